@@ -1,0 +1,111 @@
+//! Fuzzing: the targets in `fuzz/`, each for a bounded time, from its seeds and its corpus.
+//!
+//! Invariant: works on the stable toolchain. `-s none` leaves out the sanitizers, which need a nightly
+//! one and would look for memory errors that safe code does not have.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::metadata::Metadata;
+use crate::program;
+use crate::step::{Console, Outcome};
+use crate::tools;
+
+/// `cargo xtask fuzz`: the long run. Says whether no target found anything.
+pub(crate) fn run(only: Option<&str>, seconds: u32) -> anyhow::Result<bool> {
+    tools::FUZZ.ensure(&mut Console::stdout())?;
+    let mut targets = targets()?;
+    if let Some(only) = only {
+        if !targets.iter().any(|target| target == only) {
+            bail!("unknown fuzz target `{only}`\nhint: there are {}", list(&targets));
+        }
+        targets.retain(|target| target == only);
+    }
+    for target in &targets {
+        println!("Fuzzing `{target}` for {seconds} s …");
+        if !program::stream(command(target, seconds)?)? {
+            eprintln!("error: fuzz target `{target}` failed\n{}", hint(target));
+            return Ok(false);
+        }
+    }
+    println!("Nothing found by {}, {seconds} s each.", list(&targets));
+    Ok(true)
+}
+
+/// The fuzz step of `cargo xtask test`: the short run.
+pub(crate) fn step(console: &mut Console<impl Write>, seconds: u32) -> anyhow::Result<Outcome> {
+    tools::FUZZ.ensure(console)?;
+    let targets = targets()?;
+    for target in &targets {
+        let captured = program::capture(command(target, seconds)?)?;
+        if !captured.success {
+            let output = without_progress(&captured.output);
+            return Ok(Outcome::Failed(format!("{output}\nfuzz target `{target}` failed\n{}", hint(target))));
+        }
+    }
+    Ok(Outcome::PassedWith(format!("{} targets, {seconds} s each", targets.len())))
+}
+
+/// The binaries of the fuzz workspace: a target is added in one place, its manifest.
+fn targets() -> anyhow::Result<Vec<String>> {
+    let metadata = Metadata::read(Path::new("fuzz/Cargo.toml"))?;
+    let targets: Vec<String> = metadata
+        .packages
+        .into_iter()
+        .flat_map(|package| package.targets)
+        .filter(|target| target.kind.iter().any(|kind| kind == "bin"))
+        .map(|target| target.name)
+        .collect();
+    // A run of no targets would pass for nothing.
+    if targets.is_empty() {
+        bail!("fuzz/Cargo.toml has no `[[bin]]`");
+    }
+    Ok(targets)
+}
+
+fn command(target: &str, seconds: u32) -> anyhow::Result<Command> {
+    let corpus = format!("fuzz/corpus/{target}");
+    let seeds = format!("fuzz/seeds/{target}");
+    if !program::root().join(&seeds).is_dir() {
+        bail!("fuzz target `{target}` has no seeds\n  --> {seeds}\nhint: put a few small, real files there");
+    }
+    // Ignored by git, so a fresh clone has none. New inputs go to the first folder named, which is this one.
+    let folder = program::root().join(&corpus);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut command = program::cargo(["fuzz", "run", "--fuzz-dir", "fuzz", "-s", "none", target]);
+    command.args([&corpus, &seeds]).arg("--").arg(format!("-max_total_time={seconds}")).args([
+        "-rss_limit_mb=2048",
+        // One input this small must not take five seconds, on any machine.
+        "-timeout=5",
+    ]);
+    Ok(command)
+}
+
+fn hint(target: &str) -> String {
+    format!(
+        "hint: the input is in fuzz/artifacts/{target}; make it a test, fix it, \
+         then copy it to fuzz/seeds/{target}"
+    )
+}
+
+/// Leaves out the lines in which libFuzzer counts, such as `#4096 pulse cov: 812`.
+fn without_progress(output: &str) -> String {
+    let kept: Vec<_> = output.lines().filter(|line| !line.starts_with('#')).collect();
+    kept.join("\n")
+}
+
+fn list(targets: &[String]) -> String {
+    let quoted: Vec<_> = targets.iter().map(|target| format!("`{target}`")).collect();
+    quoted.join(", ")
+}
+
+#[test]
+fn progress_is_left_out_of_a_failure() {
+    let output =
+        "INFO: Seed: 1\n#2\tINITED cov: 4\n#4096\tpulse  cov: 8\nthread panicked\n==1== ERROR: deadly signal";
+    assert_eq!(without_progress(output), "INFO: Seed: 1\nthread panicked\n==1== ERROR: deadly signal");
+}

@@ -1,0 +1,79 @@
+//! The automation of this repository: `cargo xtask COMMAND`.
+//!
+//! Every check that guards this tree is a command here, so a contributor runs exactly what decides.
+//! Invariant: knows cargo, git and the tree, never the product; no crate of ours is a dependency.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program of its own, read on a terminal")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "runs cargo and git, measures time, and names the path in every error of std::fs itself"
+)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod bench;
+mod ci;
+mod fuzz;
+mod metadata;
+mod program;
+mod scratch;
+mod step;
+mod test;
+mod tidy;
+mod tools;
+
+/// The automation of this repository.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run everything that must be green: format, tidy, dependencies, lints, docs, tests, fuzz targets.
+    ///
+    /// Stops at the first failure, shows its output and says how to rerun only that step. Tools that are
+    /// missing are installed on the way.
+    Test(test::Options),
+    /// Check the rules of the tree that no compiler knows: crate edges, headers, ARCHITECTURE.md.
+    ///
+    /// Reports every problem at once. Builds nothing.
+    Tidy,
+    /// Run `cargo xtask test` on a fresh clone of HEAD, so that nothing uncommitted can help.
+    Ci,
+    /// Build the release binary and measure it. Never fails on a time.
+    Bench {
+        /// The benchmark to run; all of them when left out.
+        name: Option<bench::Name>,
+    },
+    /// Fuzz for longer than the step in `cargo xtask test` does, with the output shown as it comes.
+    Fuzz {
+        /// The target to run; all of them, one after another, when left out.
+        target: Option<String>,
+        /// How long each target runs. To libFuzzer zero means forever, so it is refused.
+        #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Test(options) => test::run(&options),
+        Command::Tidy => tidy::run(),
+        Command::Ci => ci::run(),
+        Command::Bench { name } => bench::run(name),
+        Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        // What is wrong has been said already.
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `cargo xtask test`: the steps, cheap ones first.
+//!
+//! Invariant: this list is all that decides whether the tree is green. A new check is a new step here.
+
+use std::io::{Stdout, Write};
+use std::time::Instant;
+
+use anyhow::bail;
+
+use crate::step::{Console, Outcome, Step, run_all};
+use crate::{fuzz, program, tidy, tools};
+
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Run only this step.
+    #[arg(long, value_name = "STEP", conflicts_with = "list")]
+    only: Option<String>,
+    /// List the steps and what each one proves.
+    #[arg(long)]
+    list: bool,
+    /// How long the fuzz step runs each target.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    fuzz_seconds: u32,
+}
+
+/// Runs the command. Says whether every step passed.
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+    let steps = steps(options.fuzz_seconds);
+    if options.list {
+        for step in &steps {
+            println!("{:<8} {}", step.name, step.about);
+        }
+        return Ok(true);
+    }
+    let chosen: Vec<_> = match &options.only {
+        None => steps.iter().collect(),
+        Some(name) => steps.iter().filter(|step| step.name == name).collect(),
+    };
+    if chosen.is_empty() {
+        bail!(
+            "unknown step `{}`\nhint: `cargo xtask test --list` names them",
+            options.only.as_deref().unwrap_or_default()
+        );
+    }
+    let start = Instant::now();
+    run_all(&mut Console::stdout(), &chosen, steps.len(), &|| start.elapsed())
+}
+
+fn steps(fuzz_seconds: u32) -> Vec<Step<Stdout>> {
+    vec![
+        Step {
+            name: "fmt",
+            about: "every file is formatted; `cargo fmt --all` does it",
+            run: Box::new(|_| captured(&["fmt", "--all", "--check"])),
+        },
+        Step {
+            name: "tidy",
+            about: "crate edges, module headers and ARCHITECTURE.md hold; the same as `cargo xtask tidy`",
+            run: Box::new(|_| tidy::step()),
+        },
+        Step {
+            name: "deny",
+            about: "licences, bans, sources and advisories of the dependencies; policy in deny.toml",
+            run: Box::new(deny),
+        },
+        Step {
+            name: "clippy",
+            about: "no warning in any target",
+            run: Box::new(|_| captured(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        },
+        Step { name: "docs", about: "the docs build without a warning", run: Box::new(|_| docs()) },
+        Step {
+            name: "tests",
+            about: "unit and integration tests, output shown as it comes",
+            run: Box::new(tests),
+        },
+        Step {
+            name: "fuzz",
+            about: "each fuzz target for some seconds, from its seeds",
+            run: Box::new(move |console| fuzz::step(console, fuzz_seconds)),
+        },
+    ]
+}
+
+fn captured(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    outcome(program::capture(program::cargo(arguments))?)
+}
+
+fn outcome(captured: program::Captured) -> anyhow::Result<Outcome> {
+    Ok(if captured.success { Outcome::Passed } else { Outcome::Failed(captured.output) })
+}
+
+fn docs() -> anyhow::Result<Outcome> {
+    let mut command = program::cargo(["doc", "--no-deps", "--workspace"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    outcome(program::capture(command)?)
+}
+
+fn tests(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
+    console.end_line()?;
+    let passed = program::stream(program::cargo(["test", "--workspace"]))?;
+    Ok(if passed { Outcome::Passed } else { Outcome::Failed(String::new()) })
+}
+
+/// Advisories come last and apart: they alone need the network, and a train has none.
+fn deny(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
+    tools::DENY.ensure(console)?;
+    let own = program::capture(program::cargo(["deny", "check", "licenses", "bans", "sources"]))?;
+    if !own.success {
+        return Ok(Outcome::Failed(own.output));
+    }
+    let mut fetch = program::cargo(["deny", "fetch", "db"]);
+    // `is_offline` reads English.
+    fetch.env("LC_ALL", "C");
+    let fetched = program::capture(fetch)?;
+    if !fetched.success {
+        return Ok(if is_offline(&fetched.output) {
+            Outcome::PassedWith("advisories not checked: no network to fetch their database".into())
+        } else {
+            Outcome::Failed(fetched.output)
+        });
+    }
+    captured(&["deny", "--offline", "check", "advisories"])
+}
+
+/// Whether git could not reach the other side at all, by its words for that.
+fn is_offline(output: &str) -> bool {
+    ["unable to access", "Could not resolve host", "Could not read from remote repository"]
+        .iter()
+        .any(|words| output.contains(words))
+}
+
+#[test]
+fn only_an_unreachable_host_counts_as_offline() {
+    assert!(is_offline(
+        "fatal: unable to access 'https://example.com/': Could not resolve host: example.com"
+    ));
+    assert!(is_offline("ssh: Could not resolve hostname example.com: Name or service not known"));
+    assert!(!is_offline("fatal: couldn't find remote ref main"));
+    assert!(!is_offline("error: invalid value in deny.toml"));
+}
+
+#[test]
+fn step_names_are_unique() {
+    let mut names: Vec<_> = steps(1).iter().map(|step| step.name).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
