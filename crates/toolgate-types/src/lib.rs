@@ -1,0 +1,20 @@
+//! The nouns of Toolgate: servers, tools, their names and limits.
+//!
+//! Every other crate builds on these values and none of them can hold something invalid: a name
+//! that parsed is a good name, a duration is more than zero, a secret cannot be printed.
+//! Invariant: no I/O, no clock, no knowledge of file formats.
+
+pub mod duration;
+pub mod name;
+pub mod redact;
+pub mod secret;
+pub mod server;
+pub mod size;
+pub mod tool;
+
+pub use duration::HumanDuration;
+pub use name::{ServerName, ToolName};
+pub use secret::{Secret, Text};
+pub use server::ServerSpec;
+pub use size::ByteSize;
+pub use tool::{ToolDefinition, ToolLimits, ToolSettings};

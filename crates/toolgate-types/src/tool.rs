@@ -1,0 +1,248 @@
+//! A tool: what it is called, what it takes and gives, and how much of it may run at once.
+//!
+//! Invariant: schemas, examples and expected results are kept as the text they were written in, so
+//! that the spelling of numbers and the order of keys reach the other side unchanged.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::{HumanDuration, ToolName};
+
+/// How much of a tool may run, and for how long. What is `None` is left to the next in line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ToolLimits {
+    /// Calls that may run at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_instances: Option<NonZeroU32>,
+    /// How long one call may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<HumanDuration>,
+    /// Whether calls may overlap at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel_capable: Option<bool>,
+}
+
+impl ToolLimits {
+    /// These limits where they are set, the others where they are not, field by field.
+    #[must_use]
+    pub fn or(self, default: Self) -> Self {
+        Self {
+            max_instances: self.max_instances.or(default.max_instances),
+            timeout: self.timeout.or(default.timeout),
+            parallel_capable: self.parallel_capable.or(default.parallel_capable),
+        }
+    }
+}
+
+/// What the operator says about one tool, wherever it comes from.
+#[derive(Debug, Clone, Serialize)]
+pub struct ToolSettings {
+    /// The tool.
+    pub name: ToolName,
+    /// Its limits.
+    #[serde(flatten)]
+    pub limits: ToolLimits,
+    /// `strict` overrides a server's dynamic mode for this tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<SettingsMode>,
+}
+
+/// A tool's own mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SettingsMode {
+    /// Only what these settings say counts; nothing is taken from the server's defaults.
+    Strict,
+    /// The server's defaults fill what these settings leave open.
+    Dynamic,
+}
+
+/// A tool of one's own.
+#[derive(Debug, Clone, Serialize)]
+pub struct ToolDefinition {
+    /// Its name.
+    pub name: ToolName,
+    /// What it does, when to use it, what it returns.
+    pub description: String,
+    /// Its version.
+    pub version: String,
+    /// The JSON Schema of its arguments.
+    pub input_schema: Box<RawValue>,
+    /// The JSON Schema of its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Box<RawValue>>,
+    /// The program behind it.
+    #[serde(flatten)]
+    pub script: Script,
+    /// Its limits.
+    #[serde(flatten)]
+    pub limits: ToolLimits,
+    /// What a caller must be allowed to do, as `{resource}:{action}`.
+    pub permissions: Vec<Permission>,
+    /// What kind of tool it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<Category>,
+    /// How fast it usually answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_time: Option<ResponseTime>,
+    /// How long a result may be served again; `None` where it may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_ttl: Option<HumanDuration>,
+    /// Whether calling it twice is as good as calling it once.
+    pub idempotent: bool,
+    /// Calls with their results, for readers and for tests.
+    pub examples: Vec<Example>,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// How often one caller may call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimit>,
+    /// What follows it, where it is on its way out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<Deprecation>,
+}
+
+impl ToolDefinition {
+    /// How long one call may take: its own timeout, else what its response time allows, else the default.
+    pub fn timeout(&self, default: HumanDuration) -> HumanDuration {
+        self.limits.timeout.or(self.response_time.map(ResponseTime::timeout)).unwrap_or(default)
+    }
+}
+
+/// The program behind a tool.
+#[derive(Debug, Clone, Serialize)]
+pub struct Script {
+    /// The file, inside the folder of its registry.
+    pub script_path: PathBuf,
+    /// The function in it, for a Python file.
+    pub entrypoint: String,
+}
+
+/// What a caller must be allowed to do: `{resource}:{action}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Permission(Box<str>);
+
+/// A text is not a permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a permission is `resource:action`, such as `cards:create`")]
+pub struct PermissionError;
+
+impl std::str::FromStr for Permission {
+    type Err = PermissionError;
+
+    fn from_str(text: &str) -> Result<Self, PermissionError> {
+        let word = |part: &str| {
+            !part.is_empty()
+                && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+        };
+        match text.split_once(':') {
+            Some((resource, action)) if word(resource) && word(action) => Ok(Self(text.into())),
+            _ => Err(PermissionError),
+        }
+    }
+}
+
+/// What kind of tool it is; decides what may be cached and repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Category {
+    /// Reads.
+    Query,
+    /// Changes something.
+    Mutation,
+    /// Works out something from what it is given.
+    Analysis,
+    /// Makes something new.
+    Generation,
+}
+
+/// How fast a tool usually answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResponseTime {
+    /// Under 100 ms.
+    Fast,
+    /// Up to a second.
+    Medium,
+    /// Longer.
+    Slow,
+}
+
+impl ResponseTime {
+    /// How long to wait for such a tool where nothing else is said.
+    pub const fn timeout(self) -> HumanDuration {
+        match self {
+            Self::Fast => HumanDuration::from_secs(1),
+            Self::Medium => HumanDuration::from_secs(10),
+            Self::Slow => HumanDuration::from_secs(120),
+        }
+    }
+}
+
+/// A call with its result.
+#[derive(Debug, Clone, Serialize)]
+pub struct Example {
+    /// What it shows.
+    pub description: String,
+    /// The arguments.
+    pub params: Box<RawValue>,
+    /// The result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_result: Option<Box<RawValue>>,
+}
+
+/// How often one caller may call a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RateLimit {
+    /// Calls per window.
+    pub max_calls: NonZeroU32,
+    /// The length of the window.
+    pub window: HumanDuration,
+}
+
+/// A tool is on its way out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Deprecation {
+    /// The version since which it is.
+    pub since: String,
+    /// The tool to use in its place.
+    pub replacement: ToolName,
+    /// The day after which it is refused, as `YYYY-MM-DD`.
+    pub removal_date: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(max_instances: Option<u32>, seconds: Option<u64>, parallel: Option<bool>) -> ToolLimits {
+        ToolLimits {
+            max_instances: max_instances.and_then(NonZeroU32::new),
+            timeout: seconds.map(HumanDuration::from_secs),
+            parallel_capable: parallel,
+        }
+    }
+
+    #[test]
+    fn limits_merge_field_by_field() {
+        let default = limits(Some(10), Some(30), Some(true));
+        assert_eq!(
+            limits(Some(20), Some(60), Some(false)).or(default),
+            limits(Some(20), Some(60), Some(false))
+        );
+        assert_eq!(limits(Some(20), None, None).or(default), limits(Some(20), Some(30), Some(true)));
+        assert_eq!(ToolLimits::default().or(default), default);
+    }
+
+    #[test]
+    fn permissions() {
+        assert!("cards:create".parse::<Permission>().is_ok());
+        for bad in ["cards", "cards:", ":read", "a:b:c", "a b:c", "*:read"] {
+            assert!(bad.parse::<Permission>().is_err(), "{bad}");
+        }
+    }
+}
