@@ -1,0 +1,82 @@
+//! The checked configuration: the one form that every dialect becomes.
+//!
+//! Invariant: whoever holds a `Config` holds a good one. It knows no dialect and no default is left
+//! to be worked out.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use toolgate_types::{ByteSize, HumanDuration, ServerSpec, ToolDefinition, ToolSettings};
+
+/// A checked project.
+#[derive(Debug, Clone, Serialize)]
+pub struct Config {
+    /// The project folder.
+    pub project: PathBuf,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The files it was read from.
+    pub files: Vec<String>,
+    /// Limits over all tools.
+    pub limits: Limits,
+    /// MCP servers, in the order of the files.
+    pub servers: Vec<ServerSpec>,
+    /// The project's own tools.
+    pub tools: Vec<ToolDefinition>,
+    /// What the operator says about single tools.
+    pub tool_settings: Vec<ToolSettings>,
+    /// What a person is asked for when servers start.
+    pub inputs: Vec<InputSpec>,
+    /// The variables that the files refer to, and where each was found.
+    pub variables: BTreeMap<String, String>,
+    /// Where each value came from, for those that were written: `servers.github.mode` →
+    /// `mcp.json:4:7`. What is not here is a default.
+    pub origins: BTreeMap<String, String>,
+}
+
+/// Limits over all tools.
+#[derive(Debug, Clone, Serialize)]
+pub struct Limits {
+    /// Calls that may run at the same time.
+    pub max_concurrent: NonZeroU32,
+    /// How long a call may take where nothing else is said.
+    pub default_timeout: HumanDuration,
+    /// The largest result of one call.
+    pub max_output: ByteSize,
+    /// Who gets a name that two tools want.
+    pub on_collision: OnCollision,
+}
+
+/// Who gets a name that two tools want.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnCollision {
+    /// Own tools, then servers in their order; later ones are qualified.
+    Qualify,
+    /// The last one.
+    LastWins,
+    /// Nobody: the start fails.
+    Error,
+}
+
+/// Something a person is asked for when servers start.
+#[derive(Debug, Clone, Serialize)]
+pub struct InputSpec {
+    /// What `${input:ID}` refers to.
+    pub id: String,
+    /// The question.
+    pub description: String,
+    /// Whether the answer is hidden while it is typed.
+    pub password: bool,
+    /// The answers to choose from; any text where it is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// Whether it is answered already: by its variable or its default.
+    pub answered: bool,
+}

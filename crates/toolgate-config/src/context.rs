@@ -1,0 +1,275 @@
+//! What every reader of the configuration shares: the environment, the problems found so far, and
+//! whose file is being read.
+//!
+//! Invariant: whatever comes out of a variable is known as a secret before anyone sees it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use toolgate_types::redact::{looks_secret, mask};
+use toolgate_types::{Secret, Text};
+
+use crate::node::{Kind, Node, Value};
+use crate::problem::Problem;
+use crate::read::dotenv;
+use crate::source::{LARGEST_FILE, SourceId, Sources, Span};
+use crate::variable::{Fault, Reference, expand};
+
+/// A value out of a variable is looked for in messages when it is at least this long; `true` or
+/// `8080` would hide half of a message and protect nothing.
+const SHORTEST_FROM_VARIABLE: usize = 6;
+
+/// The world outside of the files, as it was when loading began.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    /// The environment variables.
+    pub variables: BTreeMap<String, String>,
+    /// The person's home folder.
+    pub home: Option<PathBuf>,
+}
+
+impl Environment {
+    /// The environment of this process. Variables that are not UTF-8 are left out.
+    pub fn of_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self { variables: std::env::vars_os().filter_map(text).collect(), home: std::env::home_dir() }
+    }
+}
+
+/// Whose file is being read: in ours an unknown key is an error, in others' a note.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Ours,
+    Others,
+}
+
+/// Something a person is asked for when a server starts.
+#[derive(Debug, Clone)]
+pub(crate) struct Input {
+    pub(crate) id: String,
+    pub(crate) value: Option<String>,
+}
+
+/// A variable of a `.env` file.
+#[derive(Debug, Clone)]
+pub(crate) struct FileVariable {
+    pub(crate) value: String,
+    pub(crate) span: Span,
+}
+
+/// The state of loading.
+pub(crate) struct Context<'a> {
+    pub(crate) environment: &'a Environment,
+    pub(crate) project: PathBuf,
+    pub(crate) sources: Sources,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) secrets: Vec<Secret>,
+    pub(crate) whose: Whose,
+    /// Variables of the project's `.env` files; `None` until they were read.
+    pub(crate) dotenv: Option<HashMap<String, FileVariable>>,
+    /// Variables of the `env_file` of the server that is being read; they count more.
+    pub(crate) server_env: HashMap<String, FileVariable>,
+    pub(crate) inputs: Vec<Input>,
+    /// The variables that texts referred to, and where those of files are set.
+    used: BTreeMap<String, Option<Span>>,
+    /// The map that is being read, as messages name it: "tool `echo`".
+    pub(crate) labels: Vec<String>,
+    /// The name that the next map has by its key in the map around it.
+    pub(crate) next_name: Option<String>,
+}
+
+/// A text with its references resolved.
+pub(crate) struct Resolved {
+    pub(crate) value: String,
+    /// Whether part of it came from outside of the file.
+    pub(crate) from_outside: bool,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(project: PathBuf, environment: &'a Environment) -> Self {
+        Self {
+            environment,
+            project,
+            sources: Sources::default(),
+            problems: Vec::new(),
+            secrets: Vec::new(),
+            whose: Whose::Ours,
+            dotenv: None,
+            server_env: HashMap::new(),
+            inputs: Vec::new(),
+            used: BTreeMap::new(),
+            labels: Vec::new(),
+            next_name: None,
+        }
+    }
+
+    pub(crate) fn push(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    pub(crate) fn error(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(Problem::error(span, message).hint(hint));
+    }
+
+    /// `" in tool `echo`"`, or nothing at the top of a file.
+    pub(crate) fn whereabouts(&self) -> String {
+        self.labels.last().map(|label| format!(" in {label}")).unwrap_or_default()
+    }
+
+    /// Adds a file to the texts. A path inside of the project is shown relative to it.
+    pub(crate) fn open(&mut self, path: &Path) -> Result<SourceId, Problem> {
+        let name = path.strip_prefix(&self.project).unwrap_or(path).display().to_string();
+        let refuse = |what: String| Problem::nowhere(format!("`{name}` cannot be read: {what}"));
+        let size = fs_err::metadata(path).map_err(|error| refuse(reason(&error)))?.len();
+        if size > LARGEST_FILE {
+            return Err(refuse(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
+        }
+        let bytes = fs_err::read(path).map_err(|error| refuse(reason(&error)))?;
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(self.sources.add(name, text, Some(path.to_owned()))),
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                let good = String::from_utf8_lossy(&error.as_bytes()[..at]).into_owned();
+                let id = self.sources.add(name, good, Some(path.to_owned()));
+                Err(Problem::error(Span::new(id, at, at), "the file is not UTF-8 from here on")
+                    .hint("save it as UTF-8"))
+            }
+        }
+    }
+
+    /// The variables of a `.env` file; what is wrong with it is told.
+    pub(crate) fn read_env_file(&mut self, path: &Path) -> Option<HashMap<String, FileVariable>> {
+        let id = match self.open(path) {
+            Ok(id) => id,
+            Err(problem) => {
+                self.push(problem);
+                return None;
+            }
+        };
+        let (variables, problems) = dotenv::read(self.sources.get(id).text(), id);
+        self.problems.extend(problems);
+        let mut known = HashMap::new();
+        for dotenv::Variable { name, value, span } in variables {
+            // The values of a `.env` file may turn up in its own faulty lines.
+            self.keep_secret(&name, &value);
+            known.insert(name, FileVariable { value, span });
+        }
+        Some(known)
+    }
+
+    /// From now on this value is masked wherever it turns up.
+    pub(crate) fn keep_secret(&mut self, name: &str, value: &str) {
+        if value.len() >= SHORTEST_FROM_VARIABLE || (looks_secret(name) && !value.is_empty()) {
+            self.secrets.push(Secret::new(value));
+        }
+    }
+
+    /// The text of a scalar, references resolved; `None` where one cannot be, which is told.
+    pub(crate) fn resolve(&mut self, node: &Node) -> Option<Resolved> {
+        let Value::Scalar(scalar) = &node.value else { return None };
+        if scalar.kind != Kind::String || !scalar.text.contains('$') {
+            return Some(Resolved { value: scalar.text.clone(), from_outside: false });
+        }
+        let text = scalar.text.clone();
+        let mut used = Vec::new();
+        let expanded = expand(&text, &mut |reference| self.look_up(reference, &mut used));
+        for (name, value) in used {
+            self.keep_secret(&name, &value);
+            if let Some(place) = self.variable(&name).map(|(_, place)| place) {
+                self.used.insert(name, place);
+            }
+        }
+        match expanded {
+            Ok(expansion) => Some(Resolved { value: expansion.value, from_outside: expansion.resolved }),
+            Err(broken) => {
+                for (range, fault) in broken {
+                    let span = self.inside(node.span, &text, range);
+                    let message = match (&fault, self.labels.last()) {
+                        (Fault::Unset(_), Some(label)) => format!("{fault}, and {label} needs it"),
+                        _ => format!("{fault}{}", self.whereabouts()),
+                    };
+                    self.error(span, message, fault.hint());
+                }
+                None
+            }
+        }
+    }
+
+    fn look_up(&self, reference: Reference<'_>, used: &mut Vec<(String, String)>) -> Option<String> {
+        let (name, value) = match reference {
+            Reference::Variable(name) => (name, self.variable(name).map(|(value, _)| value.to_owned())?),
+            Reference::Input(id) => {
+                let input = self.inputs.iter().find(|input| input.id == id)?;
+                (id, input.value.clone().unwrap_or_default())
+            }
+            Reference::Place(name) => return self.editor_place(name),
+        };
+        used.push((name.to_owned(), value.clone()));
+        Some(value)
+    }
+
+    /// The value of a variable and where it comes from: the environment counts most.
+    pub(crate) fn variable(&self, name: &str) -> Option<(&str, Option<Span>)> {
+        if let Some(value) = self.environment.variables.get(name) {
+            return Some((value, None));
+        }
+        let variable = self.server_env.get(name).or_else(|| self.dotenv.as_ref()?.get(name))?;
+        Some((&variable.value, Some(variable.span)))
+    }
+
+    /// The variables that texts referred to, each with where it was found.
+    pub(crate) fn variables_used(&self) -> BTreeMap<String, String> {
+        let place = |place: &Option<Span>| {
+            place.map_or_else(|| "environment".to_owned(), |span| self.sources.place(span))
+        };
+        self.used.iter().map(|(name, span)| (name.clone(), place(span))).collect()
+    }
+
+    fn editor_place(&self, name: &str) -> Option<String> {
+        let path = |path: &Path| path.display().to_string();
+        match name {
+            "workspaceFolder" | "workspaceRoot" => Some(path(&self.project)),
+            "workspaceFolderBasename" => {
+                self.project.file_name().map(|name| name.to_string_lossy().into_owned())
+            }
+            "userHome" => self.environment.home.as_deref().map(path),
+            "pathSeparator" | "/" => Some(std::path::MAIN_SEPARATOR.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The place of a part of a scalar's text, where the file spells the text as it is.
+    fn inside(&self, span: Span, text: &str, range: std::ops::Range<usize>) -> Span {
+        match self.sources.text(span).find(text) {
+            Some(at) => Span::new(span.source, span.start + at + range.start, span.start + at + range.end),
+            None => span,
+        }
+    }
+
+    /// The text of a scalar with what may be shown of it: as written where a variable is in it,
+    /// `***` where a literal looks like a secret.
+    pub(crate) fn resolve_text(&mut self, node: &Node) -> Option<Text> {
+        let written = node.as_text().unwrap_or_default().to_owned();
+        let resolved = self.resolve(node)?;
+        let shown = if resolved.from_outside { mask(&written, &[]) } else { mask(&resolved.value, &[]) };
+        Some(Text::new(resolved.value, shown))
+    }
+
+    /// The folder that relative paths in a file start from.
+    pub(crate) fn folder(&self, span: Span) -> PathBuf {
+        let file = self.sources.get(span.source).path();
+        file.and_then(Path::parent).map_or_else(|| self.project.clone(), Path::to_owned)
+    }
+}
+
+/// What went wrong, without the path that the message names already.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        std::io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        kind => kind.to_string(),
+    }
+}

@@ -1,0 +1,149 @@
+//! `agent.yaml` of HoloDeck: its tools of `type: mcp` are servers, those of `type: function` are
+//! tools of one's own.
+
+use crate::context::{Context, Whose};
+use crate::file::{ServerEntry, ToolFile};
+use crate::keys::{At, Free, Read, SchemaNode, keys};
+use crate::node::{Entry, Kind, Node, Value};
+use crate::problem::Problem;
+use crate::settle::server::ServerRules;
+use crate::settle::{Draft, value};
+
+keys! {
+    /// `agent.yaml`.
+    struct AgentFile as "agent file" {
+        /// The agent's name.
+        name: String,
+        /// What it is for.
+        description: String,
+        /// Its tools.
+        tools: Vec<At<Free>>,
+    }
+}
+
+keys! {
+    /// A Python function.
+    struct FunctionFile as "function tool" {
+        /// Its name.
+        name: toolgate_types::ToolName; required,
+        /// What it does.
+        description: String; required,
+        /// The file, relative to `agent.yaml`.
+        file: String; required,
+        /// The function in it.
+        function: String; required,
+        /// Its arguments: a JSON Schema, or a map from names to schemas.
+        parameters: SchemaNode,
+    }
+}
+
+pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
+    cx.whose = Whose::Others;
+    let Some(file) = AgentFile::read(node, cx) else { return };
+    draft.origins("", file.written());
+    draft.name = value(file.name);
+    draft.description = value(file.description);
+    for tool in file.tools.into_iter().flat_map(|at| at.value) {
+        let (rest, kind) = tool.value.0.without("type");
+        match kind.as_ref().and_then(|entry| entry.node.as_text()) {
+            Some("mcp") => server(&rest, draft, cx),
+            Some("function") => function(&rest, draft, cx),
+            Some(other) => {
+                let span = kind.as_ref().map_or(tool.span, |entry| entry.node.span);
+                cx.push(Problem::note(span, format!("a tool of type `{other}` is not used")));
+            }
+            None => {
+                cx.error(tool.span, "missing key `type` in tool", "write `type: mcp` or `type: function`")
+            }
+        }
+    }
+}
+
+/// The tools of `type: mcp`, values as they were written. HoloDeck's own configuration has a list
+/// of them under `mcp_servers`.
+pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
+    let mut servers = Vec::new();
+    for key in ["tools", "mcp_servers"] {
+        let Some(Value::List(items)) = node.get(key).map(|list| &list.value) else { continue };
+        for item in items {
+            let (rest, kind) = item.without("type");
+            let (rest, name) = rest.without("name");
+            let name_text =
+                name.as_ref().and_then(|entry| entry.node.as_text()).unwrap_or_default().to_owned();
+            match kind.as_ref().and_then(|entry| entry.node.as_text()) {
+                Some("mcp") | None if name.is_some() => {
+                    let key_span = name.map_or(item.span, |name| name.node.span);
+                    servers.push(Entry { key: name_text, key_span, node: rest });
+                }
+                kind => {
+                    let kind = kind.unwrap_or("unknown");
+                    let message = format!("tool `{name_text}` of type `{kind}` is not an MCP server");
+                    cx.push(Problem::note(item.span, message));
+                }
+            }
+        }
+    }
+    servers
+}
+
+fn server(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
+    let allowed = node.get("config").and_then(|config| config.get("allowed_tools"));
+    let Some(mut entry) = ServerEntry::read(node, cx) else { return };
+    if let (Some(allowed), None) = (allowed, &entry.file.tool_allowlist) {
+        let names: Option<Vec<At<String>>> = Read::read(allowed, cx);
+        entry.file.tool_allowlist =
+            names.map(|value| At { value, span: allowed.span, key_span: allowed.span });
+    }
+    draft.named_server(entry, ServerRules::AGENT, cx);
+}
+
+fn function(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
+    let folder = cx.folder(node.span);
+    let Some(file) = FunctionFile::read(node, cx) else { return };
+    let span = node.span;
+    let schema = file.parameters.map(|at| as_schema(at.value.0));
+    let schema = schema.unwrap_or_else(|| Node { span, value: Value::Map(vec![object_type(span)]) });
+    // The form of `tools.json`, so that both go the same way from here.
+    let tool = ToolFile {
+        name: file.name,
+        description: file.description,
+        script_path: file.file,
+        entrypoint: file.function,
+        input_schema: Some(At { value: SchemaNode(schema), span, key_span: span }),
+        ..ToolFile::empty(span)
+    };
+    draft.tool(tool, &folder, cx);
+}
+
+fn object_type(span: crate::source::Span) -> Entry {
+    Entry { key: "type".to_owned(), key_span: span, node: Node::string(span, "object") }
+}
+
+/// A map from names to schemas becomes the `properties` of an object.
+fn as_schema(node: Node) -> Node {
+    if node.get("properties").is_some()
+        || node.get("type").is_some_and(|kind| kind.as_text() == Some("object"))
+    {
+        return node;
+    }
+    let span = node.span;
+    let Value::Map(mut arguments) = node.value else { return node };
+    let mut required = Vec::new();
+    for argument in &mut arguments {
+        // `required` is a flag of the argument here; in a JSON Schema it is a list of the object.
+        let flag = argument.node.get("required").and_then(Node::as_text).map(str::to_owned);
+        if let Some(flag) = flag.filter(|flag| flag.parse::<bool>().is_ok()) {
+            argument.node = argument.node.without("required").0;
+            if flag == "true" {
+                required.push(Node::scalar(argument.key_span, Kind::String, argument.key.clone()));
+            }
+        }
+    }
+    let entry = |key: &str, value| Entry { key: key.to_owned(), key_span: span, node: Node { span, value } };
+    let entries = vec![
+        object_type(span),
+        entry("properties", Value::Map(arguments)),
+        entry("required", Value::List(required)),
+    ];
+    Node { span, value: Value::Map(entries) }
+}

@@ -1,0 +1,110 @@
+//! `config.yaml` of goose: `extensions`, some of which are MCP servers.
+
+use crate::context::Context;
+use crate::dialect::codex::{map_entries, references};
+use crate::node::{Entry, Kind, Node, Scalar, Value};
+use crate::problem::Problem;
+
+/// Every extension that is an MCP server, in our own keys, values as they were written.
+pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
+    let Value::Map(top) = &node.value else { return Vec::new() };
+    let mut servers = Vec::new();
+    for entry in top {
+        let (Value::Map(extensions), "extensions") = (&entry.node.value, &entry.key[..]) else {
+            cx.push(Problem::note(entry.key_span, format!("`{}` is not used", entry.key)));
+            continue;
+        };
+        for extension in extensions {
+            match extension.node.get("type").and_then(Node::as_text) {
+                Some("stdio" | "sse" | "streamable_http") => {
+                    servers.push(Entry { node: translate(extension, cx), ..extension.clone() });
+                }
+                kind => {
+                    let kind = kind.unwrap_or("unknown");
+                    let message = format!("extension `{}` is part of goose (type `{kind}`)", extension.key);
+                    cx.push(Problem::note(extension.key_span, message));
+                }
+            }
+        }
+    }
+    servers
+}
+
+fn translate(extension: &Entry, cx: &mut Context<'_>) -> Node {
+    let span = extension.node.span;
+    let Value::Map(keys) = &extension.node.value else { return extension.node.clone() };
+    let mut ours: Vec<Entry> = Vec::new();
+    let mut env: Vec<Entry> = Vec::new();
+    for key in keys {
+        let same = |name: &str| Entry { key: name.to_owned(), node: braced(&key.node), ..key.clone() };
+        match &key.key[..] {
+            "type" => ours.push(same("transport")),
+            "cmd" => ours.push(same("command")),
+            "args" | "headers" | "cwd" | "enabled" | "description" => ours.push(same(&key.key)),
+            "uri" => ours.push(same("url")),
+            "envs" => env.extend(map_entries(&braced(&key.node))),
+            "env_keys" => env.extend(references(&key.node)),
+            "timeout" => ours.push(same("request_timeout")),
+            "available_tools" => ours.push(same("tool_allowlist")),
+            // What goose shows, and its word for extensions that it ships.
+            "name" | "display_name" | "bundled" => {}
+            other => {
+                let message = format!("`{other}` in extension `{}` is not used", extension.key);
+                cx.push(Problem::note(key.key_span, message));
+            }
+        }
+    }
+    if !env.is_empty() {
+        ours.push(Entry {
+            key: "env".to_owned(),
+            key_span: span,
+            node: Node { span, value: Value::Map(env) },
+        });
+    }
+    // An empty list of available tools means all of them there, and none of them here.
+    ours.retain(|key| {
+        key.key != "tool_allowlist" || !matches!(&key.node.value, Value::List(names) if names.is_empty())
+    });
+    Node { span, value: Value::Map(ours) }
+}
+
+/// The node with `${NAME}` for every `$NAME`, which goose takes too.
+fn braced(node: &Node) -> Node {
+    let value = match &node.value {
+        Value::Scalar(scalar) if scalar.kind == Kind::String => {
+            Value::Scalar(Scalar { kind: Kind::String, text: brace(&scalar.text) })
+        }
+        Value::Scalar(scalar) => Value::Scalar(scalar.clone()),
+        Value::List(items) => Value::List(items.iter().map(braced).collect()),
+        Value::Map(entries) => Value::Map(
+            entries.iter().map(|entry| Entry { node: braced(&entry.node), ..entry.clone() }).collect(),
+        ),
+    };
+    Node { span: node.span, value }
+}
+
+fn brace(text: &str) -> String {
+    let mut parts = text.split('$');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len());
+        let (name, rest) = part.split_at(end);
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+            out.push('$');
+            out.push_str(part);
+        } else {
+            out.push_str(&format!("${{{name}}}{rest}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_references_get_braces() {
+        assert_eq!(brace("a $HOME/x ${B} $5 $"), "a ${HOME}/x ${B} $5 $");
+    }
+}

@@ -1,0 +1,43 @@
+//! `toolgate.yaml`, our own project file, and the registries it names.
+
+use crate::context::{Context, Whose};
+use crate::dialect::Dialect;
+use crate::file::ProjectFile;
+use crate::keys::{At, Read};
+use crate::node::Node;
+use crate::settle::{Draft, value};
+
+pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
+    cx.whose = Whose::Ours;
+    let Some(file) = ProjectFile::read(node, cx) else { return };
+    draft.origins("", file.written());
+    draft.name = value(file.name);
+    draft.description = value(file.description);
+    if let Some(toolbox) = file.toolbox {
+        draft.toolbox(toolbox.value, cx);
+    }
+    if let Some(registries) = file.registries {
+        if let Some(tools) = registries.value.tools {
+            registry(&tools, Dialect::Tools, draft, cx);
+        }
+        if let Some(mcp) = registries.value.mcp {
+            registry(&mcp, Dialect::Mcp, draft, cx);
+        }
+    }
+}
+
+/// A registry that the project names must be there and be what it is said to be.
+fn registry(named: &At<String>, dialect: Dialect, draft: &mut Draft, cx: &mut Context<'_>) {
+    let path = cx.project.join(&named.value);
+    if !path.is_file() {
+        let message = format!("the registry `{}` does not exist", named.value);
+        return cx.error(
+            named.span,
+            message,
+            "create it, or let `toolgate init` write a project to start from",
+        );
+    }
+    if let Some(node) = crate::load::parse(&path, cx) {
+        dialect.read(&node, draft, cx);
+    }
+}

@@ -1,0 +1,472 @@
+//! Every key that our own files have, with its words for the reference page and the schema.
+//!
+//! The doc comments here are what users read. Invariant: this module says what may be written, not
+//! what it means; meaning is in `settle`.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use serde_json::{Map as JsonMap, Value as Json};
+use toolgate_types::tool::Permission;
+use toolgate_types::{ByteSize, HumanDuration, ServerName, Text, ToolName};
+
+use crate::context::{Context, FileVariable, Input};
+use crate::keys::{At, Free, Handed, Named, OneOrMany, Read, SchemaNode, Table, choice, keys};
+use crate::node::Node;
+
+keys! {
+    /// `toolgate.yaml`, the project file. Everything in it may be overridden by the environment:
+    /// `TOOLGATE__TOOLBOX__MAX_CONCURRENT=20`, `TOOLGATE__TOOLBOX__MCPS__0__MODE=dynamic`; an entry
+    /// of a list is named by its number or its `name`.
+    struct ProjectFile as "project file" {
+        /// A name for the project, for listings.
+        name: String,
+        /// What the project is for.
+        description: String,
+        /// Files with the variables that `${NAME}` may use, beside the environment, which counts
+        /// more. Without this key `.env` is read where there is one; a file named here must exist.
+        env_file ("envFile"): OneOrMany<String> = ".env",
+        /// Tools and servers that are kept in JSON files, which commands may rewrite.
+        registries: RegistriesFile,
+        /// Limits, tools and MCP servers.
+        toolbox: ToolboxFile,
+    }
+}
+
+keys! {
+    /// A registry that is named here must exist and be valid, or nothing starts.
+    struct RegistriesFile as "registries" {
+        /// The file with the project's own tools, such as `tools/tools.json`. Scripts are found
+        /// beside it.
+        tools: String,
+        /// The file with MCP servers, such as `mcp.json`: the form of VS Code (`servers`), Claude and
+        /// Cursor (`mcpServers`) or `mcp_servers`.
+        mcp: String,
+    }
+}
+
+keys! {
+    /// Limits, tools and MCP servers.
+    struct ToolboxFile as "toolbox" {
+        /// Calls that may run at the same time, over all tools.
+        max_concurrent: NonZeroU32 = "64",
+        /// How long a call may take where neither its tool nor its server says so.
+        default_timeout: HumanDuration = "30s",
+        /// The largest result of one call.
+        max_output: ByteSize = "4MiB",
+        /// Who gets a name that two tools want. Every server's tool can always be called as
+        /// `{server}__{tool}`.
+        on_collision: CollisionName = "qualify",
+        /// Settings for single tools, of one's own or of a server.
+        tools: Vec<At<ToolSettingsFile>>,
+        /// MCP servers.
+        mcps: Vec<At<ServerEntry>>,
+    }
+}
+
+choice! {
+    /// Who gets a name that two tools want.
+    enum CollisionName as "a way to settle collisions" {
+        /// Own tools first, then servers in their order; later ones appear as `{server}__{tool}`.
+        Qualify = "qualify",
+        /// The last one gets the name.
+        LastWins = "last_wins",
+        /// Nothing starts.
+        Error = "error",
+    }
+}
+
+keys! {
+    /// What is said about one tool, wherever it comes from. It counts more than its registry or its
+    /// server's `default_tool_config`, field by field.
+    struct ToolSettingsFile as "tool settings" {
+        /// The tool.
+        name: ToolName; required,
+        /// Calls of it that may run at the same time.
+        max_instances: NonZeroU32,
+        /// How long one call may take.
+        timeout: HumanDuration,
+        /// Whether calls may overlap. By default those of MCP tools may, those of scripts may not.
+        parallel_capable: bool,
+        /// `strict` takes nothing from a server's `default_tool_config` for this tool.
+        mode: ModeName,
+    }
+}
+
+keys! {
+    /// Limits for the tools of a server that have no settings of their own.
+    struct DefaultToolFile as "default_tool_config" {
+        /// Calls of one tool that may run at the same time.
+        max_instances: NonZeroU32 = "5",
+        /// How long one call may take.
+        timeout: HumanDuration,
+        /// Whether calls may overlap.
+        parallel_capable: bool = "true",
+    }
+}
+
+choice! {
+    /// What happens to tools that a server offers and the configuration does not name.
+    enum ModeName as "a mode" {
+        /// They are refused.
+        Strict = "strict",
+        /// They are taken, with the server's `default_tool_config`.
+        Dynamic = "dynamic",
+    }
+}
+
+choice! {
+    /// How a server is reached.
+    enum TransportName as "a transport" {
+        /// A child process.
+        Stdio = "stdio",
+        /// HTTP with server-sent events, of the first protocol revision.
+        Sse = "sse",
+        /// A WebSocket.
+        Websocket = "websocket" | "ws",
+        /// Streamable HTTP.
+        Http = "http" | "streamable_http" | "streamable-http" | "streamableHttp",
+    }
+}
+
+choice! {
+    /// When a server is connected.
+    enum StartupName as "a way to start" {
+        /// At start; nothing starts without it.
+        Required = "required",
+        /// At start; without it the rest goes on, and it is tried again.
+        Optional = "optional",
+        /// On first use.
+        Lazy = "lazy",
+    }
+}
+
+choice! {
+    /// The encoding of a child's output.
+    enum EncodingName as "an encoding" {
+        /// As the protocol says.
+        Utf8 = "utf-8" | "utf8" | "UTF-8",
+        /// ISO 8859-1.
+        Latin1 = "latin-1" | "latin1" | "iso-8859-1",
+    }
+}
+
+keys! {
+    /// An MCP server: a program to start (`command` or `server`) or an address (`url`).
+    struct ServerFile as "MCP server" {
+        /// Its name: the first half of `{server}__{tool}`. In `mcp.json` the key is the name.
+        name: ServerName,
+        /// What it is for.
+        description: String,
+        /// `false` keeps the entry and leaves the server out.
+        enabled: bool = "true",
+        /// How it is reached. Without it: `stdio` for a program, `websocket` for a `ws://` address,
+        /// `http` for any other.
+        transport ("type"): TransportName,
+        /// The program to start, looked up on `PATH`. No shell is involved.
+        command: Text,
+        /// Its arguments.
+        args: Vec<At<Text>>,
+        /// A package in the place of `command`: `@scope/name` runs through `npx -y`, any other name
+        /// through `uvx`. `args` follow it.
+        server: Text,
+        /// Variables for the program. It sees these and a few harmless ones, not yours.
+        env: Named<Option<Text>>,
+        /// A file with more of them; `env` counts more.
+        env_file ("envFile"): OneOrMany<String>,
+        /// Its working folder, relative to the project.
+        cwd: String = ".",
+        /// The encoding of its output.
+        encoding: EncodingName = "utf-8",
+        /// Its address.
+        url: Text,
+        /// Headers of every request, such as `Authorization: Bearer ${TOKEN}`.
+        headers: Named<Text>,
+        /// How long connecting and the handshake may take. The default is a minute for `npx`, `uvx`
+        /// and `pipx`, which may have to download first.
+        timeout: HumanDuration = "10s",
+        /// How long an event stream may be silent.
+        sse_read_timeout: HumanDuration = "5m",
+        /// Whether its session is ended when we are done.
+        terminate_on_close: bool = "true",
+        /// How long one request may take.
+        request_timeout: HumanDuration = "60s",
+        /// Whether its tools are discovered.
+        load_tools: bool = "true",
+        /// Whether its prompts are discovered.
+        load_prompts: bool = "true",
+        /// The prompts that may be used. Without it: all.
+        prompts: Vec<At<String>>,
+        /// Anything for the server itself: it gets this as JSON in the variable `MCP_CONFIG`.
+        config: Handed,
+        /// What happens to its tools that have no settings: `strict` refuses them, `dynamic` takes
+        /// them with `default_tool_config`. Required in `toolbox.mcps`; elsewhere `dynamic` with
+        /// the built-in limits.
+        mode: ModeName,
+        /// Limits for those tools. Required with `mode: dynamic`.
+        default_tool_config: DefaultToolFile,
+        /// The only tools of it that may be used.
+        tool_allowlist: Vec<At<String>>,
+        /// Tools of it that may not be used.
+        tool_denylist: Vec<At<String>>,
+        /// When it is connected. The default is `required`, in `agent.yaml` `lazy`.
+        startup: StartupName = "required",
+    }
+}
+
+/// A server with the variables of its `env_file`, which its other keys may use.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerEntry {
+    pub(crate) file: ServerFile,
+    pub(crate) env_file: HashMap<String, FileVariable>,
+}
+
+impl Read for ServerEntry {
+    fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
+        cx.server_env = env_files(node, cx).unwrap_or_default();
+        let file = ServerFile::read(node, cx);
+        let env_file = std::mem::take(&mut cx.server_env);
+        file.map(|file| Self { file, env_file })
+    }
+
+    fn schema(parts: &mut JsonMap<String, Json>) -> Json {
+        ServerFile::schema(parts)
+    }
+
+    fn label() -> String {
+        ServerFile::label()
+    }
+
+    fn tables(out: &mut Vec<Table>) {
+        ServerFile::tables(out);
+    }
+}
+
+/// Reads the files that `env_file` names before the rest of the map, since the rest may refer to
+/// their variables. `None` where there is no such key.
+pub(crate) fn env_files(node: &Node, cx: &mut Context<'_>) -> Option<HashMap<String, FileVariable>> {
+    let named = node.get("env_file").or_else(|| node.get("envFile"))?;
+    // What is wrong with the value itself is told when the key is read with the others.
+    let told = cx.problems.len();
+    let paths = OneOrMany::<String>::read(named, cx);
+    cx.problems.truncate(told);
+    let mut variables = HashMap::new();
+    for path in paths.into_iter().flat_map(|paths| paths.0) {
+        let file = cx.project.join(&path.value);
+        if file.is_file() {
+            variables.extend(cx.read_env_file(&file).unwrap_or_default());
+        } else {
+            let message = format!("the file `{}` does not exist", path.value);
+            cx.error(path.span, message, "create it, or remove it here; paths start at the project folder");
+        }
+    }
+    Some(variables)
+}
+
+keys! {
+    /// `tools/tools.json`: the project's own tools.
+    struct ToolsFile as "tools file" {
+        /// The tools.
+        tools: Vec<At<ToolFile>>; required,
+    }
+}
+
+keys! {
+    /// A tool of one's own: a script beside `tools.json`, and this entry.
+    struct ToolFile as "tool" {
+        /// Its name: letters, digits, `_`, `.` and `-`.
+        name: ToolName; required,
+        /// What it does, when to use it, what it returns. Models choose by this text.
+        description: String; required,
+        /// What it is. There is one kind: `local`, a script.
+        r#type: ToolKindName = "local",
+        /// Its version.
+        version: String = "1.0.0",
+        /// The JSON Schema of its arguments.
+        input_schema ("inputSchema", "parameters", "inputs"): SchemaNode; required,
+        /// The JSON Schema of its result.
+        output_schema ("outputSchema", "outputs"): SchemaNode,
+        /// Where its program is.
+        config: ScriptFile,
+        /// The same, without `config` around it.
+        script_path: String,
+        /// The same, without `config` around it.
+        entrypoint ("function"): String,
+        /// How long one call may take.
+        timeout: HumanDuration,
+        /// Calls of it that may run at the same time, where it is `parallel_capable`.
+        max_instances: NonZeroU32 = "5",
+        /// Whether calls may overlap.
+        parallel_capable ("parallelCapable"): bool = "false",
+        /// What a caller must be allowed to do, as `resource:action`.
+        permissions: Vec<At<Permission>>,
+        /// What kind of tool it is. A mutation is never cached.
+        category: CategoryName,
+        /// How fast it usually answers; without `timeout` a call may take 1 s, 10 s or 120 s.
+        response_time ("responseTime"): ResponseTimeName,
+        /// Whether a result may be served again.
+        cacheable: bool = "false",
+        /// For how long.
+        cache_ttl ("cacheTTL", "cacheTtl"): HumanDuration,
+        /// Whether calling it twice is as good as calling it once. Only such a tool is ever retried.
+        idempotent: bool = "false",
+        /// Calls with their results.
+        examples: Vec<At<ExampleFile>>,
+        /// Words to find it by.
+        tags: Vec<At<String>>,
+        /// How often one caller may call it.
+        rate_limit ("rateLimit"): RateLimitFile,
+        /// What follows it, where it is on its way out.
+        deprecated: DeprecationFile,
+    }
+}
+
+choice! {
+    /// What a tool is.
+    enum ToolKindName as "a kind of tool" {
+        /// A script.
+        Local = "local",
+    }
+}
+
+keys! {
+    /// Where a tool's program is.
+    struct ScriptFile as "tool config" {
+        /// The script, beside `tools.json` or in a folder there. Without it: the tool's name with `.py`.
+        script_path ("scriptPath"): String,
+        /// The function in it, for a Python file.
+        entrypoint ("function"): String = "run",
+    }
+}
+
+choice! {
+    /// What kind of tool it is.
+    enum CategoryName as "a category" {
+        /// Reads.
+        Query = "query",
+        /// Changes something.
+        Mutation = "mutation",
+        /// Works out something from what it is given.
+        Analysis = "analysis",
+        /// Makes something new.
+        Generation = "generation",
+    }
+}
+
+choice! {
+    /// How fast a tool usually answers.
+    enum ResponseTimeName as "a response time" {
+        /// Under 100 ms.
+        Fast = "fast",
+        /// Up to a second.
+        Medium = "medium",
+        /// Longer.
+        Slow = "slow",
+    }
+}
+
+keys! {
+    /// A call with its result, for readers and for tests.
+    struct ExampleFile as "example" {
+        /// What it shows.
+        description: String; required,
+        /// The arguments.
+        params: Free; required,
+        /// The result.
+        expected_result ("expectedResult"): Free,
+    }
+}
+
+keys! {
+    /// How often one caller may call a tool.
+    struct RateLimitFile as "rate_limit" {
+        /// Calls per window.
+        max_calls ("maxCalls"): NonZeroU32; required,
+        /// The length of the window in milliseconds.
+        window_ms ("windowMs"): NonZeroU32; required,
+    }
+}
+
+keys! {
+    /// A tool on its way out.
+    struct DeprecationFile as "deprecated" {
+        /// The version since which it is.
+        since: String; required,
+        /// The tool to use in its place.
+        replacement: ToolName; required,
+        /// The day after which it is refused, as `YYYY-MM-DD`.
+        removal_date ("removalDate"): String; required,
+    }
+}
+
+keys! {
+    /// `mcp.json`: MCP servers, in the form of VS Code (`servers`, `inputs`), of Claude and Cursor
+    /// (`mcpServers`) or of the skill executor (`mcp_servers`). The three keys mean the same.
+    struct McpFile as "mcp.json" {
+        /// What `${input:ID}` asks the person for.
+        inputs: Vec<At<InputEntry>>,
+        /// The servers by name.
+        servers ("mcpServers", "mcp_servers"): Named<ServerEntry>; required,
+    }
+}
+
+keys! {
+    /// Something the person is asked for when a server starts. The variable `TOOLGATE_INPUT_ID`
+    /// (the id in capitals, `-` as `_`) answers it without asking.
+    struct InputFile as "input" {
+        /// What `${input:ID}` refers to.
+        id: String; required,
+        /// How it is asked for.
+        r#type: InputKindName = "promptString",
+        /// The question.
+        description: String,
+        /// The answer where none is given.
+        default: String,
+        /// Whether the answer is hidden while it is typed.
+        password: bool = "false",
+        /// The answers to choose from, for `pickString`.
+        options: Vec<At<String>>,
+    }
+}
+
+/// An input with the answer it has already. Servers are read after it and may refer to it.
+#[derive(Debug, Clone)]
+pub(crate) struct InputEntry {
+    pub(crate) file: InputFile,
+    pub(crate) answered: bool,
+}
+
+impl Read for InputEntry {
+    fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
+        let file = InputFile::read(node, cx)?;
+        let id = file.id.as_ref()?.value.clone();
+        let variable = id.to_uppercase().replace(|c: char| !c.is_alphanumeric(), "_");
+        let given = cx.variable(&format!("TOOLGATE_INPUT_{variable}")).map(|(value, _)| value.to_owned());
+        let value = given.or_else(|| file.default.as_ref().map(|at| at.value.clone()));
+        let answered = value.is_some();
+        cx.inputs.push(Input { id, value });
+        Some(Self { file, answered })
+    }
+
+    fn schema(parts: &mut JsonMap<String, Json>) -> Json {
+        InputFile::schema(parts)
+    }
+
+    fn label() -> String {
+        InputFile::label()
+    }
+
+    fn tables(out: &mut Vec<Table>) {
+        InputFile::tables(out);
+    }
+}
+
+choice! {
+    /// How an input is asked for.
+    enum InputKindName as "a kind of input" {
+        /// A line of text.
+        PromptString = "promptString",
+        /// One of `options`.
+        PickString = "pickString",
+    }
+}

@@ -1,0 +1,140 @@
+//! From a project folder to a checked configuration, or to everything that is wrong with it.
+//!
+//! Invariant: loading reads and never writes, starts or connects anything.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+use crate::context::{Context, Environment, FileVariable};
+use crate::dialect::Dialect;
+use crate::file::env_files;
+use crate::node::{Node, Value};
+use crate::problem::{Problem, Report};
+use crate::read::{Format, read};
+use crate::settle::Draft;
+use crate::{overrides, source::Span};
+
+/// Project files by the names they usually have, the first that exists counts.
+const PROJECT_FILES: [&str; 5] = ["toolgate.yaml", "toolgate.yml", "agent.yaml", "agent.yml", "config.yaml"];
+/// Registries that make a project on their own where there is no project file.
+const TOOL_REGISTRIES: [&str; 2] = ["tools/tools.json", "tools.json"];
+const SERVER_REGISTRIES: [&str; 4] = ["mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"];
+
+/// What came of loading. There is a configuration unless the report has an error.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The checked configuration.
+    pub config: Option<Config>,
+    /// Everything that was found wrong or passed over.
+    pub report: Report,
+}
+
+/// Loads the project in a folder. `file` names the project file where it has an unusual name.
+pub fn load(project: &Path, file: Option<&Path>, environment: &Environment) -> Loaded {
+    let project = absolute(project, environment);
+    let mut cx = Context::new(project, environment);
+    let config = load_within(file, &mut cx);
+    let report = Report { sources: cx.sources, problems: cx.problems, secrets: cx.secrets };
+    Loaded { config: config.filter(|_| !report.has_errors()), report }
+}
+
+/// Without touching the file system beyond the current folder: symbolic links stay as they are.
+pub(crate) fn absolute(path: &Path, environment: &Environment) -> PathBuf {
+    let base = std::env::current_dir().ok().or_else(|| environment.home.clone()).unwrap_or_default();
+    let joined = base.join(path);
+    let mut clean = PathBuf::new();
+    for part in joined.components() {
+        match part {
+            std::path::Component::CurDir => {}
+            part => clean.push(part),
+        }
+    }
+    clean
+}
+
+fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
+    let files = find(file, cx)?;
+    let mut draft = Draft::new();
+    for path in files {
+        let Some(mut node) = parse(&path, cx) else { continue };
+        let Some(dialect) = Dialect::of(&node) else {
+            // An empty project file is a project with nothing in it yet.
+            if path.ends_with("toolgate.yaml") || path.ends_with("toolgate.yml") {
+                settle(Dialect::Project, &mut node, &mut draft, cx);
+            } else {
+                unknown_shape(&node, cx);
+            }
+            continue;
+        };
+        settle(dialect, &mut node, &mut draft, cx);
+    }
+    let files =
+        cx.sources.iter().filter(|source| source.path().is_some()).map(|source| source.name().to_owned());
+    let files = files.collect();
+    Some(draft.finish(files, cx))
+}
+
+fn settle(dialect: Dialect, node: &mut Node, draft: &mut Draft, cx: &mut Context<'_>) {
+    overrides::apply(node, dialect.override_prefix(), cx);
+    if cx.dotenv.is_none() {
+        cx.dotenv = Some(project_env(dialect, node, cx));
+    }
+    dialect.read(node, draft, cx);
+}
+
+/// The files to read. A missing project is told.
+fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Vec<PathBuf>> {
+    let project = cx.project.clone();
+    if !project.is_dir() {
+        let message = format!("the folder `{}` does not exist", project.display());
+        cx.push(
+            Problem::nowhere(message).hint("name an existing folder with `-C`, or run `toolgate init DIR`"),
+        );
+        return None;
+    }
+    if let Some(file) = file {
+        return Some(vec![project.join(file)]);
+    }
+    let first = |names: &[&str]| names.iter().map(|name| project.join(name)).find(|path| path.is_file());
+    if let Some(file) = first(&PROJECT_FILES) {
+        return Some(vec![file]);
+    }
+    let registries: Vec<_> =
+        [first(&TOOL_REGISTRIES), first(&SERVER_REGISTRIES)].into_iter().flatten().collect();
+    if registries.is_empty() {
+        let message = format!("there is no project in `{}`", project.display());
+        let hint = "run `toolgate init` to write one, or name a file with `--file`";
+        cx.push(Problem::nowhere(message).hint(hint));
+        return None;
+    }
+    Some(registries)
+}
+
+/// Reads a file into a tree; what is wrong with it is told.
+pub(crate) fn parse(path: &Path, cx: &mut Context<'_>) -> Option<Node> {
+    let name = path.to_string_lossy().into_owned();
+    let node = cx.open(path).and_then(|id| read(&cx.sources, id, Format::of(&name)));
+    node.map_err(|problem| cx.push(problem)).ok()
+}
+
+fn unknown_shape(node: &Node, cx: &mut Context<'_>) {
+    let span = match &node.value {
+        Value::Map(entries) => entries.first().map_or(node.span, |entry| entry.key_span),
+        _ => Span::new(node.span.source, node.span.start, node.span.start),
+    };
+    let hint =
+        "a project has `toolbox` or `registries`; see `toolgate init` for a small one, and `toolgate schema`";
+    cx.push(Problem::error(span, "this is not a configuration that we know").hint(hint));
+}
+
+/// The variables of `.env` files, before anything refers to them.
+fn project_env(dialect: Dialect, node: &Node, cx: &mut Context<'_>) -> HashMap<String, FileVariable> {
+    let named = if dialect == Dialect::Project { env_files(node, cx) } else { None };
+    let usual = cx.project.join(".env");
+    match named {
+        Some(variables) => variables,
+        None if usual.is_file() => cx.read_env_file(&usual).unwrap_or_default(),
+        None => HashMap::new(),
+    }
+}

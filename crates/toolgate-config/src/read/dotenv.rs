@@ -1,0 +1,109 @@
+//! `.env` files: `NAME=value` lines, `export` and comments allowed, values quoted or not.
+//!
+//! References in values are not resolved: a `.env` file holds values, not templates. A value in
+//! double quotes knows `\n`, `\t`, `\"`, `\\` and may span lines; one in single quotes is literal.
+
+use super::clamp;
+use crate::problem::Problem;
+use crate::source::{SourceId, Span};
+
+/// A variable and where it is set.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    pub(crate) span: Span,
+}
+
+/// Reads every line that can be read, and says what is wrong with the others.
+pub(crate) fn read(text: &str, id: SourceId) -> (Vec<Variable>, Vec<Problem>) {
+    let (mut variables, mut problems) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < text.len() {
+        let end = line_end(text, at);
+        let line = &text[at..end];
+        let start = at + (line.len() - line.trim_start().len());
+        let content = line.trim();
+        at = end + 1;
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        let wrong =
+            |message: &str, hint: &str| Problem::error(clamp(text, id, start, end), message).hint(hint);
+        let (exported, declaration) = match content.strip_prefix("export ") {
+            Some(rest) => (content.len() - rest.trim_start().len(), rest.trim_start()),
+            None => (0, content),
+        };
+        let Some((name, _)) = declaration.split_once('=') else {
+            problems
+                .push(wrong("this line sets no variable", "write `NAME=value`, or start a comment with `#`"));
+            continue;
+        };
+        let name_length = name.len();
+        let name = name.trim_end();
+        if !is_name(name) {
+            problems.push(wrong("this is not the name of a variable", "names are letters, digits and `_`"));
+            continue;
+        }
+        let from = start + exported + name_length + 1;
+        match value(text, from, end) {
+            Ok((value, past)) => {
+                let span = clamp(text, id, start + exported, start + exported + name.len());
+                variables.push(Variable { name: name.to_owned(), value, span });
+                at = line_end(text, past) + 1;
+            }
+            Err(quote) => {
+                problems.push(wrong(
+                    &format!("the closing {quote} is missing"),
+                    "close the quote, or remove both",
+                ));
+            }
+        }
+    }
+    (variables, problems)
+}
+
+/// Whether a text can name an environment variable.
+pub(crate) fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn line_end(text: &str, at: usize) -> usize {
+    text[at.min(text.len())..].find('\n').map_or(text.len(), |length| at + length)
+}
+
+/// The value that starts at `from`, and where it ends; or the quote that is not closed.
+fn value(text: &str, from: usize, end: usize) -> Result<(String, usize), char> {
+    let raw = &text[from..end];
+    let start = from + (raw.len() - raw.trim_start().len());
+    match text[start..].chars().next().filter(|_| start < end) {
+        Some(quote @ ('\'' | '"')) => quoted(text, start + 1, quote).ok_or(quote),
+        _ => {
+            // A comment starts at a `#` after white space; `a#b` is a value.
+            let stop =
+                raw.match_indices('#').find(|(at, _)| *at == 0 || raw[..*at].ends_with(char::is_whitespace));
+            let value = stop.map_or(raw, |(at, _)| &raw[..at]);
+            Ok((value.trim().to_owned(), end))
+        }
+    }
+}
+
+fn quoted(text: &str, from: usize, quote: char) -> Option<(String, usize)> {
+    let mut value = String::new();
+    let mut chars = text[from..].char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            _ if c == quote => return Some((value, from + at + 1)),
+            '\\' if quote == '"' => match chars.next()?.1 {
+                'n' => value.push('\n'),
+                'r' => value.push('\r'),
+                't' => value.push('\t'),
+                known @ ('"' | '\\' | '$' | '\'') => value.push(known),
+                other => value.extend(['\\', other]),
+            },
+            _ => value.push(c),
+        }
+    }
+    None
+}

@@ -1,0 +1,76 @@
+//! JSON, with the comments and trailing commas that editors allow in their own files.
+
+use jsonc_parser::ast::Value as Ast;
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+use super::{clamp, too_deep, unique};
+use crate::node::{DEEPEST, Entry, Kind, Node, Scalar, Value, is_json_number};
+use crate::problem::Problem;
+use crate::source::{SourceId, Span};
+
+/// What is allowed beyond the standard. Nothing that changes what a value means.
+pub(crate) const OPTIONS: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS).map_err(|error| {
+        let range = error.range();
+        // The whole of an unfinished object says little; its start says where to look.
+        let end = if range.end - range.start > 80 { range.start + 1 } else { range.end };
+        let what = error.kind().to_string();
+        let lower = what.get(..1).map(str::to_ascii_lowercase).unwrap_or_default()
+            + what.get(1..).unwrap_or_default();
+        Problem::error(clamp(text, id, range.start, end), format!("not valid JSON: {lower}"))
+    })?;
+    match parsed.value {
+        Some(value) => node(value, text, id, 0),
+        None => Err(Problem::error(Span::new(id, 0, 0), "not valid JSON: the file is empty")),
+    }
+}
+
+fn node(ast: Ast<'_>, text: &str, id: SourceId, depth: usize) -> Result<Node, Problem> {
+    let range = ast.range();
+    let span = clamp(text, id, range.start, range.end);
+    if depth > DEEPEST {
+        return Err(too_deep(span));
+    }
+    let value = match ast {
+        Ast::StringLit(lit) => Value::Scalar(Scalar { kind: Kind::String, text: lit.value.into_owned() }),
+        Ast::NumberLit(lit) if is_json_number(lit.value) => {
+            Value::Scalar(Scalar { kind: Kind::Number, text: lit.value.to_owned() })
+        }
+        Ast::NumberLit(_) => return Err(Problem::error(span, "not valid JSON: this is not a number")),
+        Ast::BooleanLit(lit) => Value::Scalar(Scalar { kind: Kind::Bool, text: lit.value.to_string() }),
+        Ast::NullKeyword(_) => Value::Scalar(Scalar { kind: Kind::Null, text: "null".to_owned() }),
+        Ast::Array(array) => Value::List(
+            array
+                .elements
+                .into_iter()
+                .map(|item| node(item, text, id, depth + 1))
+                .collect::<Result<_, _>>()?,
+        ),
+        Ast::Object(object) => {
+            let mut entries = Vec::with_capacity(object.properties.len());
+            for property in object.properties {
+                let range = property.name.range();
+                let key_span = clamp(text, id, range.start, range.end);
+                let key = property.name.into_string();
+                entries.push(Entry { key, key_span, node: node(property.value, text, id, depth + 1)? });
+            }
+            unique(&entries)?;
+            Value::Map(entries)
+        }
+    };
+    Ok(Node { span, value })
+}

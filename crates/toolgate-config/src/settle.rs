@@ -1,0 +1,209 @@
+//! What was written becomes what it means: entries of files turn into servers and tools.
+//!
+//! Defaults, rules between keys and rules between entries live here. Invariant: only what passed
+//! every rule gets into the [`Draft`]; what did not was told.
+
+pub(crate) mod server;
+pub(crate) mod tool;
+
+use std::collections::{BTreeMap, HashMap};
+
+use toolgate_types::{HumanDuration, ServerSpec, ToolDefinition, ToolLimits, ToolSettings};
+
+use crate::config::{Config, InputSpec, Limits, OnCollision};
+use crate::context::Context;
+use crate::file::{
+    CollisionName, InputEntry, InputKindName, ModeName, ServerEntry, ToolSettingsFile, ToolboxFile,
+};
+use crate::keys::At;
+use crate::settle::server::ServerRules;
+use crate::source::Span;
+
+/// A configuration on its way to being checked.
+pub(crate) struct Draft {
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) limits: Limits,
+    pub(crate) servers: Vec<(ServerSpec, Span)>,
+    pub(crate) tools: Vec<(ToolDefinition, Span)>,
+    pub(crate) settings: Vec<(ToolSettings, Span)>,
+    pub(crate) inputs: Vec<InputSpec>,
+    origins: BTreeMap<String, Span>,
+}
+
+impl Draft {
+    pub(crate) fn new() -> Self {
+        let limits = Limits {
+            max_concurrent: const { std::num::NonZeroU32::new(64).expect("64 is not zero") },
+            default_timeout: HumanDuration::from_secs(30),
+            max_output: toolgate_types::ByteSize::from_mib(4),
+            on_collision: OnCollision::Qualify,
+        };
+        Self {
+            name: None,
+            description: None,
+            limits,
+            servers: Vec::new(),
+            tools: Vec::new(),
+            settings: Vec::new(),
+            inputs: Vec::new(),
+            origins: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps where values came from, for those that were written.
+    pub(crate) fn origins(&mut self, path: &str, written: Vec<(&'static str, Span)>) {
+        let dot = if path.is_empty() { "" } else { "." };
+        self.origins.extend(written.into_iter().map(|(key, span)| (format!("{path}{dot}{key}"), span)));
+    }
+
+    pub(crate) fn toolbox(&mut self, toolbox: ToolboxFile, cx: &mut Context<'_>) {
+        self.origins("limits", toolbox.written());
+        let limits = &mut self.limits;
+        limits.max_concurrent = toolbox.max_concurrent.map_or(limits.max_concurrent, |at| at.value);
+        limits.default_timeout = toolbox.default_timeout.map_or(limits.default_timeout, |at| at.value);
+        limits.max_output = toolbox.max_output.map_or(limits.max_output, |at| at.value);
+        limits.on_collision = toolbox.on_collision.map_or(limits.on_collision, |at| match at.value {
+            CollisionName::Qualify => OnCollision::Qualify,
+            CollisionName::LastWins => OnCollision::LastWins,
+            CollisionName::Error => OnCollision::Error,
+        });
+        for settings in values(toolbox.tools).unwrap_or_default() {
+            self.settings(settings, cx);
+        }
+        for entry in values(toolbox.mcps).unwrap_or_default() {
+            self.named_server(entry, ServerRules::TOOLBOX, cx);
+        }
+    }
+
+    /// A server whose entry holds its name.
+    pub(crate) fn named_server(&mut self, mut entry: ServerEntry, rules: ServerRules, cx: &mut Context<'_>) {
+        match entry.file.name.take() {
+            Some(name) => self.server(entry, name, rules, cx),
+            None if entry.file.given.contains(&"name") => {}
+            None => cx.error(entry.file.span, "missing key `name` in MCP server", "give the server a name"),
+        }
+    }
+
+    /// A server whose key is its name.
+    pub(crate) fn keyed_server(
+        &mut self,
+        entry: ServerEntry,
+        key: String,
+        key_span: Span,
+        cx: &mut Context<'_>,
+    ) {
+        match key.parse() {
+            Ok(value) => {
+                self.server(entry, At { value, span: key_span, key_span }, ServerRules::REGISTRY, cx)
+            }
+            Err(error) => cx.error(key_span, format!("`{key}` is not a server's name"), format!("{error}")),
+        }
+    }
+
+    fn settings(&mut self, file: ToolSettingsFile, cx: &mut Context<'_>) {
+        let written = file.written();
+        let Some(name) = file.name else { return };
+        self.origins(&format!("tool_settings.{}", name.value), written);
+        let limits = ToolLimits {
+            max_instances: value(file.max_instances),
+            timeout: value(file.timeout),
+            parallel_capable: value(file.parallel_capable),
+        };
+        let mode = value(file.mode).map(|mode| match mode {
+            ModeName::Strict => toolgate_types::tool::SettingsMode::Strict,
+            ModeName::Dynamic => toolgate_types::tool::SettingsMode::Dynamic,
+        });
+        if let Some((_, first)) = self.settings.iter().find(|(settings, _)| settings.name == name.value) {
+            let message = format!("tool `{}` has settings already", name.value);
+            let hint = format!("the others are at {}; keep one", cx.sources.place(*first));
+            return cx.error(name.span, message, hint);
+        }
+        self.settings.push((ToolSettings { name: name.value, limits, mode }, name.span));
+    }
+
+    pub(crate) fn input(&mut self, InputEntry { file, answered }: InputEntry, cx: &mut Context<'_>) {
+        let Some(id) = file.id else { return };
+        let pick = file.r#type.is_some_and(|at| at.value == InputKindName::PickString);
+        let options = values(file.options).unwrap_or_default();
+        if pick && options.is_empty() {
+            let message = format!("input `{}` has nothing to choose from", id.value);
+            cx.error(id.span, message, "add `options`, or make it a `promptString`");
+        }
+        self.inputs.push(InputSpec {
+            description: value(file.description).unwrap_or_else(|| id.value.clone()),
+            password: file.password.is_some_and(|at| at.value),
+            options: if pick { options } else { Vec::new() },
+            answered,
+            id: id.value,
+        });
+    }
+
+    /// The rules between entries, and the end of drafting.
+    pub(crate) fn finish(mut self, files: Vec<String>, cx: &mut Context<'_>) -> Config {
+        self.servers_apart(cx);
+        self.settings_over_tools(cx);
+        let origins = self.origins.into_iter().map(|(path, span)| (path, cx.sources.place(span))).collect();
+        Config {
+            project: cx.project.clone(),
+            name: self.name,
+            description: self.description,
+            files,
+            limits: self.limits,
+            servers: self.servers.into_iter().map(|(server, _)| server).collect(),
+            tools: self.tools.into_iter().map(|(tool, _)| tool).collect(),
+            tool_settings: self.settings.into_iter().map(|(settings, _)| settings).collect(),
+            inputs: self.inputs,
+            variables: cx.variables_used(),
+            origins,
+        }
+    }
+
+    /// Two servers must differ in what is before the `__` of their tools.
+    fn servers_apart(&self, cx: &mut Context<'_>) {
+        let mut seen: HashMap<String, (&ServerSpec, Span)> = HashMap::new();
+        for (server, span) in &self.servers {
+            let Some((first, place)) = seen.insert(server.name.prefix(), (server, *span)) else { continue };
+            let message = if first.name == server.name {
+                format!("MCP server `{}` is configured twice", server.name)
+            } else {
+                format!(
+                    "MCP servers `{}` and `{}` would share the prefix of their tools",
+                    first.name, server.name
+                )
+            };
+            cx.error(*span, message, format!("the other is at {}; rename one", cx.sources.place(place)));
+        }
+    }
+
+    /// The operator's settings count more than a registry, field by field.
+    fn settings_over_tools(&mut self, cx: &mut Context<'_>) {
+        for (settings, span) in &self.settings {
+            let Some((tool, _)) = self.tools.iter_mut().find(|(tool, _)| tool.name == settings.name) else {
+                continue;
+            };
+            if settings.mode == Some(toolgate_types::tool::SettingsMode::Dynamic) {
+                let message = format!("tool `{}` is one of your own and cannot be `dynamic`", tool.name);
+                cx.error(*span, message, "own tools are always strict; remove `mode`");
+            }
+            tool.limits = settings.limits.or(tool.limits);
+            for key in ["max_instances", "timeout", "parallel_capable"] {
+                let (from, to) =
+                    (format!("tool_settings.{}.{key}", tool.name), format!("tools.{}.{key}", tool.name));
+                if let Some(span) = self.origins.get(&from).copied() {
+                    self.origins.insert(to, span);
+                }
+            }
+        }
+    }
+}
+
+/// What was written, without its place.
+pub(crate) fn value<T>(written: Option<At<T>>) -> Option<T> {
+    written.map(|at| at.value)
+}
+
+/// The items of a list that was written, without their places.
+pub(crate) fn values<T>(written: Option<At<Vec<At<T>>>>) -> Option<Vec<T>> {
+    written.map(|at| at.value.into_iter().map(|at| at.value).collect())
+}

@@ -1,0 +1,299 @@
+//! Entries of `tools.json` become tools.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value as Json;
+use toolgate_types::tool::{Category, Deprecation, Example, RateLimit, ResponseTime, Script};
+use toolgate_types::{HumanDuration, ToolDefinition, ToolLimits, ToolName};
+
+use crate::context::Context;
+use crate::file::{
+    CategoryName, DeprecationFile, ExampleFile, RateLimitFile, ResponseTimeName, ToolFile, ToolKindName,
+};
+use crate::keys::At;
+use crate::node::{Node, Value};
+use crate::problem::Problem;
+use crate::settle::{Draft, value, values};
+use crate::source::Span;
+
+/// The longest name of a file on the systems we know.
+const LONGEST_FILE_NAME: usize = 255;
+
+impl Draft {
+    /// Takes one tool over, or tells what is wrong with it. `folder` is where its script is.
+    pub(crate) fn tool(&mut self, file: ToolFile, folder: &Path, cx: &mut Context<'_>) {
+        let label =
+            file.name.as_ref().map_or_else(|| "tool".to_owned(), |name| format!("tool `{}`", name.value));
+        cx.labels.push(label);
+        self.tool_within(file, folder, cx);
+        cx.labels.pop();
+    }
+
+    fn tool_within(&mut self, mut file: ToolFile, folder: &Path, cx: &mut Context<'_>) {
+        let written = file.written();
+        // Without these three there is no tool to speak of; their absence was told.
+        let whole = file.name.take().zip(file.description.take()).zip(file.input_schema.take());
+        let ((name, description), input) = match whole {
+            Some(whole) => whole,
+            None => return,
+        };
+        let script = script(&mut file, &name, folder, cx);
+        check_schema(&input.value.0, true, cx);
+        if let Some(output) = &file.output_schema {
+            check_schema(&output.value.0, false, cx);
+        }
+        let cache_ttl = cache_ttl(&file, cx);
+        let deprecated = file.deprecated.take().and_then(|at| deprecation(at.value, &name.value, cx));
+        if let Some((_, first)) = self.tools.iter().find(|(tool, _)| tool.name == name.value) {
+            let hint = format!("the other is at {}; rename or remove one", cx.sources.place(*first));
+            return cx.error(name.span, format!("tool `{}` is defined twice", name.value), hint);
+        }
+        let Some(script) = script else { return };
+        self.origins(&format!("tools.{}", name.value), written);
+        let limits = ToolLimits {
+            max_instances: value(file.max_instances),
+            timeout: value(file.timeout),
+            parallel_capable: value(file.parallel_capable),
+        };
+        let tool = ToolDefinition {
+            description: description.value,
+            version: value(file.version).unwrap_or_else(|| "1.0.0".to_owned()),
+            input_schema: input.value.0.to_json(),
+            output_schema: file.output_schema.map(|at| at.value.0.to_json()),
+            script,
+            limits,
+            permissions: values(file.permissions).unwrap_or_default(),
+            category: file.category.map(|at| match at.value {
+                CategoryName::Query => Category::Query,
+                CategoryName::Mutation => Category::Mutation,
+                CategoryName::Analysis => Category::Analysis,
+                CategoryName::Generation => Category::Generation,
+            }),
+            response_time: file.response_time.map(|at| match at.value {
+                ResponseTimeName::Fast => ResponseTime::Fast,
+                ResponseTimeName::Medium => ResponseTime::Medium,
+                ResponseTimeName::Slow => ResponseTime::Slow,
+            }),
+            cache_ttl,
+            idempotent: value(file.idempotent).unwrap_or(false),
+            examples: values(file.examples).into_iter().flatten().filter_map(example).collect(),
+            tags: values(file.tags).unwrap_or_default(),
+            rate_limit: file.rate_limit.and_then(|at| rate_limit(at.value)),
+            deprecated,
+            name: name.value,
+        };
+        self.tools.push((tool, name.span));
+    }
+}
+
+fn script(file: &mut ToolFile, name: &At<ToolName>, folder: &Path, cx: &mut Context<'_>) -> Option<Script> {
+    // There is one kind of tool; the next one makes this a choice.
+    match file.r#type.as_ref().map(|at| at.value) {
+        Some(ToolKindName::Local) | None => {}
+    }
+    let (mut path, mut entrypoint) = (file.script_path.take(), file.entrypoint.take());
+    if let Some(config) = file.config.take() {
+        for (outer, inner) in
+            [(&mut path, config.value.script_path), (&mut entrypoint, config.value.entrypoint)]
+        {
+            match (&outer, inner) {
+                (Some(_), Some(inner)) => {
+                    cx.error(
+                        inner.key_span,
+                        "this is given inside and outside of `config`",
+                        "keep one of the two",
+                    );
+                }
+                (None, inner) => *outer = inner,
+                (Some(_), None) => {}
+            }
+        }
+    }
+    let entrypoint = entrypoint.map_or_else(|| "run".to_owned(), |at| at.value);
+    let (written, span) = match path {
+        Some(path) => (path.value, path.span),
+        None => (format!("{}.py", name.value), name.span),
+    };
+    let script_path = match inside(&written) {
+        Ok(path) => folder.join(path),
+        Err(why) => {
+            let message = format!("`{written}` cannot be the script{}: {why}", cx.whereabouts());
+            cx.error(span, message, "scripts are files in the folder of the registry, or in a folder there");
+            return None;
+        }
+    };
+    if !script_path.is_file() {
+        // Not an error: the tool exists, and a call of it says that its script is missing.
+        let problem =
+            Problem::warning(span, format!("the script `{written}` does not exist{}", cx.whereabouts()));
+        cx.push(problem.hint("calls of this tool will fail with `tool_execution_error` until it does"));
+    }
+    Some(Script { script_path, entrypoint })
+}
+
+/// A path that cannot leave the folder it is joined to.
+fn inside(written: &str) -> Result<PathBuf, &'static str> {
+    let path = Path::new(written);
+    if written.is_empty() || written.contains('\0') {
+        return Err("it is not the name of a file");
+    }
+    if written.trim() != written || written.split('/').any(|part| part.trim() != part) {
+        return Err("it has white space at an end");
+    }
+    if written.split('/').any(|part| part.len() > LONGEST_FILE_NAME) {
+        return Err("it is too long");
+    }
+    if path.components().all(|part| matches!(part, Component::Normal(_))) && !written.contains("/./") {
+        Ok(path.to_owned())
+    } else {
+        Err("it leads out of the folder")
+    }
+}
+
+fn cache_ttl(file: &ToolFile, cx: &mut Context<'_>) -> Option<HumanDuration> {
+    let cacheable = file.cacheable.as_ref().filter(|at| at.value);
+    let mutation = file.category.as_ref().is_some_and(|at| at.value == CategoryName::Mutation);
+    match (cacheable, &file.cache_ttl) {
+        (Some(cacheable), _) if mutation => {
+            let message = format!("a mutation cannot be cached{}", cx.whereabouts());
+            cx.error(cacheable.span, message, "remove `cacheable`, or correct `category`");
+            None
+        }
+        (Some(cacheable), None) => {
+            let message = format!("`cacheable` needs `cache_ttl`{}", cx.whereabouts());
+            cx.error(cacheable.span, message, "add `\"cache_ttl\": 3600`, in seconds");
+            None
+        }
+        (Some(_), Some(ttl)) => Some(ttl.value),
+        (None, Some(ttl)) => {
+            let message = format!("`cache_ttl` without `cacheable: true` does nothing{}", cx.whereabouts());
+            cx.push(Problem::warning(ttl.key_span, message).hint("add `\"cacheable\": true`, or remove it"));
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+fn example(file: ExampleFile) -> Option<Example> {
+    Some(Example {
+        description: file.description?.value,
+        params: file.params?.value.0.to_json(),
+        expected_result: file.expected_result.map(|at| at.value.0.to_json()),
+    })
+}
+
+fn rate_limit(file: RateLimitFile) -> Option<RateLimit> {
+    let milliseconds = file.window_ms?.value;
+    let window =
+        format!("{milliseconds}ms").parse().expect("a positive number of milliseconds is a duration");
+    Some(RateLimit { max_calls: file.max_calls?.value, window })
+}
+
+fn deprecation(file: DeprecationFile, name: &ToolName, cx: &mut Context<'_>) -> Option<Deprecation> {
+    let (since, replacement, date) = (file.since?, file.replacement?, file.removal_date?);
+    if replacement.value == *name {
+        cx.error(replacement.span, format!("tool `{name}` cannot replace itself"), "name another tool");
+    }
+    // A time of day may follow; the day is what counts.
+    let Some(day) = date.value.get(..10).filter(|day| is_day(day)) else {
+        cx.error(
+            date.span,
+            format!("`{}` is not a date{}", date.value, cx.whereabouts()),
+            "write it as `2027-03-31`",
+        );
+        return None;
+    };
+    Some(Deprecation { since: since.value, replacement: replacement.value, removal_date: day.to_owned() })
+}
+
+fn is_day(text: &str) -> bool {
+    let number = |range: std::ops::Range<usize>| {
+        text.get(range).filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()))?.parse::<u32>().ok()
+    };
+    let (Some(year), Some(month), Some(day)) = (number(0..4), number(5..7), number(8..10)) else {
+        return false;
+    };
+    let leap = year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let days = match month {
+        2 => 28 + u32::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return false,
+    };
+    (1..=days).contains(&day) && &text[4..5] == "-" && &text[7..8] == "-"
+}
+
+/// Tells every way in which a map is not a JSON Schema, at its place.
+fn check_schema(node: &Node, arguments: bool, cx: &mut Context<'_>) {
+    let json: Json = serde_json::from_str(node.to_json().get()).expect("a node is valid JSON");
+    let draft = json.get("$schema").and_then(Json::as_str).unwrap_or_default();
+    let errors: Vec<(String, String)> = {
+        let validator = match draft {
+            draft if draft.contains("draft-04") => jsonschema::draft4::meta::validator(),
+            draft if draft.contains("draft-06") => jsonschema::draft6::meta::validator(),
+            draft if draft.contains("draft-07") => jsonschema::draft7::meta::validator(),
+            draft if draft.contains("2019-09") => jsonschema::draft201909::meta::validator(),
+            _ => jsonschema::draft202012::meta::validator(),
+        };
+        validator
+            .iter_errors(&json)
+            .map(|error| (error.instance_path().to_string(), error.to_string()))
+            .collect()
+    };
+    for (pointer, message) in errors {
+        let span = at_pointer(node, &pointer);
+        let message = format!("not a valid JSON Schema{}: {message}", cx.whereabouts());
+        cx.push(Problem::error(span, message));
+    }
+    let kind = json.get("type");
+    if arguments && kind.is_some_and(|kind| kind != "object") {
+        let span = at_pointer(node, "/type");
+        let message =
+            format!("arguments are an object, not {}{}", kind.unwrap_or(&Json::Null), cx.whereabouts());
+        cx.error(span, message, "write `\"type\": \"object\"` and name the arguments in `properties`");
+    }
+}
+
+/// The place that a JSON pointer leads to, as far as it leads.
+fn at_pointer(node: &Node, pointer: &str) -> Span {
+    let mut node = node;
+    for step in pointer.split('/').skip(1) {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        let next = match &node.value {
+            Value::Map(_) => node.get(&step),
+            Value::List(items) => step.parse::<usize>().ok().and_then(|index| items.get(index)),
+            Value::Scalar(_) => None,
+        };
+        match next {
+            Some(next) => node = next,
+            None => break,
+        }
+    }
+    node.span
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_stay_in_their_folder() {
+        for good in ["a.py", "sub/a.py", "a.b.sh"] {
+            assert!(inside(good).is_ok(), "{good}");
+        }
+        let long = format!("{}.py", "x".repeat(300));
+        for bad in ["../../bin/sh", "a/../b", "/bin/sh", "x\0.py", "con.py ", "", ".", "./a.py", &long] {
+            assert!(inside(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn days() {
+        for good in ["2027-03-31", "2028-02-29"] {
+            assert!(is_day(good), "{good}");
+        }
+        for bad in ["2027-02-29", "2027-13-01", "2027-00-10", "2027/03/31", "soon-ish!!", "+027-01-01"] {
+            assert!(!is_day(bad), "{bad}");
+        }
+    }
+}

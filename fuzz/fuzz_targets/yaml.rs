@@ -1,0 +1,10 @@
+//! A YAML configuration file: never a panic, a hang or a blow-up of aliases.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    // What is not UTF-8 is refused before any reader sees it.
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        toolgate_config::fuzz::yaml(text);
+    }
+});
