@@ -1,0 +1,260 @@
+//! `toolgate check`: whether a project is good, what it means, where each value came from.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value as Json;
+use toolgate_config::{Config, Environment, Loaded, ProblemEntry, Report, Severity, load};
+use toolgate_types::ToolDefinition;
+
+use crate::cli::Project;
+use crate::output::{BOLD, DIM, Output};
+use crate::{DONE, REFUSED};
+
+/// The answer for programs.
+#[derive(Serialize)]
+struct Answer<'a> {
+    ok: bool,
+    problems: Vec<ProblemEntry>,
+    #[serde(flatten)]
+    config: Option<&'a Config>,
+}
+
+pub(crate) fn run(project: &Project, output: &Output) -> anyhow::Result<u8> {
+    let Loaded { config, report } =
+        load(&project.folder, project.file.as_deref(), &Environment::of_process());
+    output.message(&report.render());
+    if output.json {
+        output.document(&Answer {
+            ok: config.is_some(),
+            problems: report.entries(),
+            config: config.as_ref(),
+        })?;
+    }
+    let Some(config) = config else {
+        output.message(&format!("{BOLD}refused{BOLD:#}: {}; nothing was started.\n", counted(&report)));
+        output.next("mend what is above and run `toolgate check` again");
+        return Ok(REFUSED);
+    };
+    if !output.json {
+        output.result(&render(&config));
+    }
+    output.message(&format!("{BOLD}good{BOLD:#}: {}{}.\n", holds(&config), besides(&report)));
+    output.next("change toolgate.yaml or tools/tools.json and check again, or add MCP servers with `toolgate import CLIENT`");
+    Ok(DONE)
+}
+
+fn counted(report: &Report) -> String {
+    let kinds = [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Note, "note")];
+    let count = |(severity, name): &(Severity, &str)| {
+        let count = report.count(*severity);
+        (count > 0).then(|| plural(count, name))
+    };
+    kinds.iter().filter_map(count).collect::<Vec<_>>().join(", ")
+}
+
+fn besides(report: &Report) -> String {
+    match counted(report) {
+        counted if counted.is_empty() => String::new(),
+        counted => format!(", with {counted}"),
+    }
+}
+
+fn holds(config: &Config) -> String {
+    format!("{} and {}", plural(config.servers.len(), "MCP server"), plural(config.tools.len(), "tool"))
+}
+
+fn plural(count: usize, name: &str) -> String {
+    if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") }
+}
+
+/// A value with where it came from.
+struct Row {
+    key: String,
+    value: String,
+    origin: String,
+}
+
+fn render(config: &Config) -> String {
+    let mut out = String::new();
+    let name = config.name.as_deref().unwrap_or("project");
+    let _ = writeln!(out, "{BOLD}{name}{BOLD:#} {DIM}{}{DIM:#}", config.project.display());
+    if let Some(description) = &config.description {
+        let _ = writeln!(out, "{description}");
+    }
+    let _ = writeln!(out, "read from {}", config.files.join(", "));
+    heading("limits", &mut out);
+    rows(&serialised(&config.limits, "limits", config, &[]), &mut out);
+    if !config.servers.is_empty() {
+        heading("MCP servers", &mut out);
+    }
+    for server in &config.servers {
+        title(server.name.as_str(), server.description.as_deref(), &mut out);
+        let path = format!("servers.{}", server.name);
+        rows(&serialised(server, &path, config, &["name", "description"]), &mut out);
+    }
+    if !config.tools.is_empty() {
+        heading("tools", &mut out);
+    }
+    for tool in &config.tools {
+        title(tool.name.as_str(), Some(&tool.description), &mut out);
+        rows(&tool_rows(tool, config), &mut out);
+    }
+    let others = config
+        .tool_settings
+        .iter()
+        .filter(|settings| !config.tools.iter().any(|tool| tool.name == settings.name));
+    for (index, settings) in others.enumerate() {
+        if index == 0 {
+            heading("settings for tools of servers", &mut out);
+        }
+        title(settings.name.as_str(), None, &mut out);
+        rows(&serialised(settings, &format!("tool_settings.{}", settings.name), config, &["name"]), &mut out);
+    }
+    if !config.inputs.is_empty() {
+        heading("asked for when servers start", &mut out);
+        let row = |input: &toolgate_config::InputSpec| Row {
+            key: input.id.clone(),
+            value: input.description.clone(),
+            origin: if input.answered { "answered".to_owned() } else { String::new() },
+        };
+        rows(&config.inputs.iter().map(row).collect::<Vec<_>>(), &mut out);
+    }
+    if !config.variables.is_empty() {
+        heading("variables", &mut out);
+        let row = |(name, origin): (&String, &String)| Row {
+            key: name.clone(),
+            value: toolgate_types::secret::MASK.to_owned(),
+            origin: origin.clone(),
+        };
+        rows(&config.variables.iter().map(row).collect::<Vec<_>>(), &mut out);
+    }
+    out.push('\n');
+    out
+}
+
+fn heading(text: &str, out: &mut String) {
+    let _ = writeln!(out, "\n{BOLD}{text}{BOLD:#}");
+}
+
+fn title(name: &str, description: Option<&str>, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "  {BOLD}{name}{BOLD:#}{}",
+        description.map(|text| format!(" · {text}")).unwrap_or_default()
+    );
+}
+
+fn rows(rows: &[Row], out: &mut String) {
+    let width = |text: fn(&Row) -> &String, most: usize| {
+        rows.iter().map(|row| text(row).chars().count()).filter(|width| *width <= most).max().unwrap_or(0)
+    };
+    let (key_width, value_width) = (width(|row| &row.key, 40), width(|row| &row.value, 60));
+    for Row { key, value, origin } in rows {
+        let _ = writeln!(out, "    {DIM}{key:key_width$}{DIM:#}  {value:value_width$}  {DIM}{origin}{DIM:#}");
+    }
+}
+
+/// Every field of a value, so that none can be forgotten here.
+fn serialised(value: &impl Serialize, path: &str, config: &Config, without: &[&str]) -> Vec<Row> {
+    let json = serde_json::to_value(value).expect("a configuration has a JSON form");
+    let mut rows = Vec::new();
+    for (key, value) in
+        json.as_object().into_iter().flatten().filter(|(key, _)| !without.contains(&key.as_str()))
+    {
+        flatten(key, value, path, config, &mut rows);
+    }
+    rows
+}
+
+fn flatten(key: &str, value: &Json, path: &str, config: &Config, rows: &mut Vec<Row>) {
+    match value {
+        Json::Object(fields) if !fields.is_empty() => {
+            for (name, value) in fields {
+                flatten(&format!("{key}.{name}"), value, path, config, rows);
+            }
+        }
+        // An empty map or list that nobody wrote is not worth a line.
+        Json::Object(_) if !config.origins.contains_key(&format!("{path}.{key}")) => {}
+        Json::Array(items) if items.is_empty() && !config.origins.contains_key(&format!("{path}.{key}")) => {}
+        _ => rows.push(Row { key: key.to_owned(), value: plain(value), origin: origin(path, key, config) }),
+    }
+}
+
+/// The place of the value, or of the map around it; what nobody wrote is a default.
+fn origin(path: &str, key: &str, config: &Config) -> String {
+    let mut path = format!("{path}.{key}");
+    let top = path.split('.').count() - key.split('.').count();
+    while path.split('.').count() > top {
+        if let Some(origin) = config.origins.get(&path) {
+            return origin.clone();
+        }
+        path.truncate(path.rfind('.').unwrap_or(0));
+    }
+    "default".to_owned()
+}
+
+fn plain(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        Json::Null => "(kept away)".to_owned(),
+        Json::Array(items) if items.is_empty() => "(none)".to_owned(),
+        Json::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+fn tool_rows(tool: &ToolDefinition, config: &Config) -> Vec<Row> {
+    let path = format!("tools.{}", tool.name);
+    let place = config.origins.get(&format!("{path}.name")).cloned().unwrap_or_default();
+    let row = |key: &str, value: String, origin: String| Row { key: key.to_owned(), value, origin };
+    let mut rows = vec![
+        row("script", shown_path(tool, config), place),
+        row("arguments", arguments(tool), origin(&path, "input_schema", config)),
+    ];
+    let timeout = tool.timeout(config.limits.default_timeout).to_string();
+    let from = match (tool.limits.timeout, tool.response_time) {
+        (Some(_), _) => origin(&path, "timeout", config),
+        (None, Some(_)) => "response_time".to_owned(),
+        (None, None) => "default_timeout".to_owned(),
+    };
+    rows.push(row("timeout", timeout, from));
+    let shown = [
+        "name",
+        "description",
+        "script_path",
+        "entrypoint",
+        "input_schema",
+        "output_schema",
+        "timeout",
+        "examples",
+    ];
+    rows.extend(serialised(tool, &path, config, &shown));
+    rows
+}
+
+fn shown_path(tool: &ToolDefinition, config: &Config) -> String {
+    let path = tool.script.script_path.strip_prefix(&config.project).unwrap_or(&tool.script.script_path);
+    if path.extension().is_some_and(|end| end == "py") {
+        format!("{} {}()", path.display(), tool.script.entrypoint)
+    } else {
+        path.display().to_string()
+    }
+}
+
+/// `text: string, folder?: string`.
+fn arguments(tool: &ToolDefinition) -> String {
+    let schema: Json = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
+    let required =
+        |name: &String| schema["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name));
+    let argument = |(name, schema): (&String, &Json)| {
+        let kind = schema["type"].as_str().unwrap_or("any");
+        format!("{name}{}: {kind}", if required(name) { "" } else { "?" })
+    };
+    match schema["properties"].as_object() {
+        Some(properties) if !properties.is_empty() => {
+            properties.iter().map(argument).collect::<Vec<_>>().join(", ")
+        }
+        _ => "(none)".to_owned(),
+    }
+}
