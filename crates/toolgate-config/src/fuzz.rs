@@ -72,6 +72,6 @@ fn depth(node: &Node) -> usize {
 
 /// Whatever a reader complains about can be shown.
 fn render(sources: Sources, problems: Vec<Problem>) {
-    let report = Report { sources, problems, secrets: Vec::new() };
+    let report = Report::new(sources, problems, Vec::new());
     let _ = (report.render(), report.entries());
 }

@@ -117,8 +117,8 @@ pub fn plan_import(project: &Path, files: &[PathBuf], environment: &Environment)
         let Some(node) = parse(&absolute(file, environment), &mut cx) else { continue };
         import.add(&node, &mut cx);
     }
-    import.report = Report { sources: cx.sources, problems: cx.problems, secrets: cx.secrets };
-    import.report.secrets.extend(import.secrets.iter().map(|(_, value)| value.clone()));
+    cx.secrets.extend(import.secrets.iter().map(|(_, value)| value.clone()));
+    import.report = Report::new(cx.sources, cx.problems, cx.secrets);
     import
 }
 

@@ -35,7 +35,7 @@ pub fn load(project: &Path, file: Option<&Path>, environment: &Environment) -> L
     let project = absolute(project, environment);
     let mut cx = Context::new(project, environment);
     let config = load_within(file, &mut cx);
-    let report = Report { sources: cx.sources, problems: cx.problems, secrets: cx.secrets };
+    let report = Report::new(cx.sources, cx.problems, cx.secrets);
     Loaded { config: config.filter(|_| !report.has_errors()), report }
 }
 

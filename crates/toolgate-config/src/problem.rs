@@ -3,7 +3,9 @@
 //! Every problem is collected; the first never hides the second. Invariant: what is shown went
 //! through the redactor, the offending line included.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -11,7 +13,7 @@ use toolgate_types::Secret;
 use toolgate_types::redact::{mask, secret_ranges};
 use toolgate_types::secret::MASK;
 
-use crate::source::{Sources, Span};
+use crate::source::{SourceId, Sources, Span};
 
 /// A line longer than this is cut around the place that matters.
 const WIDEST_LINE: usize = 160;
@@ -90,6 +92,15 @@ pub struct ProblemEntry {
 }
 
 impl Report {
+    /// The problems in the order of the texts. Two that say the same of the same place are one: what
+    /// an alias stands for is read as often as it is used.
+    pub(crate) fn new(sources: Sources, mut problems: Vec<Problem>, secrets: Vec<Secret>) -> Self {
+        problems.sort_by_key(|problem| problem.span.map(|span| (span.source, span.start)));
+        let mut seen = HashSet::new();
+        problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
+        Self { sources, problems, secrets }
+    }
+
     /// The texts that were read.
     pub fn sources(&self) -> &Sources {
         &self.sources
@@ -107,7 +118,7 @@ impl Report {
 
     /// The problems as programs read them, in the order of the texts.
     pub fn entries(&self) -> Vec<ProblemEntry> {
-        let entry = |problem: &&Problem| {
+        let entry = |problem: &Problem| {
             let source = problem.span.map(|span| self.sources.get(span.source));
             let position = problem
                 .span
@@ -123,26 +134,21 @@ impl Report {
                 hint: problem.hint.as_deref().map(|hint| mask(hint, &self.secrets)),
             }
         };
-        self.in_order().iter().map(entry).collect()
+        self.problems.iter().map(entry).collect()
     }
 
     /// The problems as people read them, with the offending lines. Styles are ANSI escapes; the
     /// stream that prints them drops them where they are not wanted.
     pub fn render(&self) -> String {
         let mut out = String::new();
-        for problem in self.in_order() {
-            self.render_one(problem, &mut out);
+        let mut hidden = Hidden::default();
+        for problem in &self.problems {
+            self.render_one(problem, &mut hidden, &mut out);
         }
         out
     }
 
-    fn in_order(&self) -> Vec<&Problem> {
-        let mut problems: Vec<_> = self.problems.iter().collect();
-        problems.sort_by_key(|problem| problem.span.map(|span| (span.source, span.start)));
-        problems
-    }
-
-    fn render_one(&self, problem: &Problem, out: &mut String) {
+    fn render_one(&self, problem: &Problem, hidden: &mut Hidden, out: &mut String) {
         let (label, colour) = match problem.severity {
             Severity::Error => ("error", AnsiColor::Red),
             Severity::Warning => ("warning", AnsiColor::Yellow),
@@ -154,7 +160,7 @@ impl Report {
         let _ = writeln!(out, "{strong}{label}{strong:#}{bold}: {message}{bold:#}");
         if let Some(span) = problem.span {
             let _ = writeln!(out, "{dim}  -->{dim:#} {}", self.sources.place(span));
-            self.render_line(span, strong, out);
+            self.render_line(span, strong, hidden, out);
         }
         if let Some(hint) = &problem.hint {
             let green = Style::new().fg_color(Some(AnsiColor::Green.into())).bold();
@@ -163,20 +169,37 @@ impl Report {
         out.push('\n');
     }
 
-    fn render_line(&self, span: Span, strong: Style, out: &mut String) {
+    fn render_line(&self, span: Span, strong: Style, hidden: &mut Hidden, out: &mut String) {
         let dim = Style::new().dimmed();
         let source = self.sources.get(span.source);
         let position = source.position(span.start);
-        let line = source.line(position.line);
-        let start = line.char_indices().nth(position.column - 1).map_or(line.len(), |(at, _)| at);
+        let (line, start) = source.line_at(span.start);
         let end = (start + (span.end - span.start)).min(line.len());
-        let Shown { text, before, width } = shown(line, start, end, &self.secrets);
+        let hidden = hidden.of(line, (span.source, position.line), &self.secrets);
+        let Shown { text, before, width } = shown(line, start, end, hidden);
         let number = position.line.to_string();
         let gutter = " ".repeat(number.len());
         let carets = "^".repeat(width.max(1));
         let pad = " ".repeat(before);
         let _ = writeln!(out, "{dim}{number} |{dim:#} {text}");
         let _ = writeln!(out, "{dim}{gutter} |{dim:#} {pad}{strong}{carets}{strong:#}");
+    }
+}
+
+/// The secrets in the line that was shown last. A minified file is one line with all the problems.
+#[derive(Default)]
+struct Hidden {
+    line: Option<(SourceId, usize)>,
+    ranges: Vec<Range<usize>>,
+}
+
+impl Hidden {
+    fn of(&mut self, text: &str, line: (SourceId, usize), secrets: &[Secret]) -> &[Range<usize>] {
+        if self.line != Some(line) {
+            self.line = Some(line);
+            self.ranges = secret_ranges(text, secrets);
+        }
+        &self.ranges
     }
 }
 
@@ -187,11 +210,18 @@ struct Shown {
     width: usize,
 }
 
-/// Masks a line and finds out where the range from `start` to `end` is afterwards.
-fn shown(line: &str, start: usize, end: usize, secrets: &[Secret]) -> Shown {
-    let hidden = secret_ranges(line, secrets);
-    let mut chars: Vec<(usize, char)> = Vec::with_capacity(line.len());
-    for (at, c) in line.char_indices() {
+/// Masks a line around the range from `start` to `end`, and finds out where the range is afterwards.
+/// Only what can be shown of a long line is looked at.
+fn shown(line: &str, start: usize, end: usize, hidden: &[Range<usize>]) -> Shown {
+    let from = line[..start].char_indices().rev().nth(WIDEST_LINE - 1).map_or(0, |(at, _)| at);
+    let to = line[start..].char_indices().nth(WIDEST_LINE).map_or(line.len(), |(at, _)| start + at);
+    let first = hidden.partition_point(|range| range.end <= from);
+    let hidden = &hidden[first..hidden.partition_point(|range| range.start < to)];
+    // A secret is masked as a whole, however much of it is in sight.
+    let from = hidden.first().map_or(from, |range| from.min(range.start));
+    let to = hidden.last().map_or(to, |range| to.max(range.end));
+    let mut chars: Vec<(usize, char)> = Vec::with_capacity(2 * WIDEST_LINE);
+    for (at, c) in line[from..to].char_indices().map(|(at, c)| (from + at, c)) {
         match hidden.iter().find(|range| range.contains(&at)) {
             Some(range) if range.start == at => chars.extend(MASK.chars().map(|c| (at, c))),
             Some(_) => {}
@@ -205,13 +235,10 @@ fn shown(line: &str, start: usize, end: usize, secrets: &[Secret]) -> Shown {
     first -= cut;
     let last = (last - cut).min(WIDEST_LINE);
     let text: String = chars.iter().take(WIDEST_LINE).collect();
-    let (lead, trail) = (if cut > 0 { "…" } else { "" }, if chars.len() > WIDEST_LINE { "…" } else { "" });
-    first += lead.chars().count();
-    Shown {
-        text: format!("{lead}{text}{trail}"),
-        before: first,
-        width: (last + usize::from(cut > 0)).saturating_sub(first),
-    }
+    let lead = if cut > 0 || from > 0 { "…" } else { "" };
+    let trail = if chars.len() > WIDEST_LINE || to < line.len() { "…" } else { "" };
+    let shift = lead.chars().count();
+    Shown { text: format!("{lead}{text}{trail}"), before: first + shift, width: last.saturating_sub(first) }
 }
 
 #[cfg(test)]
@@ -220,7 +247,7 @@ mod tests {
 
     fn check(line: &str, at: &str, expected: &str) {
         let start = line.find(at).unwrap();
-        let Shown { text, before, width } = shown(line, start, start + at.len(), &[]);
+        let Shown { text, before, width } = shown(line, start, start + at.len(), &secret_ranges(line, &[]));
         assert_eq!(format!("{text}\n{}{}", " ".repeat(before), "^".repeat(width)), expected);
     }
 
@@ -238,5 +265,42 @@ mod tests {
         let Shown { text, before, width } = shown(&line, 300, 304, &[]);
         let found: String = text.chars().skip(before).take(width).collect();
         assert_eq!((found.as_str(), text.chars().count()), ("HERE", WIDEST_LINE + 2));
+    }
+
+    #[test]
+    fn a_secret_that_is_half_in_sight_is_masked() {
+        let line = format!("token: {}, bad: 1", "x".repeat(300));
+        let start = line.find("bad").unwrap();
+        let Shown { text, before, width } = shown(&line, start, start + 3, &secret_ranges(&line, &[]));
+        assert_eq!(text, "…***, bad: 1");
+        assert_eq!((before, width), (6, 3));
+    }
+
+    #[test]
+    fn a_thousand_problems_in_one_long_line() {
+        let text = "{bad: 1, token: hunter2}, ".repeat(5_000);
+        let mut sources = Sources::default();
+        let id = sources.add("long.json", text.as_str(), Some("long.json".into()));
+        let place = |(at, _): (usize, &str)| Problem::error(Span::new(id, at, at + 3), "wrong");
+        let problems = text.match_indices("bad").step_by(5).map(place).collect();
+        let shown = Report::new(sources, problems, vec![Secret::new("unused secret")]).render();
+        assert_eq!(shown.matches("-->").count(), 1000);
+        assert!(!shown.contains("hunter2"));
+    }
+
+    #[test]
+    fn what_is_said_twice_of_one_place_is_shown_once() {
+        let mut sources = Sources::default();
+        let id = sources.add("a.yaml", "a b", Some("a.yaml".into()));
+        let at = |start| Span::new(id, start, start + 1);
+        let problems = vec![
+            Problem::error(at(2), "wrong"),
+            Problem::error(at(0), "wrong"),
+            Problem::error(at(2), "wrong"),
+            Problem::error(at(2), "also wrong"),
+        ];
+        let report = Report::new(sources, problems, Vec::new());
+        assert_eq!(report.count(Severity::Error), 3);
+        assert_eq!(report.problems[0].span, Some(at(0)));
     }
 }

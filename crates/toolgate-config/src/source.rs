@@ -28,7 +28,13 @@ pub struct Source {
     /// Where the file is, for relative paths in it. `None` for a variable.
     path: Option<PathBuf>,
     line_starts: Vec<usize>,
+    /// Characters before each block of [`BLOCK`] bytes, and before the end: a file may be one line of many megabytes, and
+    /// a column in it is asked for as often as it has values.
+    characters_before: Vec<usize>,
 }
+
+/// How many bytes are counted again for a column.
+const BLOCK: usize = 4096;
 
 /// All texts of a configuration.
 #[derive(Debug, Default)]
@@ -52,8 +58,12 @@ impl Sources {
     ) -> SourceId {
         let text = text.into();
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let mut characters_before = vec![0];
+        for block in text.as_bytes().chunks(BLOCK) {
+            characters_before.push(characters_before[characters_before.len() - 1] + characters(block));
+        }
         let id = u32::try_from(self.0.len()).expect("a configuration has fewer than four billion files");
-        self.0.push(Source { name: name.into(), text, path, line_starts });
+        self.0.push(Source { name: name.into(), text, path, line_starts, characters_before });
         SourceId(id)
     }
 
@@ -102,20 +112,60 @@ impl Source {
     /// The line and column of a byte.
     pub fn position(&self, at: usize) -> Position {
         let line = self.line_starts.partition_point(|start| *start <= at) - 1;
-        let column = self.text[self.line_starts[line]..at].chars().count() + 1;
+        let column = self.characters_before(at) - self.characters_before(self.line_starts[line]) + 1;
         Position { line: line + 1, column }
     }
 
-    /// The text of a line, without its end.
-    pub(crate) fn line(&self, line: usize) -> &str {
+    fn characters_before(&self, at: usize) -> usize {
+        let block = at / BLOCK;
+        self.characters_before[block] + characters(&self.text.as_bytes()[block * BLOCK..at])
+    }
+
+    /// The line that a byte is in, without its end, and where in it the byte is.
+    pub(crate) fn line_at(&self, at: usize) -> (&str, usize) {
+        let line = self.line_starts.partition_point(|start| *start <= at);
         let start = self.line_starts[line - 1];
         let end = self.line_starts.get(line).copied().unwrap_or(self.text.len());
-        self.text[start..end].trim_end_matches(['\n', '\r'])
+        let text = self.text[start..end].trim_end_matches(['\n', '\r']);
+        (text, (at - start).min(text.len()))
     }
+}
+
+/// How many characters start in these bytes of a text.
+fn characters(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| !matches!(byte, 0x80..0xc0)).count()
 }
 
 impl Span {
     pub(crate) fn new(source: SourceId, start: usize, end: usize) -> Self {
         Self { source, start, end: end.max(start) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn source(text: &str) -> Sources {
+        let mut sources = Sources::default();
+        sources.add("x", text, Some("x".into()));
+        sources
+    }
+
+    proptest! {
+        #[test]
+        fn a_position_counts_lines_and_characters(text in "(a|β|\n|€){0,40}", repeat in 1_usize..400) {
+            let text = text.repeat(repeat);
+            let sources = source(&text);
+            let boundaries = (0..=text.len()).rev().filter(|at| text.is_char_boundary(*at));
+            for at in boundaries.step_by(1 + text.len() / 50) {
+                let before = &text[..at];
+                let line = before.matches('\n').count() + 1;
+                let column = before.rsplit('\n').next().unwrap().chars().count() + 1;
+                prop_assert_eq!(sources.get(SourceId(0)).position(at), Position { line, column });
+            }
+        }
     }
 }
