@@ -170,6 +170,10 @@ fn yaml_number(text: &str) -> Option<String> {
     if let Some(number) = radix("0x", 16).or_else(|| radix("0o", 8)).or_else(|| radix("0b", 2)) {
         return Some(number.to_string());
     }
+    // `+1` and `007`.
+    if let Ok(number) = text.parse::<i128>() {
+        return Some(number.to_string());
+    }
     let number: f64 = text.parse().ok()?;
     serde_json::Number::from_f64(number).map(|number| number.to_string())
 }

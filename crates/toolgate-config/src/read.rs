@@ -8,6 +8,9 @@ pub(crate) mod json;
 pub(crate) mod toml;
 pub(crate) mod yaml;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
 use crate::node::{Entry, Node};

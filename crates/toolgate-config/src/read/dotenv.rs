@@ -18,7 +18,8 @@ pub(crate) struct Variable {
 /// Reads every line that can be read, and says what is wrong with the others.
 pub(crate) fn read(text: &str, id: SourceId) -> (Vec<Variable>, Vec<Problem>) {
     let (mut variables, mut problems) = (Vec::new(), Vec::new());
-    let mut at = 0;
+    // Some editors start every file with a byte order mark.
+    let mut at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     while at < text.len() {
         let end = line_end(text, at);
         let line = &text[at..end];

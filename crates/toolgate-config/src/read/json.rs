@@ -2,10 +2,12 @@
 
 use jsonc_parser::ast::Value as Ast;
 use jsonc_parser::common::Ranged;
-use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use jsonc_parser::errors::ParseErrorKind;
+use jsonc_parser::tokens::Token;
+use jsonc_parser::{CollectOptions, ParseOptions, Scanner, ScannerOptions, parse_to_ast};
 
-use super::{clamp, too_deep, unique};
-use crate::node::{DEEPEST, Entry, Kind, Node, Scalar, Value, is_json_number};
+use super::{clamp, too_deep, too_many, unique};
+use crate::node::{DEEPEST, Entry, Kind, MOST_NODES, Node, Scalar, Value, is_json_number};
 use crate::problem::Problem;
 use crate::source::{SourceId, Span};
 
@@ -24,8 +26,14 @@ pub(crate) const OPTIONS: ParseOptions = ParseOptions {
 };
 
 pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
+    if let Some(at) = too_many_at(text, MOST_NODES) {
+        return Err(too_many(clamp(text, id, at, at + 1)));
+    }
     let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS).map_err(|error| {
         let range = error.range();
+        if matches!(error.kind(), ParseErrorKind::NestingDepthExceeded) {
+            return too_deep(clamp(text, id, range.start, range.start + 1));
+        }
         // The whole of an unfinished object says little; its start says where to look.
         let end = if range.end - range.start > 80 { range.start + 1 } else { range.end };
         let what = error.kind().to_string();
@@ -37,6 +45,24 @@ pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
         Some(value) => node(value, text, id, 0),
         None => Err(Problem::error(Span::new(id, 0, 0), "not valid JSON: the file is empty")),
     }
+}
+
+/// Where a text has more values than it may have, counted before the parser makes something of each. A value takes
+/// two bytes at least, so only a large text is looked at.
+pub(super) fn too_many_at(text: &str, most: usize) -> Option<usize> {
+    if text.len() <= 2 * most {
+        return None;
+    }
+    let mut scanner = Scanner::new(text, &ScannerOptions::default());
+    let mut nodes = 1;
+    // What is no token is the parser's to tell.
+    while let Ok(Some(token)) = scanner.scan() {
+        nodes += usize::from(matches!(token, Token::Comma | Token::OpenBrace | Token::OpenBracket));
+        if nodes > most {
+            return Some(scanner.token_start());
+        }
+    }
+    None
 }
 
 fn node(ast: Ast<'_>, text: &str, id: SourceId, depth: usize) -> Result<Node, Problem> {

@@ -2,12 +2,17 @@
 
 use toml_edit::{Document, Item, Table, TableLike, Value as TomlValue};
 
-use super::{clamp, too_deep};
-use crate::node::{DEEPEST, Entry, Kind, Node, Scalar, Value};
+use super::{clamp, too_deep, too_many};
+use crate::node::{DEEPEST, Entry, Kind, MOST_NODES, Node, Scalar, Value};
 use crate::problem::Problem;
 use crate::source::{SourceId, Span};
 
 pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
+    // A value takes two bytes at least. No program writes a TOML file this long; its parser would fill
+    // the memory with it before anything could be counted.
+    if text.len() > 2 * MOST_NODES {
+        return Err(too_many(Span::new(id, 0, 0)));
+    }
     let document = Document::parse(text).map_err(|error| {
         let range = error.span().unwrap_or(0..0);
         let message = error.message().lines().next().unwrap_or_default().to_owned();

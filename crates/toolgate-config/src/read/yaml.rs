@@ -1,6 +1,6 @@
 //! YAML 1.2, one document. Anchors, aliases and merge keys (`<<`) are resolved here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use granit_parser::{Event, Parser, ScalarStyle, Span as YamlSpan};
 
@@ -10,9 +10,17 @@ use crate::problem::Problem;
 use crate::source::{SourceId, Span};
 
 pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
-    let builder =
-        Builder { text, id, anchors: HashMap::new(), stack: Vec::new(), root: None, nodes: 0, documents: 0 };
-    builder.build()
+    Builder {
+        text,
+        id,
+        anchors: HashMap::new(),
+        kept: 0,
+        stack: Vec::new(),
+        root: None,
+        nodes: 0,
+        documents: 0,
+    }
+    .build()
 }
 
 struct Builder<'a> {
@@ -20,6 +28,8 @@ struct Builder<'a> {
     id: SourceId,
     /// Finished nodes by anchor, with the number of nodes below each.
     anchors: HashMap<usize, (Node, usize)>,
+    /// Nodes that are kept for anchors: an anchor inside of an anchor is kept with both.
+    kept: usize,
     stack: Vec<Open>,
     root: Option<Node>,
     nodes: usize,
@@ -95,11 +105,16 @@ impl<'a> Builder<'a> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(place)?,
             Event::Alias(anchor) => {
-                let Some((node, weight)) = self.anchors.get(&anchor).cloned() else {
+                let Some((node, weight)) = self.anchors.get(&anchor) else {
                     return Err(Problem::error(place, "this alias is inside of what it stands for"));
                 };
+                // Before anything is copied: a few lines of aliases can stand for more than fits in memory.
+                if self.nodes.saturating_add(*weight) > MOST_NODES {
+                    return Err(too_many(place));
+                }
                 // The place of the alias, so that a problem points at its use.
-                self.put(Node { span: place, ..node }, 0, weight)?;
+                let (node, weight) = (Node { span: place, ..node.clone() }, *weight);
+                self.put(node, 0, weight)?;
             }
             _ => {}
         }
@@ -131,11 +146,11 @@ impl<'a> Builder<'a> {
             OpenKind::List(items) => Value::List(items),
             OpenKind::Map { mut entries, merged, .. } => {
                 unique(&entries)?;
-                // What is written in the map itself counts more than what is merged into it.
-                for entry in merged {
-                    if !entries.iter().any(|own| own.key == entry.key) {
-                        entries.push(entry);
-                    }
+                // What is written in the map itself counts more than what is merged into it, and what
+                // is merged first more than what is merged later.
+                if !merged.is_empty() {
+                    let mut known: HashSet<String> = entries.iter().map(|own| own.key.clone()).collect();
+                    entries.extend(merged.into_iter().filter(|entry| known.insert(entry.key.clone())));
                 }
                 Value::Map(entries)
             }
@@ -152,6 +167,10 @@ impl<'a> Builder<'a> {
             return Err(too_many(node.span));
         }
         if anchor > 0 {
+            self.kept = self.kept.saturating_add(weight);
+            if self.kept > MOST_NODES {
+                return Err(too_many(node.span));
+            }
             self.anchors.insert(anchor, (node.clone(), weight));
         }
         match self.stack.last_mut().map(|open| &mut open.kind) {
@@ -186,10 +205,6 @@ fn merge(node: Node, place: Span, merged: &mut Vec<Entry>) -> Result<(), Problem
         }
         Value::Scalar(_) => return Err(wrong()),
     };
-    for entry in maps.into_iter().flatten() {
-        if !merged.iter().any(|own| own.key == entry.key) {
-            merged.push(entry);
-        }
-    }
+    merged.extend(maps.into_iter().flatten());
     Ok(())
 }
