@@ -4,6 +4,7 @@
 //! Invariant: whatever comes out of a variable is known as a secret before anyone sees it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use toolgate_types::redact::{looks_secret, mask};
@@ -87,6 +88,14 @@ pub(crate) struct Resolved {
     pub(crate) from_outside: bool,
 }
 
+/// What a reference came to.
+struct Used {
+    name: String,
+    value: String,
+    /// Where the variable is set, with `None` for the environment; no variable is an input.
+    variable: Option<Option<Span>>,
+}
+
 impl<'a> Context<'a> {
     pub(crate) fn new(project: PathBuf, environment: &'a Environment) -> Self {
         Self {
@@ -122,11 +131,14 @@ impl<'a> Context<'a> {
     pub(crate) fn open(&mut self, path: &Path) -> Result<SourceId, Problem> {
         let name = path.strip_prefix(&self.project).unwrap_or(path).display().to_string();
         let refuse = |what: String| Problem::nowhere(format!("`{name}` cannot be read: {what}"));
-        let size = fs_err::metadata(path).map_err(|error| refuse(reason(&error)))?.len();
-        if size > LARGEST_FILE {
+        // Counted while it is read: what is no file, such as a device, has no size and no end.
+        let mut bytes = Vec::new();
+        fs_err::File::open(path)
+            .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
+            .map_err(|error| refuse(reason(&error)))?;
+        if bytes.len() as u64 > LARGEST_FILE {
             return Err(refuse(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
         }
-        let bytes = fs_err::read(path).map_err(|error| refuse(reason(&error)))?;
         match String::from_utf8(bytes) {
             Ok(text) => Ok(self.sources.add(name, text, Some(path.to_owned()))),
             Err(error) => {
@@ -149,10 +161,16 @@ impl<'a> Context<'a> {
             }
         };
         let (variables, problems) = dotenv::read(self.sources.get(id).text(), id);
-        self.problems.extend(problems);
+        for problem in problems {
+            // A line that is wrong may hold a secret all the same.
+            let line = problem.span.map(|span| self.sources.text(span)).unwrap_or_default();
+            let value = line.split_once('=').map_or(line, |(_, value)| value);
+            let value = value.trim_matches(['"', '\'', ' ']).to_owned();
+            self.hide(&value);
+            self.push(problem);
+        }
         let mut known = HashMap::new();
         for dotenv::Variable { name, value, span } in variables {
-            // The values of a `.env` file may turn up in its own faulty lines.
             self.keep_secret(&name, &value);
             known.insert(name, FileVariable { value, span });
         }
@@ -161,7 +179,13 @@ impl<'a> Context<'a> {
 
     /// From now on this value is masked wherever it turns up.
     pub(crate) fn keep_secret(&mut self, name: &str, value: &str) {
-        if value.len() >= SHORTEST_FROM_VARIABLE || (looks_secret(name) && !value.is_empty()) {
+        if value.len() >= SHORTEST_FROM_VARIABLE || looks_secret(name) {
+            self.hide(value);
+        }
+    }
+
+    pub(crate) fn hide(&mut self, value: &str) {
+        if !value.is_empty() && !self.secrets.iter().any(|known| known.expose() == value) {
             self.secrets.push(Secret::new(value));
         }
     }
@@ -175,9 +199,9 @@ impl<'a> Context<'a> {
         let text = scalar.text.clone();
         let mut used = Vec::new();
         let expanded = expand(&text, &mut |reference| self.look_up(reference, &mut used));
-        for (name, value) in used {
+        for Used { name, value, variable } in used {
             self.keep_secret(&name, &value);
-            if let Some(place) = self.variable(&name).map(|(_, place)| place) {
+            if let Some(place) = variable {
                 self.used.insert(name, place);
             }
         }
@@ -197,16 +221,18 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn look_up(&self, reference: Reference<'_>, used: &mut Vec<(String, String)>) -> Option<String> {
-        let (name, value) = match reference {
-            Reference::Variable(name) => (name, self.variable(name).map(|(value, _)| value.to_owned())?),
+    fn look_up(&self, reference: Reference<'_>, used: &mut Vec<Used>) -> Option<String> {
+        let (name, value, variable) = match reference {
+            Reference::Variable(name) => {
+                self.variable(name).map(|(value, place)| (name, value.to_owned(), Some(place)))?
+            }
             Reference::Input(id) => {
                 let input = self.inputs.iter().find(|input| input.id == id)?;
-                (id, input.value.clone().unwrap_or_default())
+                (id, input.value.clone().unwrap_or_default(), None)
             }
             Reference::Place(name) => return self.editor_place(name),
         };
-        used.push((name.to_owned(), value.clone()));
+        used.push(Used { name: name.to_owned(), value: value.clone(), variable });
         Some(value)
     }
 
@@ -255,6 +281,12 @@ impl<'a> Context<'a> {
         let resolved = self.resolve(node)?;
         let shown = if resolved.from_outside { mask(&written, &[]) } else { mask(&resolved.value, &[]) };
         Some(Text::new(resolved.value, shown))
+    }
+
+    /// Whether a text waits for the answer to an input: what it will be is not known yet.
+    pub(crate) fn waits(&self, text: &Text) -> bool {
+        let asked = |input: &&Input| text.shown().contains(&format!("${{input:{}}}", input.id));
+        self.inputs.iter().filter(|input| input.value.is_none()).any(|input| asked(&input))
     }
 
     /// The folder that relative paths in a file start from.

@@ -12,11 +12,15 @@ pub(crate) mod myai;
 pub(crate) mod project;
 pub(crate) mod tools;
 
+use std::ffi::OsStr;
+use std::path::Path;
+
 use crate::context::{Context, Whose};
 use crate::file::ServerEntry;
-use crate::keys::Read;
+use crate::keys::{At, Read};
 use crate::node::{Entry, Node, Value};
 use crate::settle::Draft;
+use crate::settle::server::ServerRules;
 
 /// A shape of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +42,32 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// By the keys at the top, which no two dialects share.
-    pub(crate) fn of(node: &Node) -> Option<Self> {
+    /// What a file is: by its name where that says enough, else by the keys at its top, which no two
+    /// dialects share.
+    pub(crate) fn of(node: &Node, path: &Path) -> Option<Self> {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        match name {
+            // Our own files, whatever is wrong with them.
+            "toolgate.yaml" | "toolgate.yml" => return Some(Self::Project),
+            "tools.json" => return Some(Self::Tools),
+            _ if name.ends_with(".toml") => return Some(Self::Codex),
+            _ => {}
+        }
+        Self::by_shape(node).or(match name {
+            "agent.yaml" | "agent.yml" => Some(Self::Agent),
+            "mcp.json" | ".mcp.json" => Some(Self::Mcp),
+            _ => None,
+        })
+    }
+
+    fn by_shape(node: &Node) -> Option<Self> {
         let Value::Map(entries) = &node.value else { return None };
         let has = |key: &str| entries.iter().any(|entry| entry.key == key);
-        let list_of = |key: &str, inner: &str| match node.get(key).map(|node| &node.value) {
-            Some(Value::List(items)) => items.iter().any(|item| item.get(inner).is_some()),
+        // Tools of other types than ours are those of an agent.
+        let foreign =
+            |tool: &Node| tool.get("type").and_then(Node::as_text).is_some_and(|kind| kind != "local");
+        let of_an_agent = || match node.get("tools").map(|tools| &tools.value) {
+            Some(Value::List(tools)) => tools.iter().any(foreign),
             _ => false,
         };
         if has("toolbox") || has("registries") {
@@ -52,14 +76,9 @@ impl Dialect {
             Some(Self::Myai)
         } else if has("extensions") {
             Some(Self::Goose)
-        } else if has("servers") || has("mcpServers") {
+        } else if mcp::ROOTS.iter().any(|root| has(root)) {
             Some(Self::Mcp)
-        } else if has("mcp_servers") {
-            Some(if codex::is_codex(node) { Self::Codex } else { Self::Mcp })
-        } else if has("instructions")
-            || has("model")
-            || list_of("tools", "type") && !list_of("tools", "input_schema")
-        {
+        } else if has("instructions") || has("model") || of_an_agent() {
             Some(Self::Agent)
         } else if has("tools") {
             Some(Self::Tools)
@@ -68,9 +87,14 @@ impl Dialect {
         }
     }
 
-    /// The prefix of the environment variables that override a file of this shape.
-    pub(crate) fn override_prefix(self) -> &'static str {
-        if self == Self::Myai { "APP_" } else { "TOOLGATE__" }
+    /// The prefix of the environment variables that override a file of this shape. Registries have none:
+    /// they are rewritten by commands, and stand beside a project file.
+    pub(crate) fn override_prefix(self) -> Option<&'static str> {
+        match self {
+            Self::Project | Self::Agent => Some("TOOLGATE__"),
+            Self::Myai => Some("APP_"),
+            Self::Mcp | Self::Tools | Self::Codex | Self::Goose => None,
+        }
     }
 
     /// Adds a file of this shape to the draft.
@@ -81,12 +105,8 @@ impl Dialect {
             Self::Myai => myai::read(node, draft, cx),
             Self::Mcp => mcp::read(node, draft, cx),
             Self::Tools => tools::read(node, draft, cx),
-            Self::Codex | Self::Goose => {
-                cx.whose = Whose::Others;
-                for entry in self.servers(node, cx) {
-                    server(entry, draft, cx);
-                }
-            }
+            Self::Codex => translated(codex::servers(node, cx), ServerRules::CODEX, draft, cx),
+            Self::Goose => translated(goose::servers(node, cx), ServerRules::GOOSE, draft, cx),
         }
     }
 
@@ -102,12 +122,17 @@ impl Dialect {
     }
 }
 
-/// A server whose key is its name, in our own keys.
-fn server(Entry { key, key_span, node }: Entry, draft: &mut Draft, cx: &mut Context<'_>) {
-    cx.next_name = Some(key.clone());
-    let entry = ServerEntry::read(&node, cx);
-    cx.next_name = None;
-    if let Some(entry) = entry {
-        draft.keyed_server(entry, key, key_span, cx);
+/// Servers by their names, in our own keys.
+fn translated(servers: Vec<Entry>, rules: ServerRules, draft: &mut Draft, cx: &mut Context<'_>) {
+    cx.whose = Whose::Others;
+    cx.labels.push("servers".to_owned());
+    for Entry { key, key_span, node } in servers {
+        cx.next_name = Some(key.clone());
+        let entry = ServerEntry::read(&node, cx);
+        cx.next_name = None;
+        if let Some(value) = entry {
+            draft.keyed_server(&key, At { value, span: node.span, key_span }, rules, cx);
+        }
     }
+    cx.labels.pop();
 }

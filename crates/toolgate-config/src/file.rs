@@ -223,10 +223,25 @@ pub(crate) struct ServerEntry {
 
 impl Read for ServerEntry {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
+        let told = cx.problems.len();
         cx.server_env = env_files(node, cx).unwrap_or_default();
         let file = ServerFile::read(node, cx);
         let env_file = std::mem::take(&mut cx.server_env);
-        file.map(|file| Self { file, env_file })
+        let file = file?;
+        // Before anything is told about the lines they stand in.
+        for (name, at) in file.env.iter().flat_map(|at| &at.value.0) {
+            if let Some(text) = &at.value {
+                cx.keep_secret(name, text.expose());
+            }
+        }
+        for (name, at) in file.headers.iter().flat_map(|at| &at.value.0) {
+            cx.keep_secret(name, at.value.expose());
+        }
+        // A server that is left out needs neither its variables nor its files.
+        if file.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
+            cx.problems.truncate(told);
+        }
+        Some(Self { file, env_file })
     }
 
     fn schema(parts: &mut JsonMap<String, Json>) -> Json {
@@ -444,6 +459,9 @@ impl Read for InputEntry {
         let given = cx.variable(&format!("TOOLGATE_INPUT_{variable}")).map(|(value, _)| value.to_owned());
         let value = given.or_else(|| file.default.as_ref().map(|at| at.value.clone()));
         let answered = value.is_some();
+        if let Some(value) = value.as_deref().filter(|_| file.password.as_ref().is_some_and(|at| at.value)) {
+            cx.hide(value);
+        }
         cx.inputs.push(Input { id, value });
         Some(Self { file, answered })
     }
@@ -468,5 +486,7 @@ choice! {
         PromptString = "promptString",
         /// One of `options`.
         PickString = "pickString",
+        /// A command of the editor that wrote the file; here it is a line of text.
+        Command = "command",
     }
 }

@@ -199,7 +199,8 @@ impl Import {
 fn entries(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
     let folder = cx.project.display().to_string();
     let of_folder = node.get("projects").and_then(|projects| projects.get(&folder)).map(mcp::servers);
-    let mut entries = match Dialect::of(node) {
+    let path = cx.sources.get(node.span.source).path().unwrap_or(Path::new("")).to_owned();
+    let mut entries = match Dialect::of(node, &path) {
         Some(dialect) => dialect.servers(node, cx),
         // HoloDeck's own configuration has a list where others have a map.
         None => Vec::new(),

@@ -240,17 +240,16 @@ impl<'n> OpenMap<'n> {
                 ),
             }
         }
-        if found.is_some() {
-            self.given.push(key.name);
-        }
-        match found {
-            // An empty value is as good as none: `tools:` with everything commented out.
-            Some(entry) if entry.node.is_null() && !key.required => None,
-            Some(entry) => T::read(&entry.node, cx).map(|value| At {
-                value,
-                span: entry.node.span,
-                key_span: entry.key_span,
-            }),
+        // An empty value is as good as none: `tools:` with everything commented out.
+        match found.filter(|entry| key.required || !entry.node.is_null()) {
+            Some(entry) => {
+                self.given.push(key.name);
+                T::read(&entry.node, cx).map(|value| At {
+                    value,
+                    span: entry.node.span,
+                    key_span: entry.key_span,
+                })
+            }
             None => {
                 if key.required {
                     let message = format!("missing key `{}`{}", key.name, cx.whereabouts());
@@ -268,8 +267,9 @@ impl<'n> OpenMap<'n> {
             if self.top && (entry.key == "$schema" || entry.key.starts_with("x-")) {
                 continue;
             }
-            let hint =
-                closest(&entry.key, self.known.iter().copied()).map(|key| format!("did you mean `{key}`?"));
+            let hint = closest(&entry.key, self.known.iter().copied())
+                .map(|key| format!("did you mean `{key}`?"))
+                .or_else(|| crate::schema::home_of(&entry.key).filter(|_| cx.whose == Whose::Ours));
             let whereabouts = if self.top { String::new() } else { cx.whereabouts() };
             let problem = match cx.whose {
                 Whose::Ours => {
@@ -344,13 +344,15 @@ pub(crate) fn anchor(heading: &str) -> String {
 
 /// The word that was probably meant.
 pub(crate) fn closest<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
-    let near = |word: &&str| {
-        let distance = strsim::damerau_levenshtein(&wrong.to_lowercase(), word);
-        // Half of a short word may be wrong, a third of a long one.
-        distance <= (word.chars().count() / 3).max(1)
-    };
-    let distance = |word: &&str| strsim::damerau_levenshtein(&wrong.to_lowercase(), word);
-    words.into_iter().filter(near).min_by_key(distance)
+    // Far longer than any word of ours, and comparing takes the product of the two lengths.
+    if wrong.len() > 64 {
+        return None;
+    }
+    let wrong = wrong.to_lowercase();
+    let measured = words.into_iter().map(|word| (strsim::damerau_levenshtein(&wrong, word), word));
+    // A third of a word may be wrong, and one letter of a short one.
+    let near = measured.filter(|(distance, word)| *distance <= (word.chars().count() / 3).max(1));
+    near.min_by_key(|(distance, _)| *distance).map(|(_, word)| word)
 }
 
 /// "`a`, `b` or `c`".

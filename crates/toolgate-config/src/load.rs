@@ -16,7 +16,9 @@ use crate::settle::Draft;
 use crate::{overrides, source::Span};
 
 /// Project files by the names they usually have, the first that exists counts.
-const PROJECT_FILES: [&str; 5] = ["toolgate.yaml", "toolgate.yml", "agent.yaml", "agent.yml", "config.yaml"];
+const PROJECT_FILES: [&str; 4] = ["toolgate.yaml", "toolgate.yml", "agent.yaml", "agent.yml"];
+/// A `myai` tree is usually here, and so is the configuration of half of all other programs.
+const COMMON_NAME: &str = "config.yaml";
 /// Registries that make a project on their own where there is no project file.
 const TOOL_REGISTRIES: [&str; 2] = ["tools/tools.json", "tools.json"];
 const SERVER_REGISTRIES: [&str; 4] = ["mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"];
@@ -56,31 +58,33 @@ pub(crate) fn absolute(path: &Path, environment: &Environment) -> PathBuf {
 fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
     let files = find(file, cx)?;
     let mut draft = Draft::new();
+    let mut prefixes = Vec::new();
     for path in files {
         let Some(mut node) = parse(&path, cx) else { continue };
-        let Some(dialect) = Dialect::of(&node) else {
-            // An empty project file is a project with nothing in it yet.
-            if path.ends_with("toolgate.yaml") || path.ends_with("toolgate.yml") {
-                settle(Dialect::Project, &mut node, &mut draft, cx);
-            } else {
-                unknown_shape(&node, cx);
-            }
+        // A file in which everything is commented out holds nothing yet, and is no mistake.
+        if node.is_null() {
+            node.value = Value::Map(Vec::new());
+        }
+        let Some(dialect) = Dialect::of(&node, &path) else {
+            unknown_shape(&node, cx);
             continue;
         };
-        settle(dialect, &mut node, &mut draft, cx);
+        if let Some(prefix) = dialect.override_prefix() {
+            overrides::apply(&mut node, prefix, cx);
+            prefixes.push(prefix);
+        }
+        if cx.dotenv.is_none() {
+            cx.dotenv = Some(project_env(dialect, &node, cx));
+        }
+        dialect.read(&node, &mut draft, cx);
+    }
+    if !prefixes.contains(&overrides::PREFIX) {
+        overrides::tell_unused(cx);
     }
     let files =
         cx.sources.iter().filter(|source| source.path().is_some()).map(|source| source.name().to_owned());
     let files = files.collect();
     Some(draft.finish(files, cx))
-}
-
-fn settle(dialect: Dialect, node: &mut Node, draft: &mut Draft, cx: &mut Context<'_>) {
-    overrides::apply(node, dialect.override_prefix(), cx);
-    if cx.dotenv.is_none() {
-        cx.dotenv = Some(project_env(dialect, node, cx));
-    }
-    dialect.read(node, draft, cx);
 }
 
 /// The files to read. A missing project is told.
@@ -97,7 +101,9 @@ fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Vec<PathBuf>> {
         return Some(vec![project.join(file)]);
     }
     let first = |names: &[&str]| names.iter().map(|name| project.join(name)).find(|path| path.is_file());
-    if let Some(file) = first(&PROJECT_FILES) {
+    if let Some(file) =
+        first(&PROJECT_FILES).or_else(|| first(&[COMMON_NAME]).filter(|file| is_ours(file, cx)))
+    {
         return Some(vec![file]);
     }
     let registries: Vec<_> =
@@ -109,6 +115,12 @@ fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Vec<PathBuf>> {
         return None;
     }
     Some(registries)
+}
+
+/// Whether a file with a common name is a configuration that we know. One that cannot be read may be.
+fn is_ours(path: &Path, cx: &Context<'_>) -> bool {
+    let mut aside = Context::new(cx.project.clone(), cx.environment);
+    parse(path, &mut aside).is_none_or(|node| Dialect::of(&node, path).is_some())
 }
 
 /// Reads a file into a tree; what is wrong with it is told.

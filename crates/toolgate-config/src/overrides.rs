@@ -4,14 +4,20 @@
 //! They change the tree before anything reads it, so every key can be overridden and a wrong value
 //! is told like any other, with the variable as its place.
 
+use toolgate_types::redact::looks_secret;
+
 use crate::context::Context;
 use crate::node::{Entry, Kind, Node, Value, plain_kind};
 use crate::problem::Problem;
 use crate::read::{Format, read};
 use crate::source::Span;
 
+/// What the variables for a project file start with.
+pub(crate) const PREFIX: &str = "TOOLGATE__";
 /// What stands between the names of nested keys.
 const SEPARATOR: &str = "__";
+/// The most parts of a name: far more than any key is deep, and no danger to a walk over the tree.
+const LONGEST_PATH: usize = 16;
 
 /// Applies every variable with the prefix. An `APP_` variable must lead to the `myai` tree, since
 /// other programs use the prefix too.
@@ -19,8 +25,14 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
     let environment = cx.environment;
     for (name, value) in environment.variables.iter().filter(|(name, _)| name.starts_with(prefix)) {
         let path: Vec<&str> = name[prefix.len()..].split(SEPARATOR).collect();
-        if prefix == "APP_" && !path[0].eq_ignore_ascii_case("myai") {
+        if prefix != PREFIX && !path[0].eq_ignore_ascii_case("myai") {
             continue;
+        }
+        // Variables for a child, headers, keys: not to be shown, even where the path to them is wrong.
+        let is_secret =
+            |step: &&str| looks_secret(step) || matches!(&*step.to_lowercase(), "env" | "headers");
+        if path.iter().any(is_secret) {
+            cx.hide(value);
         }
         let id = cx.sources.add(format!("environment variable {name}"), value.clone(), None);
         let span = Span::new(id, 0, value.len());
@@ -36,33 +48,50 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
         } else {
             Node::scalar(span, plain_kind(value), value.clone())
         };
-        if let Err(wrong) = set(root, &path, node) {
+        let set = match path.len() {
+            _ if path.contains(&"") => Err("a part of it is empty".to_owned()),
+            ..=LONGEST_PATH => set(root, &path, node, false),
+            _ => Err(format!("it has more than {LONGEST_PATH} parts")),
+        };
+        if let Err(wrong) = set {
             let message = format!("environment variable `{name}` leads nowhere: {wrong}");
-            cx.push(
-                Problem::error(span, message)
-                    .hint("its parts are the keys of the project file, joined by `__`"),
-            );
+            cx.error(span, message, "its parts are the keys of the project file, joined by `__`");
         }
     }
 }
 
-fn set(node: &mut Node, path: &[&str], value: Node) -> Result<(), String> {
+/// Tells that there is no project file which the variables could override.
+pub(crate) fn tell_unused(cx: &mut Context<'_>) {
+    let environment = cx.environment;
+    for (name, value) in environment.variables.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+        cx.hide(value);
+        let id = cx.sources.add(format!("environment variable {name}"), value.clone(), None);
+        let message = format!("environment variable `{name}` overrides nothing");
+        let problem = Problem::warning(Span::new(id, 0, value.len()), message);
+        cx.push(problem.hint("only a project file can be overridden; for a `myai` tree write `APP_MYAI__…`"));
+    }
+}
+
+fn set(node: &mut Node, path: &[&str], value: Node, verbatim: bool) -> Result<(), String> {
     let Some((step, rest)) = path.split_first() else {
         *node = value;
         return Ok(());
     };
-    if step.is_empty() {
-        return Err("a part of it is empty".to_owned());
-    }
     match &mut node.value {
         Value::Map(entries) => {
             let at = entries.iter().position(|entry| entry.key.eq_ignore_ascii_case(step));
             let at = at.unwrap_or_else(|| {
-                let empty = Node { span: value.span, value: Value::Map(Vec::new()) };
-                entries.push(Entry { key: step.to_lowercase(), key_span: value.span, node: empty });
+                // Keys are small letters; the variables for a child are written as they are here.
+                let key = if verbatim { (*step).to_owned() } else { step.to_lowercase() };
+                entries.push(Entry {
+                    key,
+                    key_span: value.span,
+                    node: Node::scalar(value.span, Kind::Null, ""),
+                });
                 entries.len() - 1
             });
-            set(&mut entries[at].node, rest, value)
+            let verbatim = entries[at].key == "env";
+            set(&mut entries[at].node, rest, value, verbatim)
         }
         Value::List(items) => {
             let named = |item: &Node| {
@@ -75,13 +104,14 @@ fn set(node: &mut Node, path: &[&str], value: Node) -> Result<(), String> {
                 return Err(format!("the list has {} entries and none is called `{step}`", items.len()));
             };
             if at == items.len() {
-                items.push(Node { span: value.span, value: Value::Map(Vec::new()) });
+                items.push(Node::scalar(value.span, Kind::Null, ""));
             }
-            set(&mut items[at], rest, value)
+            set(&mut items[at], rest, value, false)
         }
         Value::Scalar(scalar) if scalar.kind == Kind::Null => {
-            node.value = Value::Map(Vec::new());
-            set(node, path, value)
+            // What is not there yet becomes what the name says: an entry of a list has a number.
+            node.value = if *step == "0" { Value::List(Vec::new()) } else { Value::Map(Vec::new()) };
+            set(node, path, value, verbatim)
         }
         Value::Scalar(_) => Err(format!("there is nothing below `{step}`'s parent, which is a single value")),
     }

@@ -1,5 +1,7 @@
 //! The JSON Schemas and the reference page, both made from the keys in `file`.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value as Json, json};
 
 use crate::file::{McpFile, ProjectFile, ToolsFile};
@@ -51,14 +53,27 @@ pub fn schema(of: SchemaOf) -> Json {
 /// The reference page, as Markdown.
 pub fn reference() -> String {
     let mut page = String::from(INTRODUCTION);
+    for table in TABLES.iter() {
+        section(table, &mut page);
+    }
+    page
+}
+
+/// Every map of our files, in the order of the reference page.
+static TABLES: LazyLock<Vec<Table>> = LazyLock::new(|| {
     let mut tables = Vec::new();
     ProjectFile::tables(&mut tables);
     ToolsFile::tables(&mut tables);
     McpFile::tables(&mut tables);
-    for table in &tables {
-        section(table, &mut page);
-    }
-    page
+    tables
+});
+
+/// Where a key that is in the wrong place would be in the right one.
+pub(crate) fn home_of(key: &str) -> Option<String> {
+    let has =
+        |table: &&Table| table.keys.iter().any(|known| known.name == key || known.aliases.contains(&key));
+    let homes: Vec<_> = TABLES.iter().filter(has).map(|table| table.what).take(3).collect();
+    (!homes.is_empty()).then(|| format!("it is a key of {}", homes.join(" and of ")))
 }
 
 const INTRODUCTION: &str = "\

@@ -3,12 +3,13 @@
 //! Defaults, rules between keys and rules between entries live here. Invariant: only what passed
 //! every rule gets into the [`Draft`]; what did not was told.
 
+mod json_schema;
 pub(crate) mod server;
 pub(crate) mod tool;
 
 use std::collections::{BTreeMap, HashMap};
 
-use toolgate_types::{HumanDuration, ServerSpec, ToolDefinition, ToolLimits, ToolSettings};
+use toolgate_types::{HumanDuration, ServerSpec, ToolDefinition, ToolLimits, ToolName, ToolSettings};
 
 use crate::config::{Config, InputSpec, Limits, OnCollision};
 use crate::context::Context;
@@ -16,6 +17,7 @@ use crate::file::{
     CollisionName, InputEntry, InputKindName, ModeName, ServerEntry, ToolSettingsFile, ToolboxFile,
 };
 use crate::keys::At;
+use crate::problem::Problem;
 use crate::settle::server::ServerRules;
 use crate::source::Span;
 
@@ -28,6 +30,9 @@ pub(crate) struct Draft {
     pub(crate) tools: Vec<(ToolDefinition, Span)>,
     pub(crate) settings: Vec<(ToolSettings, Span)>,
     pub(crate) inputs: Vec<InputSpec>,
+    /// Where each tool is in `tools`, and where each has its settings in `settings`.
+    tool_at: HashMap<ToolName, usize>,
+    settings_at: HashMap<ToolName, usize>,
     origins: BTreeMap<String, Span>,
 }
 
@@ -47,6 +52,8 @@ impl Draft {
             tools: Vec::new(),
             settings: Vec::new(),
             inputs: Vec::new(),
+            tool_at: HashMap::new(),
+            settings_at: HashMap::new(),
             origins: BTreeMap::new(),
         }
     }
@@ -88,16 +95,19 @@ impl Draft {
     /// A server whose key is its name.
     pub(crate) fn keyed_server(
         &mut self,
-        entry: ServerEntry,
-        key: String,
-        key_span: Span,
+        key: &str,
+        entry: At<ServerEntry>,
+        rules: ServerRules,
         cx: &mut Context<'_>,
     ) {
+        if let Some(name) = &entry.value.file.name {
+            let message = format!("`name` in MCP server `{key}` is not used");
+            cx.push(Problem::note(name.key_span, message).hint("its key is its name"));
+        }
+        let span = entry.key_span;
         match key.parse() {
-            Ok(value) => {
-                self.server(entry, At { value, span: key_span, key_span }, ServerRules::REGISTRY, cx)
-            }
-            Err(error) => cx.error(key_span, format!("`{key}` is not a server's name"), format!("{error}")),
+            Ok(value) => self.server(entry.value, At { value, span, key_span: span }, rules, cx),
+            Err(error) => cx.error(span, format!("`{key}` is not a server's name"), format!("{error}")),
         }
     }
 
@@ -114,10 +124,10 @@ impl Draft {
             ModeName::Strict => toolgate_types::tool::SettingsMode::Strict,
             ModeName::Dynamic => toolgate_types::tool::SettingsMode::Dynamic,
         });
-        if let Some((_, first)) = self.settings.iter().find(|(settings, _)| settings.name == name.value) {
+        if let Some(first) = self.settings_at.insert(name.value.clone(), self.settings.len()) {
             let message = format!("tool `{}` has settings already", name.value);
-            let hint = format!("the others are at {}; keep one", cx.sources.place(*first));
-            return cx.error(name.span, message, hint);
+            let hint = format!("the others are at {}; keep one", cx.sources.place(self.settings[first].1));
+            cx.error(name.span, message, hint);
         }
         self.settings.push((ToolSettings { name: name.value, limits, mode }, name.span));
     }
@@ -179,9 +189,8 @@ impl Draft {
     /// The operator's settings count more than a registry, field by field.
     fn settings_over_tools(&mut self, cx: &mut Context<'_>) {
         for (settings, span) in &self.settings {
-            let Some((tool, _)) = self.tools.iter_mut().find(|(tool, _)| tool.name == settings.name) else {
-                continue;
-            };
+            let Some(at) = self.tool_at.get(&settings.name) else { continue };
+            let tool = &mut self.tools[*at].0;
             if settings.mode == Some(toolgate_types::tool::SettingsMode::Dynamic) {
                 let message = format!("tool `{}` is one of your own and cannot be `dynamic`", tool.name);
                 cx.error(*span, message, "own tools are always strict; remove `mode`");

@@ -43,6 +43,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     draft.origins("", file.written());
     draft.name = value(file.name);
     draft.description = value(file.description);
+    cx.labels.push("agent file".to_owned());
     for tool in file.tools.into_iter().flat_map(|at| at.value) {
         let (rest, kind) = tool.value.0.without("type");
         match kind.as_ref().and_then(|entry| entry.node.as_text()) {
@@ -57,6 +58,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
             }
         }
     }
+    cx.labels.pop();
 }
 
 /// The tools of `type: mcp`, values as they were written. HoloDeck's own configuration has a list
@@ -87,12 +89,25 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
 }
 
 fn server(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
-    let allowed = node.get("config").and_then(|config| config.get("allowed_tools"));
     let Some(mut entry) = ServerEntry::read(node, cx) else { return };
-    if let (Some(allowed), None) = (allowed, &entry.file.tool_allowlist) {
-        let names: Option<Vec<At<String>>> = Read::read(allowed, cx);
-        entry.file.tool_allowlist =
-            names.map(|value| At { value, span: allowed.span, key_span: allowed.span });
+    let file = &mut entry.file;
+    // `config.allowed_tools` goes to the server with the rest of `config`, and counts here too.
+    let (rest, allowed) = file.config.as_ref().map(|at| at.value.0.without("allowed_tools")).unzip();
+    if let Some(allowed) = allowed.flatten().filter(|_| file.tool_allowlist.is_none()) {
+        let (span, key_span) = (allowed.node.span, allowed.key_span);
+        cx.labels.push("`allowed_tools`".to_owned());
+        file.tool_allowlist = Vec::read(&allowed.node, cx).map(|value| At { value, span, key_span });
+        cx.labels.pop();
+        // With nothing else in it, `config` was not meant for the server.
+        if file.url.is_some() && rest.is_some_and(|rest| rest.value == Value::Map(Vec::new())) {
+            file.config = None;
+        }
+    }
+    // Relative arguments start at the folder of the file, which need not be the project's.
+    let folder = cx.folder(node.span);
+    if file.cwd.is_none() && file.url.is_none() && folder != cx.project {
+        let (value, span) = (folder.display().to_string(), node.span);
+        file.cwd = Some(At { value, span, key_span: span });
     }
     draft.named_server(entry, ServerRules::AGENT, cx);
 }

@@ -5,27 +5,6 @@ use crate::node::{Entry, Kind, Node, Value};
 use crate::problem::Problem;
 use crate::source::Span;
 
-/// Codex's keys are not those of the other files with `mcp_servers`.
-pub(crate) fn is_codex(node: &Node) -> bool {
-    let own = [
-        "bearer_token_env_var",
-        "http_headers",
-        "env_http_headers",
-        "env_vars",
-        "startup_timeout_sec",
-        "tool_timeout_sec",
-        "enabled_tools",
-        "disabled_tools",
-        "supports_parallel_tool_calls",
-        "required",
-    ];
-    let Some(Value::Map(servers)) = node.get("mcp_servers").map(|servers| &servers.value) else {
-        return false;
-    };
-    node.get("model").is_some()
-        || servers.iter().any(|server| own.iter().any(|key| server.node.get(key).is_some()))
-}
-
 /// Every server in our own keys, values as they were written.
 pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
     let Value::Map(top) = &node.value else { return Vec::new() };
@@ -54,9 +33,9 @@ fn translate(server: &Entry, cx: &mut Context<'_>) -> Node {
         let same = |name: &str| Entry { key: name.to_owned(), ..key.clone() };
         match &key.key[..] {
             "command" | "args" | "cwd" | "url" | "enabled" => ours.push(key.clone()),
-            "env" => env.extend(map_entries(&key.node)),
+            "env" => entries_or_whole(key, "env", &mut env, &mut ours),
             "env_vars" => env.extend(references(&key.node)),
-            "http_headers" => headers.extend(map_entries(&key.node)),
+            "http_headers" => entries_or_whole(key, "headers", &mut headers, &mut ours),
             "env_http_headers" => headers.extend(map_entries(&key.node).map(|header| reference(&header, ""))),
             "bearer_token_env_var" => {
                 headers.push(Entry { key: "Authorization".to_owned(), ..reference(key, "Bearer ") })
@@ -95,6 +74,14 @@ fn translate(server: &Entry, cx: &mut Context<'_>) -> Node {
     Node { span, value: Value::Map(ours) }
 }
 
+/// The entries of a map; what is none goes on as it is, to be told.
+pub(crate) fn entries_or_whole(key: &Entry, name: &str, entries: &mut Vec<Entry>, ours: &mut Vec<Entry>) {
+    match &key.node.value {
+        Value::Map(found) => entries.extend(found.iter().cloned()),
+        _ => ours.push(Entry { key: name.to_owned(), ..key.clone() }),
+    }
+}
+
 pub(crate) fn map_entries(node: &Node) -> impl Iterator<Item = Entry> + use<> {
     match &node.value {
         Value::Map(entries) => entries.clone().into_iter(),
@@ -102,11 +89,11 @@ pub(crate) fn map_entries(node: &Node) -> impl Iterator<Item = Entry> + use<> {
     }
 }
 
-/// `["A", "B"]` becomes `{A: ${A}, B: ${B}}`.
+/// `["A", "B"]` becomes `{A: ${A}, B: ${B}}`. Codex takes `{name = "A"}` for a name as well.
 pub(crate) fn references(node: &Node) -> Vec<Entry> {
     let Value::List(names) = &node.value else { return Vec::new() };
     let entry = |name: &Node| {
-        let text = name.as_text()?;
+        let text = name.get("name").unwrap_or(name).as_text()?;
         Some(Entry { key: text.to_owned(), key_span: name.span, node: variable(name.span, "", text) })
     };
     names.iter().filter_map(entry).collect()

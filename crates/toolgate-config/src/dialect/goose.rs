@@ -1,7 +1,7 @@
 //! `config.yaml` of goose: `extensions`, some of which are MCP servers.
 
 use crate::context::Context;
-use crate::dialect::codex::{map_entries, references};
+use crate::dialect::codex::{entries_or_whole, references};
 use crate::node::{Entry, Kind, Node, Scalar, Value};
 use crate::problem::Problem;
 
@@ -42,7 +42,7 @@ fn translate(extension: &Entry, cx: &mut Context<'_>) -> Node {
             "cmd" => ours.push(same("command")),
             "args" | "headers" | "cwd" | "enabled" | "description" => ours.push(same(&key.key)),
             "uri" => ours.push(same("url")),
-            "envs" => env.extend(map_entries(&braced(&key.node))),
+            "envs" => entries_or_whole(&same("env"), "env", &mut env, &mut ours),
             "env_keys" => env.extend(references(&key.node)),
             "timeout" => ours.push(same("request_timeout")),
             "available_tools" => ours.push(same("tool_allowlist")),

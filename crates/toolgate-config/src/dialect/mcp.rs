@@ -6,6 +6,7 @@ use crate::file::McpFile;
 use crate::keys::Read;
 use crate::node::{Entry, Kind, Node, Value};
 use crate::settle::Draft;
+use crate::settle::server::ServerRules;
 
 /// The names that the map of servers goes by.
 pub(crate) const ROOTS: [&str; 3] = ["servers", "mcpServers", "mcp_servers"];
@@ -23,7 +24,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
         draft.input(input.value, cx);
     }
     for (name, entry) in file.servers.into_iter().flat_map(|at| at.value.0) {
-        draft.keyed_server(entry.value, name, entry.key_span, cx);
+        draft.keyed_server(&name, entry, ServerRules::REGISTRY, cx);
     }
 }
 

@@ -15,20 +15,33 @@ use crate::problem::Problem;
 use crate::settle::{Draft, value, values};
 use crate::source::Span;
 
-/// What differs between the files that servers stand in.
+/// What differs between the files that servers stand in: each keeps the defaults of its program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerRules {
     startup: Startup,
     mode_required: bool,
+    /// `None`: longer for a program that may have to be downloaded.
+    timeout: Option<HumanDuration>,
+    request_timeout: HumanDuration,
 }
 
 impl ServerRules {
-    /// `toolbox.mcps`.
-    pub(crate) const TOOLBOX: Self = Self { startup: Startup::Required, mode_required: true };
     /// `mcp.json`.
-    pub(crate) const REGISTRY: Self = Self { startup: Startup::Required, mode_required: false };
+    pub(crate) const REGISTRY: Self = Self {
+        startup: Startup::Required,
+        mode_required: false,
+        timeout: None,
+        request_timeout: HumanDuration::from_secs(60),
+    };
+    /// `toolbox.mcps`.
+    pub(crate) const TOOLBOX: Self = Self { mode_required: true, ..Self::REGISTRY };
     /// `type: mcp` in `agent.yaml`.
-    pub(crate) const AGENT: Self = Self { startup: Startup::Lazy, mode_required: false };
+    pub(crate) const AGENT: Self = Self { startup: Startup::Lazy, ..Self::REGISTRY };
+    /// goose goes on without an extension that fails.
+    pub(crate) const GOOSE: Self =
+        Self { startup: Startup::Optional, request_timeout: HumanDuration::from_secs(300), ..Self::REGISTRY };
+    /// So does Codex, where a server is not `required`.
+    pub(crate) const CODEX: Self = Self { timeout: Some(HumanDuration::from_secs(30)), ..Self::GOOSE };
 }
 
 /// Runners that may have to download a package before the server starts.
@@ -81,10 +94,10 @@ impl Draft {
             load_tools: file.load_tools.is_none_or(|at| at.value),
             load_prompts: file.load_prompts.is_none_or(|at| at.value),
             prompts: values(file.prompts),
-            timeout: file
-                .timeout
-                .map_or(HumanDuration::from_secs(if downloads { 60 } else { 10 }), |at| at.value),
-            request_timeout: file.request_timeout.map_or(HumanDuration::from_secs(60), |at| at.value),
+            timeout: value(file.timeout)
+                .or(rules.timeout)
+                .unwrap_or(HumanDuration::from_secs(if downloads { 60 } else { 10 })),
+            request_timeout: value(file.request_timeout).unwrap_or(rules.request_timeout),
             config: file.config.map(|at| Secret::new(at.value.0.to_json().get())),
             name,
         };
@@ -207,19 +220,26 @@ fn stdio(
             return None;
         }
     };
-    if command.expose().trim().is_empty() {
+    if command.expose().trim().is_empty() && !cx.waits(&command) {
         cx.error(span, format!("`command` is empty{}", cx.whereabouts()), "name the program to start");
         return None;
+    }
+    if std::iter::once(&command).chain(&args).any(|word| word.expose().contains('\0')) {
+        let message = format!("the command line holds a NUL character{}", cx.whereabouts());
+        cx.error(span, message, "no program can be given one");
     }
     let mut env: BTreeMap<String, Option<Text>> =
         env_file.into_iter().map(|(name, variable)| (name, Some(Text::hidden(variable.value)))).collect();
     for (name, at) in file.env.take().into_iter().flat_map(|at| at.value.0) {
         if name.is_empty() || name.contains(['=', '\0']) {
-            cx.error(at.key_span, format!("`{name}` cannot name a variable"), "names have no `=` in them");
+            let message = format!("`{name}` cannot name a variable{}", cx.whereabouts());
+            cx.error(at.key_span, message, "names have no `=` in them");
             continue;
         }
-        if let Some(text) = &at.value {
-            cx.keep_secret(&name, text.expose());
+        if at.value.as_ref().is_some_and(|text| text.expose().contains('\0')) {
+            let message = format!("the variable `{name}` holds a NUL character{}", cx.whereabouts());
+            cx.error(at.span, message, "no program can be given one");
+            continue;
         }
         env.insert(name, at.value.map(|text| Text::hidden(text.expose())));
     }
@@ -261,23 +281,22 @@ fn remote(file: &mut ServerFile, kind: TransportName, span: Span, cx: &mut Conte
         cx.error(span, format!("missing key `url`{}", cx.whereabouts()), format!("{label} needs a `url`"));
         return None;
     };
-    check_url(&url, schemes, cx)?;
+    if !cx.waits(&url.value) {
+        check_url(&url, schemes, cx)?;
+    }
     let mut headers = BTreeMap::new();
     for (name, at) in file.headers.take().into_iter().flat_map(|at| at.value.0) {
         let good_name = !name.is_empty() && name.bytes().all(is_header_byte);
         if !good_name {
-            cx.error(
-                at.key_span,
-                format!("`{name}` is not the name of a header"),
-                "names are letters, digits and `-`",
-            );
+            let message = format!("`{name}` is not the name of a header{}", cx.whereabouts());
+            cx.error(at.key_span, message, "names are letters, digits and `-`");
             continue;
         }
-        if at.value.expose().contains(['\r', '\n', '\0']) {
-            cx.error(at.span, format!("the header `{name}` holds a line break"), "a header is one line");
+        if at.value.expose().chars().any(|c| c.is_control() && c != '\t') {
+            let message = format!("the header `{name}` holds a control character{}", cx.whereabouts());
+            cx.error(at.span, message, "a header is one line of text");
             continue;
         }
-        cx.keep_secret(&name, at.value.expose());
         headers.insert(name, Text::hidden(at.value.expose()));
     }
     Some(Remote {

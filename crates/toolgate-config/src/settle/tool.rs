@@ -2,7 +2,6 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use serde_json::Value as Json;
 use toolgate_types::tool::{Category, Deprecation, Example, RateLimit, ResponseTime, Script};
 use toolgate_types::{HumanDuration, ToolDefinition, ToolLimits, ToolName};
 
@@ -11,10 +10,8 @@ use crate::file::{
     CategoryName, DeprecationFile, ExampleFile, RateLimitFile, ResponseTimeName, ToolFile, ToolKindName,
 };
 use crate::keys::At;
-use crate::node::{Node, Value};
 use crate::problem::Problem;
-use crate::settle::{Draft, value, values};
-use crate::source::Span;
+use crate::settle::{Draft, json_schema, value, values};
 
 /// The longest name of a file on the systems we know.
 const LONGEST_FILE_NAME: usize = 255;
@@ -31,24 +28,27 @@ impl Draft {
 
     fn tool_within(&mut self, mut file: ToolFile, folder: &Path, cx: &mut Context<'_>) {
         let written = file.written();
-        // Without these three there is no tool to speak of; their absence was told.
-        let whole = file.name.take().zip(file.description.take()).zip(file.input_schema.take());
-        let ((name, description), input) = match whole {
-            Some(whole) => whole,
-            None => return,
-        };
-        let script = script(&mut file, &name, folder, cx);
-        check_schema(&input.value.0, true, cx);
+        let (name, description) = (file.name.take(), file.description.take());
+        let input = file.input_schema.take();
+        let script = name.as_ref().and_then(|name| script(&mut file, name, folder, cx));
+        if let Some(input) = &input {
+            json_schema::check(&input.value.0, true, cx);
+        }
         if let Some(output) = &file.output_schema {
-            check_schema(&output.value.0, false, cx);
+            json_schema::check(&output.value.0, false, cx);
         }
         let cache_ttl = cache_ttl(&file, cx);
-        let deprecated = file.deprecated.take().and_then(|at| deprecation(at.value, &name.value, cx));
-        if let Some((_, first)) = self.tools.iter().find(|(tool, _)| tool.name == name.value) {
-            let hint = format!("the other is at {}; rename or remove one", cx.sources.place(*first));
-            return cx.error(name.span, format!("tool `{}` is defined twice", name.value), hint);
+        let deprecated = file.deprecated.take().and_then(|at| deprecation(at.value, name.as_ref(), cx));
+        // Without these there is no tool to speak of; what is missing or wrong was told.
+        let (Some(name), Some(description), Some(input), Some(script)) = (name, description, input, script)
+        else {
+            return;
+        };
+        if let Some(first) = self.tool_at.insert(name.value.clone(), self.tools.len()) {
+            let hint =
+                format!("the other is at {}; rename or remove one", cx.sources.place(self.tools[first].1));
+            cx.error(name.span, format!("tool `{}` is defined twice", name.value), hint);
         }
-        let Some(script) = script else { return };
         self.origins(&format!("tools.{}", name.value), written);
         let limits = ToolLimits {
             max_instances: value(file.max_instances),
@@ -114,8 +114,11 @@ fn script(file: &mut ToolFile, name: &At<ToolName>, folder: &Path, cx: &mut Cont
         Some(path) => (path.value, path.span),
         None => (format!("{}.py", name.value), name.span),
     };
-    let script_path = match inside(&written) {
-        Ok(path) => folder.join(path),
+    let script_path = match inside(&written)
+        .map(|path| folder.join(path))
+        .and_then(|path| stays(path, folder))
+    {
+        Ok(path) => path,
         Err(why) => {
             let message = format!("`{written}` cannot be the script{}: {why}", cx.whereabouts());
             cx.error(span, message, "scripts are files in the folder of the registry, or in a folder there");
@@ -147,6 +150,14 @@ fn inside(written: &str) -> Result<PathBuf, &'static str> {
         Ok(path.to_owned())
     } else {
         Err("it leads out of the folder")
+    }
+}
+
+/// The path, unless a symbolic link in it leads out of the folder. One that leads nowhere is not there.
+fn stays(path: PathBuf, folder: &Path) -> Result<PathBuf, &'static str> {
+    match (fs_err::canonicalize(&path), fs_err::canonicalize(folder)) {
+        (Ok(real), Ok(folder)) if !real.starts_with(&folder) => Err("a link in it leads out of the folder"),
+        _ => Ok(path),
     }
 }
 
@@ -189,10 +200,15 @@ fn rate_limit(file: RateLimitFile) -> Option<RateLimit> {
     Some(RateLimit { max_calls: file.max_calls?.value, window })
 }
 
-fn deprecation(file: DeprecationFile, name: &ToolName, cx: &mut Context<'_>) -> Option<Deprecation> {
+fn deprecation(
+    file: DeprecationFile,
+    name: Option<&At<ToolName>>,
+    cx: &mut Context<'_>,
+) -> Option<Deprecation> {
     let (since, replacement, date) = (file.since?, file.replacement?, file.removal_date?);
-    if replacement.value == *name {
-        cx.error(replacement.span, format!("tool `{name}` cannot replace itself"), "name another tool");
+    if name.is_some_and(|name| name.value == replacement.value) {
+        let message = format!("tool `{}` cannot replace itself", replacement.value);
+        cx.error(replacement.span, message, "name another tool");
     }
     // A time of day may follow; the day is what counts.
     let Some(day) = date.value.get(..10).filter(|day| is_day(day)) else {
@@ -221,55 +237,6 @@ fn is_day(text: &str) -> bool {
         _ => return false,
     };
     (1..=days).contains(&day) && &text[4..5] == "-" && &text[7..8] == "-"
-}
-
-/// Tells every way in which a map is not a JSON Schema, at its place.
-fn check_schema(node: &Node, arguments: bool, cx: &mut Context<'_>) {
-    let json: Json = serde_json::from_str(node.to_json().get()).expect("a node is valid JSON");
-    let draft = json.get("$schema").and_then(Json::as_str).unwrap_or_default();
-    let errors: Vec<(String, String)> = {
-        let validator = match draft {
-            draft if draft.contains("draft-04") => jsonschema::draft4::meta::validator(),
-            draft if draft.contains("draft-06") => jsonschema::draft6::meta::validator(),
-            draft if draft.contains("draft-07") => jsonschema::draft7::meta::validator(),
-            draft if draft.contains("2019-09") => jsonschema::draft201909::meta::validator(),
-            _ => jsonschema::draft202012::meta::validator(),
-        };
-        validator
-            .iter_errors(&json)
-            .map(|error| (error.instance_path().to_string(), error.to_string()))
-            .collect()
-    };
-    for (pointer, message) in errors {
-        let span = at_pointer(node, &pointer);
-        let message = format!("not a valid JSON Schema{}: {message}", cx.whereabouts());
-        cx.push(Problem::error(span, message));
-    }
-    let kind = json.get("type");
-    if arguments && kind.is_some_and(|kind| kind != "object") {
-        let span = at_pointer(node, "/type");
-        let message =
-            format!("arguments are an object, not {}{}", kind.unwrap_or(&Json::Null), cx.whereabouts());
-        cx.error(span, message, "write `\"type\": \"object\"` and name the arguments in `properties`");
-    }
-}
-
-/// The place that a JSON pointer leads to, as far as it leads.
-fn at_pointer(node: &Node, pointer: &str) -> Span {
-    let mut node = node;
-    for step in pointer.split('/').skip(1) {
-        let step = step.replace("~1", "/").replace("~0", "~");
-        let next = match &node.value {
-            Value::Map(_) => node.get(&step),
-            Value::List(items) => step.parse::<usize>().ok().and_then(|index| items.get(index)),
-            Value::Scalar(_) => None,
-        };
-        match next {
-            Some(next) => node = next,
-            None => break,
-        }
-    }
-    node.span
 }
 
 #[cfg(test)]
