@@ -156,7 +156,7 @@ impl Report {
         };
         let (bold, dim) = (Style::new().bold(), Style::new().dimmed());
         let strong = Style::new().fg_color(Some(colour.into())).bold();
-        let message = mask(&problem.message, &self.secrets);
+        let message = printable(&mask(&problem.message, &self.secrets));
         let _ = writeln!(out, "{strong}{label}{strong:#}{bold}: {message}{bold:#}");
         if let Some(span) = problem.span {
             let _ = writeln!(out, "{dim}  -->{dim:#} {}", self.sources.place(span));
@@ -164,7 +164,7 @@ impl Report {
         }
         if let Some(hint) = &problem.hint {
             let green = Style::new().fg_color(Some(AnsiColor::Green.into())).bold();
-            let _ = writeln!(out, "{green}hint{green:#}: {}", mask(hint, &self.secrets));
+            let _ = writeln!(out, "{green}hint{green:#}: {}", printable(&mask(hint, &self.secrets)));
         }
         out.push('\n');
     }
@@ -184,6 +184,15 @@ impl Report {
         let _ = writeln!(out, "{dim}{number} |{dim:#} {text}");
         let _ = writeln!(out, "{dim}{gutter} |{dim:#} {pad}{strong}{carets}{strong:#}");
     }
+}
+
+/// A text without what a terminal would act on. Names in a file can hold anything.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c == '\n' { c } else { printed(c) }).collect()
+}
+
+fn printed(c: char) -> char {
+    if c.is_control() && c != '\t' { '·' } else { c }
 }
 
 /// The secrets in the line that was shown last. A minified file is one line with all the problems.
@@ -225,7 +234,7 @@ fn shown(line: &str, start: usize, end: usize, hidden: &[Range<usize>]) -> Shown
         match hidden.iter().find(|range| range.contains(&at)) {
             Some(range) if range.start == at => chars.extend(MASK.chars().map(|c| (at, c))),
             Some(_) => {}
-            None => chars.push((at, if c.is_control() && c != '\t' { '·' } else { c })),
+            None => chars.push((at, printed(c))),
         }
     }
     let column = |at: usize| chars.partition_point(|(place, _)| *place < at);

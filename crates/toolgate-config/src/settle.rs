@@ -60,12 +60,22 @@ impl Draft {
 
     /// Keeps where values came from, for those that were written.
     pub(crate) fn origins(&mut self, path: &str, written: Vec<(&'static str, Span)>) {
-        let dot = if path.is_empty() { "" } else { "." };
-        self.origins.extend(written.into_iter().map(|(key, span)| (format!("{path}{dot}{key}"), span)));
+        self.origins.extend(written.into_iter().map(|(key, span)| (format!("{path}.{key}"), span)));
+    }
+
+    /// The name and the description of the project.
+    pub(crate) fn title(&mut self, name: Option<At<String>>, description: Option<At<String>>) {
+        for (key, at) in [("name", &name), ("description", &description)] {
+            self.origins.extend(at.iter().map(|at| (key.to_owned(), at.span)));
+        }
+        self.name = value(name);
+        self.description = value(description);
     }
 
     pub(crate) fn toolbox(&mut self, toolbox: ToolboxFile, cx: &mut Context<'_>) {
-        self.origins("limits", toolbox.written());
+        let mut written = toolbox.written();
+        written.retain(|(key, _)| !matches!(*key, "tools" | "mcps"));
+        self.origins("limits", written);
         let limits = &mut self.limits;
         limits.max_concurrent = toolbox.max_concurrent.map_or(limits.max_concurrent, |at| at.value);
         limits.default_timeout = toolbox.default_timeout.map_or(limits.default_timeout, |at| at.value);

@@ -6,8 +6,8 @@ use crate::file::{ServerEntry, ToolFile};
 use crate::keys::{At, Free, Read, SchemaNode, keys};
 use crate::node::{Entry, Kind, Node, Value};
 use crate::problem::Problem;
+use crate::settle::Draft;
 use crate::settle::server::ServerRules;
-use crate::settle::{Draft, value};
 
 keys! {
     /// `agent.yaml`.
@@ -40,9 +40,7 @@ keys! {
 pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     cx.whose = Whose::Others;
     let Some(file) = AgentFile::read(node, cx) else { return };
-    draft.origins("", file.written());
-    draft.name = value(file.name);
-    draft.description = value(file.description);
+    draft.title(file.name, file.description);
     cx.labels.push("agent file".to_owned());
     for tool in file.tools.into_iter().flat_map(|at| at.value) {
         let (rest, kind) = tool.value.0.without("type");

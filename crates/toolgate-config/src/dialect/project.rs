@@ -5,14 +5,12 @@ use crate::dialect::Dialect;
 use crate::file::ProjectFile;
 use crate::keys::{At, Read};
 use crate::node::Node;
-use crate::settle::{Draft, value};
+use crate::settle::Draft;
 
 pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     cx.whose = Whose::Ours;
     let Some(file) = ProjectFile::read(node, cx) else { return };
-    draft.origins("", file.written());
-    draft.name = value(file.name);
-    draft.description = value(file.description);
+    draft.title(file.name, file.description);
     if let Some(toolbox) = file.toolbox {
         draft.toolbox(toolbox.value, cx);
     }

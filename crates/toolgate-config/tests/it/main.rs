@@ -6,7 +6,9 @@
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
 mod dialects;
+mod overrides;
 mod toolbox;
+mod variables;
 
 use std::path::{Path, PathBuf};
 
