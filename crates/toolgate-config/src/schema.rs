@@ -37,6 +37,10 @@ pub fn schema(of: SchemaOf) -> Json {
         root["additionalProperties"] = json!(true);
         if let Some(server) = parts.get_mut("ServerFile") {
             server["additionalProperties"] = json!(true);
+            // The key of a server is its name.
+            if let Some(keys) = server["properties"].as_object_mut() {
+                keys.remove("name");
+            }
         }
     }
     if of == SchemaOf::Project {

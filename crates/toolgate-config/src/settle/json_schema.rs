@@ -7,6 +7,7 @@ use jsonschema::PatternOptions;
 use serde_json::Value as Json;
 
 use crate::context::Context;
+use crate::keys::{closest, listed};
 use crate::node::{Node, Value};
 use crate::problem::Problem;
 use crate::source::Span;
@@ -17,6 +18,8 @@ const MOST_STEPS: usize = 100_000;
 const LARGEST_PATTERN: usize = 1 << 20;
 /// A message quotes the part of the schema that is wrong, which may be all of it.
 const LONGEST_MESSAGE: usize = 200;
+
+const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
 /// Tells every way in which a map is not a JSON Schema, at its place.
 pub(crate) fn check(node: &Node, arguments: bool, cx: &mut Context<'_>) {
@@ -32,7 +35,19 @@ pub(crate) fn check(node: &Node, arguments: bool, cx: &mut Context<'_>) {
     let mut good = true;
     for error in meta.iter_errors(&json) {
         good = false;
-        wrong(at_pointer(node, error.instance_path().as_str()), &error.to_string(), cx);
+        let pointer = error.instance_path().as_str();
+        match error.instance().as_ref() {
+            // The most frequent mistake of all.
+            Json::String(word) if pointer.ends_with("/type") => {
+                let message = format!("`{word}` is not a type of JSON{}", cx.whereabouts());
+                let hint = match closest(word, TYPES) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => format!("one of {} is expected", listed(&TYPES)),
+                };
+                cx.error(at_pointer(node, pointer), message, hint);
+            }
+            _ => wrong(at_pointer(node, pointer), &error.to_string(), cx),
+        }
     }
     // Whether it can be used shows when it is compiled. That takes time, and without references and
     // patterns there is nothing more to find.
@@ -151,6 +166,7 @@ mod tests {
                 r#""a" | not a valid JSON Schema: "a" is not of type "array""#,
             ]
         );
+        bad(r#"{"properties": {"a": {"type": "strng"}}}"#, r#""strng" | `strng` is not a type of JSON"#);
         bad(r#"{"type": "array"}"#, r#""array" | arguments are an object, not "array""#);
     }
 

@@ -126,6 +126,8 @@ impl Draft {
             (Some(ModeName::Dynamic), Some(default_tool_config)) => {
                 Some(ToolMode::Dynamic { default_tool_config })
             }
+            // A default that was written and is wrong was told already; it reads as absent here.
+            (Some(ModeName::Dynamic), None) if file.given.contains(&"default_tool_config") => None,
             (Some(ModeName::Dynamic), None) => {
                 let place = file.mode.as_ref().map_or(span, |at| at.span);
                 let message = format!(
@@ -135,7 +137,7 @@ impl Draft {
                 cx.error(place, message, "add `default_tool_config: { max_instances: 10, timeout: 30s }`");
                 None
             }
-            // A mode that was written and is wrong was told already; it reads as absent here.
+            // So was a mode.
             (None, _) if file.given.contains(&"mode") => None,
             (None, _) if rules.mode_required => {
                 let message = format!("missing key `mode` in MCP server `{name}`");

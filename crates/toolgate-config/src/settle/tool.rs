@@ -170,6 +170,7 @@ fn cache_ttl(file: &ToolFile, cx: &mut Context<'_>) -> Option<HumanDuration> {
             cx.error(cacheable.span, message, "remove `cacheable`, or correct `category`");
             None
         }
+        (Some(_), None) if file.given.contains(&"cache_ttl") => None,
         (Some(cacheable), None) => {
             let message = format!("`cacheable` needs `cache_ttl`{}", cx.whereabouts());
             cx.error(cacheable.span, message, "add `\"cache_ttl\": 3600`, in seconds");

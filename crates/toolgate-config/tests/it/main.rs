@@ -6,6 +6,8 @@
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
 mod dialects;
+mod entries;
+mod every_key;
 mod overrides;
 mod toolbox;
 mod variables;

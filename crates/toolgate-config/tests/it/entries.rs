@@ -1,0 +1,436 @@
+//! The rules for single servers and tools: every mistake is told, once, at its place.
+
+use std::os::unix::fs::symlink;
+
+use toolgate_config::load;
+
+use super::{config, environment, errors, loaded, project, told};
+
+/// What is told about a server with these keys in our own file, and in another program's.
+fn server(keys: &str) -> Vec<String> {
+    let mode = if keys.contains("mode:") { "" } else { "mode: strict, " };
+    let text = format!("toolbox:\n  mcps:\n    - {{name: a, {mode}{keys}}}");
+    let loaded = loaded(&[("toolgate.yaml", &text)], &[]);
+    told(&loaded).lines().map(|line| line.replace("toolgate.yaml:3:", "")).collect()
+}
+
+fn good_server(keys: &str) {
+    assert_eq!(server(keys), Vec::<String>::new(), "{keys}");
+}
+
+fn bad_server(keys: &str, expected: &str) {
+    let told = server(keys);
+    let [only] = &told[..] else { panic!("{keys}: {told:#?}") };
+    let (_, message) = only.strip_prefix("error ").unwrap().split_once(' ').unwrap();
+    assert_eq!(message.split(" (").next().unwrap(), expected, "{keys}");
+}
+
+#[test]
+fn addresses() {
+    for (transport, url) in [
+        ("http", "http://localhost:8080/mcp"),
+        ("http", "https://example.com"),
+        ("http", "http://[::1]:8080/mcp?a=b"),
+        ("http", "http://external.com/mcp"),
+        ("sse", "https://example.com/sse"),
+        ("websocket", "ws://localhost:1"),
+        ("websocket", "wss://example.com/mcp"),
+    ] {
+        good_server(&format!("transport: {transport}, url: '{url}'"));
+    }
+    let here = " in MCP server `a`";
+    bad_server(
+        "transport: http, url: 'ws://h'",
+        &format!("`ws://h` does not start with `http://` or `https://`{here}"),
+    );
+    bad_server(
+        "transport: sse, url: 'wss://h'",
+        &format!("`wss://h` does not start with `http://` or `https://`{here}"),
+    );
+    bad_server(
+        "transport: websocket, url: 'http://h'",
+        &format!("`http://h` does not start with `ws://` or `wss://`{here}"),
+    );
+    bad_server(
+        "url: 'file:///etc/passwd'",
+        &format!("`file:///etc/passwd` does not start with `http://` or `https://`{here}"),
+    );
+    bad_server(
+        "url: 'localhost:8080'",
+        &format!("`localhost:8080` does not start with `http://` or `https://`{here}"),
+    );
+    bad_server(
+        "url: example.com/mcp",
+        &format!("`example.com/mcp` is not a URL{here}: relative URL without a base"),
+    );
+    bad_server("url: ''", &format!("`` is not a URL{here}: relative URL without a base"));
+    bad_server("url: 'http://'", &format!("`http://` is not a URL{here}: empty host"));
+    bad_server("url: 'http://h:99999'", &format!("`http://h:99999` is not a URL{here}: invalid port number"));
+    bad_server("transport: http", &format!("missing key `url`{here}"));
+    bad_server("transport: htp, url: 'http://h'", &format!("`htp` is not a transport{here}"));
+}
+
+/// Without `transport` the address or the program says what it is.
+#[test]
+fn transports_that_are_not_written() {
+    let transport = |keys: &str| {
+        let text = format!("toolbox: {{mcps: [{{name: a, mode: strict, {keys}}}]}}");
+        config(&loaded(&[("toolgate.yaml", &text)], &[]))["servers"][0]["transport"].clone()
+    };
+    assert_eq!(transport("command: a"), "stdio");
+    assert_eq!(transport("server: a"), "stdio");
+    assert_eq!(transport("url: 'http://h'"), "http");
+    assert_eq!(transport("url: 'wss://h'"), "websocket");
+    for (word, expected) in [("streamable_http", "http"), ("streamable-http", "http"), ("ws", "websocket")] {
+        let scheme = if expected == "http" { "http" } else { "ws" };
+        assert_eq!(transport(&format!("type: {word}, url: '{scheme}://h'")), expected);
+    }
+}
+
+#[test]
+fn programs() {
+    good_server("command: a, args: [1, true, x], env: {A: 1, B: true, C: ~, 'lower-case.dotted': x}");
+    bad_server("transport: stdio", "missing key `command` in MCP server `a`");
+    bad_server("command: ' '", "`command` is empty in MCP server `a`");
+    bad_server("command: a, server: b", "`command` and `server` do not go together in MCP server `a`");
+    bad_server(r#"command: "a\0b""#, "the command line holds a NUL character in MCP server `a`");
+    bad_server(r#"command: a, args: ["\0"]"#, "the command line holds a NUL character in MCP server `a`");
+    bad_server("command: a, args: x", "a text does not fit here in MCP server `a`");
+    bad_server("command: [a]", "a list does not fit here in MCP server `a`");
+    bad_server(
+        "mode: dynamic, command: a, default_tool_config: [1]",
+        "a list does not fit here in MCP server `a`",
+    );
+    bad_server("command: a, encoding: utf-16", "`utf-16` is not an encoding in MCP server `a`");
+}
+
+#[test]
+fn names_of_variables() {
+    bad_server("command: a, env: {A=B: x}", "`A=B` cannot name a variable in MCP server `a`");
+    bad_server("command: a, env: {'': x}", "`` cannot name a variable in MCP server `a`");
+    bad_server(r#"command: a, env: {"A\0": x}"#, "`A\0` cannot name a variable in MCP server `a`");
+    bad_server(r#"command: a, env: {A: "x\0"}"#, "the variable `A` holds a NUL character in MCP server `a`");
+    bad_server("command: a, env: [A]", "a list does not fit here in MCP server `a`");
+}
+
+#[test]
+fn names_of_headers() {
+    let url = "url: 'http://h'";
+    good_server(&format!(r#"{url}, headers: {{Authorization: Bearer x, X-A.b_c~: "a\tb é"}}"#));
+    for name in ["'a b'", "''", "'a:'", "é", "\"a\\t\""] {
+        let told = server(&format!("{url}, headers: {{{name}: x}}"));
+        assert!(told[0].contains("is not the name of a header in MCP server `a`"), "{told:?}");
+    }
+    for value in [r#""a\r\nX-Other: b""#, r#""a\0""#, r#""\x01""#, r#""\x7f""#] {
+        bad_server(
+            &format!("{url}, headers: {{A: {value}}}"),
+            "the header `A` holds a control character in MCP server `a`",
+        );
+    }
+}
+
+/// Keys that a transport cannot use: an error in our own file, a warning in another program's.
+#[test]
+fn keys_that_do_not_fit() {
+    for keys in ["url: 'http://h'", "headers: {}", "sse_read_timeout: 1", "terminate_on_close: true"] {
+        let key = keys.split(':').next().unwrap();
+        bad_server(
+            &format!("transport: stdio, command: a, {keys}"),
+            &format!("`{key}` does not fit a `stdio` server in MCP server `a`"),
+        );
+    }
+    for keys in ["command: a", "server: a", "args: [a]", "env: {}", "cwd: a", "encoding: utf-8", "config: {}"]
+    {
+        let key = keys.split(':').next().unwrap();
+        bad_server(
+            &format!("transport: http, url: 'http://h', {keys}"),
+            &format!("`{key}` does not fit an `http` server in MCP server `a`"),
+        );
+    }
+    bad_server(
+        "url: 'ws://h', sse_read_timeout: 1",
+        "`sse_read_timeout` does not fit a `websocket` server in MCP server `a`",
+    );
+    bad_server(
+        "transport: sse, url: 'http://h', terminate_on_close: true",
+        "`terminate_on_close` does not fit an `sse` server in MCP server `a`",
+    );
+    let theirs = loaded(&[("mcp.json", r#"{"servers": {"a": {"url": "http://h", "env": {}}}}"#)], &[]);
+    assert_eq!(
+        told(&theirs),
+        "warning mcp.json:1:39 `env` does not fit an `http` server in MCP server `a` (it is not used)"
+    );
+}
+
+#[test]
+fn keys_that_are_unknown() {
+    bad_server("command: a, comand: b", "unknown key `comand` in MCP server `a`");
+    let told = server("command: a, max_instances: 5");
+    assert!(
+        told[0].ends_with("(it is a key of tool settings and of default_tool_config and of tool)"),
+        "{told:?}"
+    );
+    bad_server(
+        "command: a, env_file: [], envFile: []",
+        "`env_file` and `envFile` are the same key in MCP server `a`",
+    );
+    // A key as long as a book is not compared with every word.
+    let told = server(&format!("command: a, {}: b", "x".repeat(100_000)));
+    assert!(!told[0].contains("did you mean"));
+    let theirs = loaded(&[("mcp.json", r#"{"servers": {"a": {"command": "b", "comand": "c"}}}"#)], &[]);
+    assert_eq!(
+        super::told(&theirs),
+        "note mcp.json:1:36 `comand` in MCP server `a` is not used (did you mean `command`?)"
+    );
+}
+
+/// One mistake in what is shared is told once for each that uses it, where it stands.
+#[test]
+fn mistakes_behind_an_anchor_keep_their_place() {
+    let text = "
+x-shared: &shared
+  mode: strict
+  startup: lazzy
+toolbox:
+  mcps:
+    - {<<: *shared, name: a, command: a}
+    - {<<: *shared, name: b, command: b}
+";
+    assert_eq!(
+        errors(&loaded(&[("toolgate.yaml", text)], &[])),
+        [
+            "toolgate.yaml:4:12 `lazzy` is not a way to start in MCP server `a` (did you mean `lazy`?)",
+            "toolgate.yaml:4:12 `lazzy` is not a way to start in MCP server `b` (did you mean `lazy`?)",
+        ]
+    );
+}
+
+// Tools.
+
+/// What is told about a tool with these keys besides the three that it needs.
+fn tool(keys: &str) -> Vec<String> {
+    let text = format!(
+        r#"{{"tools": [{{"name": "t", "description": "d", "input_schema": {{"type": "object"}}{}{keys}}}]}}"#,
+        if keys.is_empty() { "" } else { ", " }
+    );
+    let loaded = loaded(&[("tools/tools.json", &text), ("tools/t.py", ""), ("tools/sub/a.py", "")], &[]);
+    told(&loaded).lines().map(str::to_owned).collect()
+}
+
+fn good_tool(keys: &str) {
+    assert_eq!(tool(keys), Vec::<String>::new(), "{keys}");
+}
+
+fn bad_tool(keys: &str, expected: &str) {
+    let told = tool(keys);
+    let [only] = &told[..] else { panic!("{keys}: {told:#?}") };
+    let (_, message) = only.strip_prefix("error tools/tools.json:").unwrap().split_once(' ').unwrap();
+    assert_eq!(message.split(" (").next().unwrap(), expected, "{keys}");
+}
+
+#[test]
+fn scripts_stay_in_the_folder_of_their_registry() {
+    good_tool("");
+    good_tool(r#""script_path": "sub/a.py""#);
+    good_tool(r#""config": {"scriptPath": "t.py", "function": "main"}"#);
+    let long = format!("{}.py", "x".repeat(300));
+    for (path, why) in [
+        ("../../bin/sh", "it leads out of the folder"),
+        ("a/../b", "it leads out of the folder"),
+        ("/bin/sh", "it leads out of the folder"),
+        ("./t.py", "it leads out of the folder"),
+        ("sub/./a.py", "it leads out of the folder"),
+        ("x\\u0000.py", "it is not the name of a file"),
+        ("", "it is not the name of a file"),
+        ("con.py ", "it has white space at an end"),
+        ("sub /a.py", "it has white space at an end"),
+        (&long, "it is too long"),
+    ] {
+        let told = tool(&format!(r#""script_path": "{path}""#));
+        assert_eq!(told.len(), 1, "{path}: {told:?}");
+        assert!(told[0].contains(&format!("cannot be the script in tool `t`: {why}")), "{path}: {told:?}");
+    }
+}
+
+#[test]
+fn a_link_is_followed_before_a_script_is_trusted() {
+    let text = |script: &str| {
+        format!(
+            r#"{{"tools": [{{"name": "t", "description": "d", "input_schema": {{}}, "script_path": "{script}"}}]}}"#
+        )
+    };
+    let told = |script: &str| {
+        let folder =
+            project(&[("tools/tools.json", &text(script)), ("tools/real.py", ""), ("outside/o.py", "")]);
+        let tools = folder.path().join("tools");
+        symlink("real.py", tools.join("inside.py")).unwrap();
+        symlink("../outside/o.py", tools.join("out.py")).unwrap();
+        symlink("../outside", tools.join("folder")).unwrap();
+        symlink("nowhere.py", tools.join("dangling.py")).unwrap();
+        super::told(&load(folder.path(), None, &environment(&[])))
+    };
+    assert_eq!(told("inside.py"), "");
+    for script in ["out.py", "folder/o.py"] {
+        let told = told(script);
+        assert!(
+            told.contains("cannot be the script in tool `t`: a link in it leads out of the folder"),
+            "{told}"
+        );
+    }
+    assert!(told("dangling.py").starts_with("warning"));
+}
+
+/// The registry may stand behind a link itself.
+#[test]
+fn a_project_behind_a_link() {
+    let tools = r#"{"tools": [{"name": "t", "description": "d", "input_schema": {}}]}"#;
+    let folder = project(&[("real/tools/tools.json", tools), ("real/tools/t.py", "")]);
+    symlink("real", folder.path().join("linked")).unwrap();
+    let loaded = load(&folder.path().join("linked"), None, &environment(&[]));
+    assert_eq!(super::told(&loaded), "");
+}
+
+#[test]
+fn a_script_that_is_missing_is_a_warning() {
+    let told = tool(r#""script_path": "none.py""#);
+    assert_eq!(
+        told,
+        [
+            "warning tools/tools.json:1:97 the script `none.py` does not exist in tool `t` (calls of this tool will \
+          fail with `tool_execution_error` until it does)"
+        ]
+    );
+}
+
+#[test]
+fn rules_between_the_keys_of_a_tool() {
+    good_tool(r#""cacheable": true, "cache_ttl": 60, "category": "query""#);
+    bad_tool(r#""cacheable": true"#, "`cacheable` needs `cache_ttl` in tool `t`");
+    bad_tool(r#""cacheable": true, "cache_ttl": 0"#, "`0` is not a duration in tool `t`");
+    bad_tool(
+        r#""cacheable": true, "cache_ttl": 60, "category": "mutation""#,
+        "a mutation cannot be cached in tool `t`",
+    );
+    assert!(tool(r#""cache_ttl": 60"#)[0].starts_with("warning "));
+    bad_tool(
+        r#""script_path": "t.py", "config": {"script_path": "t.py"}"#,
+        "this is given inside and outside of `config`",
+    );
+    bad_tool(r#""permissions": ["everything"]"#, "`everything` is not a permission in tool `t`");
+    bad_tool(r#""rate_limit": {"max_calls": 5}"#, "missing key `window_ms` in rate_limit");
+    let deprecated = |replacement: &str, day: &str| {
+        format!(r#""deprecated": {{"since": "1", "replacement": "{replacement}", "removal_date": "{day}"}}"#)
+    };
+    good_tool(&deprecated("u", "2027-06-30T00:00:00Z"));
+    bad_tool(&deprecated("t", "2027-06-30"), "tool `t` cannot replace itself");
+    bad_tool(&deprecated("u", "2027-02-30"), "`2027-02-30` is not a date in tool `t`");
+}
+
+#[test]
+fn schemas_of_tools() {
+    bad_tool(r#""output_schema": {"type": "objct"}"#, "`objct` is not a type of JSON in tool `t`");
+    good_tool(r#""output_schema": {"type": "array"}"#);
+    bad_tool(r#""output_schema": []"#, "a list does not fit here in tool `t`");
+    bad_tool(
+        r#""output_schema": {"$ref": "https://example.com/schema.json"}"#,
+        "`https://example.com/schema.json` leads nowhere in the JSON Schema in tool `t`",
+    );
+    let deep = format!("{}{}", r#"{"items": "#.repeat(70), "}".repeat(70)).replace(": }", ": {}}");
+    assert!(tool(&format!(r#""output_schema": {deep}"#))[0].ends_with("more than 64 levels of nesting"));
+}
+
+/// A tool without a description has its other mistakes told as well.
+#[test]
+fn every_mistake_of_a_tool_at_once() {
+    let text = r#"{"tools": [{
+        "name": "t",
+        "input_schema": {"type": "array"},
+        "script_path": "../t.py",
+        "cacheable": true,
+        "tages": []
+    }, {
+        "name": "t t",
+        "description": "d",
+        "inputs": {"type": "strng"}
+    }]}"#;
+    insta::assert_snapshot!(told(&loaded(&[("tools.json", text)], &[])), @r#"
+    error tools.json:2:9 missing key `description` in tool `t`
+    error tools.json:3:34 arguments are an object, not "array" in tool `t` (write `"type": "object"` and name the arguments in `properties`)
+    error tools.json:4:24 `../t.py` cannot be the script in tool `t`: it leads out of the folder (scripts are files in the folder of the registry, or in a folder there)
+    error tools.json:5:22 `cacheable` needs `cache_ttl` in tool `t` (add `"cache_ttl": 3600`, in seconds)
+    error tools.json:6:9 unknown key `tages` in tool `t` (did you mean `tags`?)
+    error tools.json:8:17 `t t` is not a tool's name in tool `t t` (a tool's name is made of letters, digits, `_`, `.` and `-`)
+    error tools.json:10:28 `strng` is not a type of JSON in tool (did you mean `string`?)
+    "#);
+}
+
+#[test]
+fn a_tool_that_is_defined_twice() {
+    let one = r#"{"name": "t", "description": "d", "input_schema": {}}"#;
+    let text = format!("{{\"tools\": [\n{one},\n{one}]}}");
+    let told = errors(&loaded(&[("tools.json", &text), ("t.py", "")], &[]));
+    assert_eq!(
+        told,
+        ["tools.json:3:10 tool `t` is defined twice (the other is at tools.json:2:10; rename or remove one)"]
+    );
+}
+
+// Files.
+
+#[test]
+fn a_registry_that_is_named_must_be_there_and_be_good() {
+    let text = "registries: {tools: tools/tools.json, mcp: mcp.json}";
+    insta::assert_snapshot!(told(&loaded(&[("toolgate.yaml", text)], &[])), @"
+    error toolgate.yaml:1:21 the registry `tools/tools.json` does not exist (create it, or let `toolgate init` write a project to start from)
+    error toolgate.yaml:1:44 the registry `mcp.json` does not exist (create it, or let `toolgate init` write a project to start from)
+    ");
+    let files = [("toolgate.yaml", text), ("tools/tools.json", "{\"tools\": ["), ("mcp.json", "\u{feff}{}")];
+    insta::assert_snapshot!(told(&loaded(&files, &[])), @"
+    error tools/tools.json:1:11 not valid JSON: unterminated array
+    error mcp.json:1:1 the file starts with a byte order mark (save it as UTF-8 without a byte order mark)
+    ");
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let folder = project(&[("toolgate.yaml", ""), ("folder.yaml/x", "")]);
+    let load = |name: &str| super::told(&load(folder.path(), Some(name.as_ref()), &environment(&[])));
+    assert_eq!(load("none.yaml"), "error `none.yaml` cannot be read: there is no such file");
+    assert_eq!(load("folder.yaml"), "error `folder.yaml` cannot be read: it is a folder");
+    fs_err::write(folder.path().join("latin.yaml"), b"a: caf\xe9").unwrap();
+    assert_eq!(
+        load("latin.yaml"),
+        "error latin.yaml:1:7 the file is not UTF-8 from here on (save it as UTF-8)"
+    );
+    let large = fs_err::File::create(folder.path().join("large.yaml")).unwrap();
+    large.set_len((64 << 20) + 1).unwrap();
+    assert_eq!(load("large.yaml"), "error `large.yaml` cannot be read: it is larger than 64 MiB");
+    // A device has no size and no end.
+    assert_eq!(load("/dev/zero"), "error `/dev/zero` cannot be read: it is larger than 64 MiB");
+}
+
+#[test]
+fn a_folder_without_a_project() {
+    let folder = project(&[]);
+    let told = super::told(&load(folder.path(), None, &environment(&[])));
+    assert!(told.contains("there is no project in") && told.contains("toolgate init"), "{told}");
+    let told = super::told(&load(&folder.path().join("none"), None, &environment(&[])));
+    assert!(told.contains("does not exist"), "{told}");
+}
+
+/// As many tools as a large registry has load at once: no rule compares each with every other.
+#[test]
+fn ten_thousand_tools() {
+    let tool = |number: usize| {
+        format!(
+            r#"{{"name":"tool-{number}","description":"Tool number {number}.","input_schema":{{"type":"object","properties":{{"a":{{"type":"string"}}}}}},"script_path":"t.py","tags":["x"]}}"#
+        )
+    };
+    let tools: Vec<_> = (0..10_000).map(tool).collect();
+    let settings: String =
+        (0..10_000).map(|number| format!("{{name: tool-{number}, timeout: 5s}}, ")).collect();
+    let text = format!("{{\"tools\":[{}]}}", tools.join(","));
+    let project = format!("registries: {{tools: tools.json}}\ntoolbox: {{tools: [{settings}]}}");
+    let loaded = loaded(&[("toolgate.yaml", &project), ("tools.json", &text), ("t.py", "")], &[]);
+    assert_eq!(loaded.config.unwrap().tools.len(), 10_000);
+}
