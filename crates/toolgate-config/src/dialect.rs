@@ -6,6 +6,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod codex;
+pub(crate) mod contract;
 pub(crate) mod goose;
 pub(crate) mod mcp;
 pub(crate) mod myai;

@@ -98,7 +98,9 @@ means and where each value came from; `toolgate schema` prints the JSON Schema f
   programs. Keys that start with `x-` at the top of `toolgate.yaml` are yours.
 - **Other shapes.** Where there is no `toolgate.yaml`, these are read as they are: `agent.yaml` of
   HoloDeck, a `config.yaml` with a `myai.toolbox` tree, `tools/tools.json` and `mcp.json` on their
-  own; `--file` names any other, Codex's `config.toml` and goose's `config.yaml` among them.
+  own; `--file` names any other, Codex's `config.toml` and goose's `config.yaml` among them. Entries
+  of `tools.json` may be those of a service manifest (`scopeRequirement`, `capabilities`) or of a tool
+  contract (`risk`, `required_scopes`, `constraints`).
 ";
 
 fn section(table: &Table, page: &mut String) {

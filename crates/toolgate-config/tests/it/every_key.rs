@@ -39,7 +39,7 @@ fn documented(schema: &Json, root: &Json, way: &[String], found: &mut Vec<Docume
         let is_alias = inner.get("description").is_none();
         found.push(Documented { way: way.to_vec(), name: name.clone(), is_alias });
         if !is_alias {
-            documented(inner, root, &[way, &[name.clone()]].concat(), found);
+            documented(inner, root, &[way, std::slice::from_ref(name)].concat(), found);
         }
     }
     for (step, inner) in [("[]", &schema["items"]), ("*", &schema["additionalProperties"])] {

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
+mod contract;
 mod dialects;
 mod entries;
 mod every_key;
