@@ -1,6 +1,6 @@
 //! Doors for the fuzz targets: each feeds one reader and checks what must hold for any input.
 
-use crate::node::{DEEPEST, Node, Value};
+use crate::node::{DEEPEST, Node};
 use crate::problem::{Problem, Report};
 use crate::read::{Format, dotenv, read};
 use crate::source::Sources;
@@ -51,7 +51,7 @@ fn tree(text: &str, format: Format) -> Option<Node> {
     let id = sources.add("fuzz", text, Some("fuzz".into()));
     match read(&sources, id, format) {
         Ok(node) => {
-            assert!(depth(&node) <= DEEPEST + 2, "deeper than any walk over a tree allows for");
+            assert!(node.depth() <= DEEPEST + 2, "deeper than any walk over a tree allows for");
             let _ = node.to_json();
             Some(node)
         }
@@ -59,14 +59,6 @@ fn tree(text: &str, format: Format) -> Option<Node> {
             render(sources, vec![problem]);
             None
         }
-    }
-}
-
-fn depth(node: &Node) -> usize {
-    match &node.value {
-        Value::Scalar(_) => 1,
-        Value::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Map(entries) => 1 + entries.iter().map(|entry| depth(&entry.node)).max().unwrap_or(0),
     }
 }
 

@@ -81,9 +81,13 @@ fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
     if !prefixes.contains(&overrides::PREFIX) {
         overrides::tell_unused(cx);
     }
-    let files =
-        cx.sources.iter().filter(|source| source.path().is_some()).map(|source| source.name().to_owned());
-    let files = files.collect();
+    let mut files: Vec<String> = Vec::new();
+    for source in cx.sources.iter().filter(|source| source.path().is_some()) {
+        // Servers may share an `env_file`.
+        if !files.iter().any(|known| known == source.name()) {
+            files.push(source.name().to_owned());
+        }
+    }
     Some(draft.finish(files, cx))
 }
 

@@ -84,6 +84,16 @@ impl Node {
         (node, entry)
     }
 
+    /// Levels of lists and maps, the scalars in them included.
+    pub(crate) fn depth(&self) -> usize {
+        let inner = match &self.value {
+            Value::Scalar(_) => None,
+            Value::List(items) => items.iter().map(Node::depth).max(),
+            Value::Map(entries) => entries.iter().map(|entry| entry.node.depth()).max(),
+        };
+        1 + inner.unwrap_or(0)
+    }
+
     /// What it is, for messages.
     pub(crate) fn describe(&self) -> &'static str {
         match &self.value {

@@ -17,6 +17,8 @@ use crate::source::{SourceId, Sources, Span};
 
 /// A line longer than this is cut around the place that matters.
 const WIDEST_LINE: usize = 160;
+/// A message longer than this quotes something that nobody reads to the end.
+const LONGEST_MESSAGE: usize = 400;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -127,11 +129,11 @@ impl Report {
                 .map(|(span, source)| source.position(span.start));
             ProblemEntry {
                 severity: problem.severity,
-                message: mask(&problem.message, &self.secrets),
+                message: self.shown(&problem.message),
                 file: source.map(|source| source.name().to_owned()),
                 line: position.map(|position| position.line),
                 column: position.map(|position| position.column),
-                hint: problem.hint.as_deref().map(|hint| mask(hint, &self.secrets)),
+                hint: problem.hint.as_deref().map(|hint| self.shown(hint)),
             }
         };
         self.problems.iter().map(entry).collect()
@@ -148,6 +150,16 @@ impl Report {
         out
     }
 
+    /// A message without secrets, and without all of a long value that it quotes. In this order: half of
+    /// a secret would not be known as one.
+    fn shown(&self, text: &str) -> String {
+        let masked = mask(text, &self.secrets);
+        match masked.char_indices().nth(LONGEST_MESSAGE) {
+            Some((end, _)) => format!("{}…", &masked[..end]),
+            None => masked,
+        }
+    }
+
     fn render_one(&self, problem: &Problem, hidden: &mut Hidden, out: &mut String) {
         let (label, colour) = match problem.severity {
             Severity::Error => ("error", AnsiColor::Red),
@@ -156,7 +168,7 @@ impl Report {
         };
         let (bold, dim) = (Style::new().bold(), Style::new().dimmed());
         let strong = Style::new().fg_color(Some(colour.into())).bold();
-        let message = printable(&mask(&problem.message, &self.secrets));
+        let message = printable(&self.shown(&problem.message));
         let _ = writeln!(out, "{strong}{label}{strong:#}{bold}: {message}{bold:#}");
         if let Some(span) = problem.span {
             let _ = writeln!(out, "{dim}  -->{dim:#} {}", self.sources.place(span));
@@ -164,7 +176,7 @@ impl Report {
         }
         if let Some(hint) = &problem.hint {
             let green = Style::new().fg_color(Some(AnsiColor::Green.into())).bold();
-            let _ = writeln!(out, "{green}hint{green:#}: {}", printable(&mask(hint, &self.secrets)));
+            let _ = writeln!(out, "{green}hint{green:#}: {}", printable(&self.shown(hint)));
         }
         out.push('\n');
     }

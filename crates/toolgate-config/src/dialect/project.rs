@@ -35,7 +35,11 @@ fn registry(named: &At<String>, dialect: Dialect, draft: &mut Draft, cx: &mut Co
             "create it, or let `toolgate init` write a project to start from",
         );
     }
-    if let Some(node) = crate::load::parse(&path, cx) {
-        dialect.read(&node, draft, cx);
-    }
+    let Some(node) = crate::load::parse(&path, cx) else { return };
+    // Servers may be kept in the file of another program.
+    let dialect = match Dialect::of(&node, &path) {
+        Some(other @ (Dialect::Codex | Dialect::Goose)) if dialect == Dialect::Mcp => other,
+        _ => dialect,
+    };
+    dialect.read(&node, draft, cx);
 }

@@ -165,6 +165,22 @@ fn too_deep() {
     assert!(tree(Format::Yaml, &block).ends_with(told));
 }
 
+/// Each line is shallow, and each stands for what is deeper than the line before.
+#[test]
+fn aliases_of_aliases_are_not_deeper_either() {
+    let chain = |lines: usize, levels: usize| {
+        let mut text = "a0: &a0 x\n".to_owned();
+        for line in 1..=lines {
+            let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+            text.push_str(&format!("a{line}: &a{line} {open}*a{}{close}\n", line - 1));
+        }
+        tree(Format::Yaml, &text)
+    };
+    assert!(chain(6, 10).starts_with('{'));
+    assert!(chain(7, 10).ends_with("more than 64 levels of nesting"));
+    assert!(chain(2000, 60).ends_with("more than 64 levels of nesting"));
+}
+
 /// Nine lines that stand for a billion values: refused before they are made.
 #[test]
 fn an_alias_bomb() {

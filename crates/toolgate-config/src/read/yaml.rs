@@ -26,14 +26,23 @@ pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
 struct Builder<'a> {
     text: &'a str,
     id: SourceId,
-    /// Finished nodes by anchor, with the number of nodes below each.
-    anchors: HashMap<usize, (Node, usize)>,
+    /// Finished nodes by anchor.
+    anchors: HashMap<usize, Anchored>,
     /// Nodes that are kept for anchors: an anchor inside of an anchor is kept with both.
     kept: usize,
     stack: Vec<Open>,
     root: Option<Node>,
     nodes: usize,
     documents: usize,
+}
+
+/// What an alias stands for.
+struct Anchored {
+    node: Node,
+    /// Nodes in it, itself included.
+    weight: usize,
+    /// Levels in it: aliases of aliases can be deeper than anything that is written.
+    depth: usize,
 }
 
 /// A list or map whose end is still to come.
@@ -105,12 +114,15 @@ impl<'a> Builder<'a> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(place)?,
             Event::Alias(anchor) => {
-                let Some((node, weight)) = self.anchors.get(&anchor) else {
+                let Some(Anchored { node, weight, depth }) = self.anchors.get(&anchor) else {
                     return Err(Problem::error(place, "this alias is inside of what it stands for"));
                 };
                 // Before anything is copied: a few lines of aliases can stand for more than fits in memory.
                 if self.nodes.saturating_add(*weight) > MOST_NODES {
                     return Err(too_many(place));
+                }
+                if self.stack.len() + depth > DEEPEST {
+                    return Err(too_deep(place));
                 }
                 // The place of the alias, so that a problem points at its use.
                 let (node, weight) = (Node { span: place, ..node.clone() }, *weight);
@@ -171,7 +183,7 @@ impl<'a> Builder<'a> {
             if self.kept > MOST_NODES {
                 return Err(too_many(node.span));
             }
-            self.anchors.insert(anchor, (node.clone(), weight));
+            self.anchors.insert(anchor, Anchored { node: node.clone(), weight, depth: node.depth() });
         }
         match self.stack.last_mut().map(|open| &mut open.kind) {
             None => self.root = Some(node),

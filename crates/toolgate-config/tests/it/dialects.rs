@@ -323,6 +323,21 @@ fn extensions_of_goose() {
     insta::assert_snapshot!(outline(&loaded));
 }
 
+#[test]
+fn a_project_may_keep_its_servers_in_the_file_of_another_program() {
+    let toml = "[mcp_servers.a]\ncommand = \"a\"\nenv_vars = [\"X\"]\n";
+    let files = [("toolgate.yaml", "registries: {mcp: config.toml}"), ("config.toml", toml)];
+    let loaded = loaded(&files, &[("X", "from outside")]);
+    assert_eq!(variable(stdio(good(&loaded), "a"), "X"), Some("from outside"));
+}
+
+#[test]
+fn a_file_is_listed_once_however_often_it_is_read() {
+    let servers = "[{name: a, command: a, mode: strict, env_file: a.env}, {name: b, command: b, mode: strict, env_file: a.env}]";
+    let files = [("toolgate.yaml", &*format!("toolbox: {{mcps: {servers}}}")), ("a.env", "X=1")];
+    assert_eq!(loaded(&files, &[]).config.unwrap().files, ["toolgate.yaml", "a.env"]);
+}
+
 /// What a file is: by its name where that says enough, else by its keys.
 #[test]
 fn files_that_could_be_mistaken() {

@@ -184,6 +184,15 @@ fn keys_that_are_unknown() {
     );
 }
 
+#[test]
+fn a_message_does_not_quote_a_whole_book() {
+    let long = "x".repeat(10_000);
+    for keys in [format!("{long}: 1"), format!("startup: {long}"), format!("description: '${{{long}.}}'")] {
+        let told = server(&format!("command: a, {keys}"));
+        assert!(told.len() == 1 && told[0].len() < 1000, "{}", told[0].len());
+    }
+}
+
 /// One mistake in what is shared is told once for each that uses it, where it stands.
 #[test]
 fn mistakes_behind_an_anchor_keep_their_place() {

@@ -103,7 +103,7 @@ fn a_path_that_leads_nowhere() {
     nowhere("TOOLGATE__", "a part of it is empty");
     // So many parts that walking down them would fill the stack.
     let deep = format!("TOOLGATE{}", "__A".repeat(40_000));
-    assert!(told(&deep)[0].contains("it has more than 16 parts"));
+    assert_eq!(told(&deep).len(), 1);
 }
 
 /// Where the path is wrong, too, what it leads to is not shown.
