@@ -12,7 +12,7 @@ use crate::secret::{MASK, Secret};
 const SHORTEST_KNOWN: usize = 4;
 
 /// Words in a name that say its value is a secret.
-const SECRET_WORDS: [&str; 16] = [
+const SECRET_WORDS: [&str; 21] = [
     "token",
     "secret",
     "password",
@@ -29,7 +29,18 @@ const SECRET_WORDS: [&str; 16] = [
     "bearer",
     "signature",
     "auth_key",
+    "account_key",
+    "accountkey",
+    "subscription_key",
+    "shared_key",
+    "passcode",
 ];
+
+/// Last words of a name that say so too. Inside of a name they mean something else: `compass`, `path`.
+const SECRET_ENDS: [&str; 8] = ["auth", "key", "pass", "pat", "pin", "jwt", "otp", "sig"];
+/// Names that end in a word of [`SECRET_ENDS`] and hold nothing to hide.
+const INNOCENT_KEYS: [&str; 6] =
+    ["public_key", "primary_key", "foreign_key", "sort_key", "partition_key", "idempotency_key"];
 
 /// Prefixes that providers give their keys, with the fewest characters that follow.
 const KEY_SHAPES: [(&str, usize); 22] = [
@@ -62,14 +73,45 @@ pub fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     // `author` and `max_tokens` are the two innocent names that the words would catch.
     let innocent = name.ends_with("tokens") || name.ends_with("_env_var") || name.starts_with("author_");
-    !innocent && (name == "auth" || name == "key" || SECRET_WORDS.iter().any(|word| name.contains(word)))
+    let last = name.rsplit('_').next().unwrap_or_default();
+    let ends_secret = SECRET_ENDS.contains(&last) && !INNOCENT_KEYS.iter().any(|key| name.ends_with(key));
+    !innocent && (ends_secret || SECRET_WORDS.iter().any(|word| name.contains(word)))
+}
+
+/// The text on one line, with a dot for every character that a terminal would obey or hide: escapes,
+/// changes of direction, marks of no width.
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\t' | '\n' | '\r' => ' ',
+        c if is_unseen(c) => '·',
+        c => c,
+    };
+    text.chars().map(shown).collect()
+}
+
+/// Whether a terminal obeys or hides the character.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// The text with `***` in the place of everything that must not be shown.
 pub fn mask(text: &str, known: &[Secret]) -> String {
+    masked(text, &secret_ranges(text, known))
+}
+
+/// The text with `***` in the place of known secrets alone, for texts of our own making.
+pub fn mask_known(text: &str, known: &[Secret]) -> String {
+    let mut ranges = Vec::new();
+    known_values(text, known, &mut ranges);
+    masked(text, &merge(ranges))
+}
+
+fn masked(text: &str, ranges: &[Range<usize>]) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut end = 0;
-    for range in secret_ranges(text, known) {
+    for range in ranges {
         masked.push_str(&text[end..range.start]);
         masked.push_str(MASK);
         end = range.end;
@@ -80,19 +122,28 @@ pub fn mask(text: &str, known: &[Secret]) -> String {
 
 /// Where the secrets are: in order, without overlap, on character boundaries.
 pub fn secret_ranges(text: &str, known: &[Secret]) -> Vec<Range<usize>> {
+    ranges(text, known, looks_secret)
+}
+
+/// The same for a line of a configuration, where `NAME: value` in capitals sets a variable of a program.
+/// What such a variable is for is anybody's guess, so none is shown.
+pub fn secret_ranges_of_line(line: &str, known: &[Secret]) -> Vec<Range<usize>> {
+    let is_variable = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    ranges(line, known, |name| looks_secret(name) || is_variable(name))
+}
+
+fn ranges(text: &str, known: &[Secret], is_secret: impl Fn(&str) -> bool) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
-    for secret in known {
-        let value = secret.expose();
-        if value.len() >= SHORTEST_KNOWN {
-            ranges.extend(text.match_indices(value).map(|(start, found)| start..start + found.len()));
-        }
-    }
+    known_values(text, known, &mut ranges);
     key_shapes(text, &mut ranges);
     after_scheme(text, &mut ranges);
     user_info(text, &mut ranges);
     flag_values(text, &mut ranges);
     for line in lines(text) {
-        assignments(text, line, &mut ranges);
+        assignments(text, line, &is_secret, &mut ranges);
     }
     merge(ranges)
 }
@@ -104,6 +155,16 @@ fn lines(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
         start = range.end;
         range
     })
+}
+
+/// What is known to be a secret, wherever it turns up.
+fn known_values(text: &str, known: &[Secret], ranges: &mut Vec<Range<usize>>) {
+    for secret in known {
+        let value = secret.expose();
+        if value.len() >= SHORTEST_KNOWN {
+            ranges.extend(text.match_indices(value).map(|(start, found)| start..start + found.len()));
+        }
+    }
 }
 
 /// `sk-…`, `ghp_…`, a JWT.
@@ -130,8 +191,8 @@ fn after_scheme(text: &str, ranges: &mut Vec<Range<usize>>) {
             let end =
                 value_end(text, start, |c| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '}' | ']'));
             // `Bearer ${TOKEN}` names a secret and holds none; a short word is English.
-            if end - start >= 8 && !text[start..end].starts_with("${") {
-                ranges.push(start..end);
+            if end - start >= 8 {
+                literals(text, start..end, ranges);
             }
         }
     }
@@ -144,7 +205,7 @@ fn user_info(text: &str, ranges: &mut Vec<Range<usize>>) {
         let end = value_end(text, start, |c| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\''));
         if let Some(host) = text[start..end].rfind('@') {
             let colon = text[start..start + host].find(':').map_or(start, |colon| start + colon + 1);
-            ranges.push(colon..start + host);
+            literals(text, colon..start + host, ranges);
         }
     }
 }
@@ -160,19 +221,22 @@ fn flag_values(text: &str, ranges: &mut Vec<Range<usize>>) {
         let name = at + 2;
         end = value_end(text, name, |c| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'));
         let between = value_end(text, end, |c| !matches!(c, ' ' | ',' | '"' | '\'' | '='));
-        let stop =
-            value_end(text, between, |c| c.is_whitespace() || matches!(c, ',' | '"' | '\'' | ']' | '}'));
-        let value = &text[between..stop];
-        let is_value =
-            between > end && !value.is_empty() && !value.starts_with('-') && !value.starts_with("${");
-        if is_value && value != MASK && looks_secret(&text[name..end]) {
-            ranges.push(between..stop);
+        if between > end && !text[between..].starts_with('-') && looks_secret(&text[name..end]) {
+            end = unquoted_end(text, between, |c| {
+                c.is_whitespace() || matches!(c, ',' | '"' | '\'' | ']' | '}')
+            });
+            literals(text, between..end, ranges);
         }
     }
 }
 
 /// The value in `api_key: value`, `"token": "value"`, `--password=value`, `?apiKey=value`.
-fn assignments(text: &str, line: Range<usize>, ranges: &mut Vec<Range<usize>>) {
+fn assignments(
+    text: &str,
+    line: Range<usize>,
+    is_secret: &impl Fn(&str) -> bool,
+    ranges: &mut Vec<Range<usize>>,
+) {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let mut masked = line.start;
     for (at, sign) in text[line.clone()].match_indices([':', '=']) {
@@ -189,7 +253,7 @@ fn assignments(text: &str, line: Range<usize>, ranges: &mut Vec<Range<usize>>) {
         }
         let after = &text[at + sign.len()..line.end];
         let mut start = at + sign.len() + (after.len() - after.trim_start().len());
-        if start >= line.end || !looks_secret(name) || text[start..].starts_with("//") {
+        if start >= line.end || !is_secret(name) || text[start..].starts_with("//") {
             continue;
         }
         let quote = text[start..].chars().next().filter(|c| matches!(c, '"' | '\''));
@@ -197,19 +261,96 @@ fn assignments(text: &str, line: Range<usize>, ranges: &mut Vec<Range<usize>>) {
         // The scheme in `Authorization: Bearer …` is no secret; what follows it is.
         let scheme = ["bearer ", "basic "].into_iter().find(|scheme| starts_with(&text[start..], scheme));
         start += scheme.map_or(0, str::len);
+        let alone =
+            before[..before.len() - name.len()].trim_start_matches([' ', '\t', '-', '"', '\'']).is_empty();
         let end = match quote {
-            Some(quote) => value_end(text, start, |c| c == quote || c == '\n'),
-            None => value_end(text, start, |c| {
-                c.is_whitespace() || matches!(c, ',' | '}' | ']' | '&' | '"' | '\'')
+            Some(quote) => quote_end(text, start, quote),
+            // A line of YAML or of `.env`: spaces and commas are part of the value.
+            None if alone => start + text[start..line.end].trim_end().len(),
+            None if sign == ":" => unquoted_end(text, start, |c| matches!(c, ',' | '}' | ']' | '"' | '`')),
+            None => unquoted_end(text, start, |c| {
+                c.is_whitespace() || matches!(c, ',' | '}' | ']' | '&' | '"' | '\'' | '`')
             }),
         };
-        let value = &text[start..end];
-        let names_a_secret = value.starts_with("${") || value == MASK;
-        if !value.is_empty() && !names_a_secret && !matches!(value, "{" | "[" | "|" | ">" | "null" | "~") {
-            ranges.push(start..end);
-            masked = end;
+        let end = start + text[start..end].trim_end().len();
+        if !matches!(&text[start..end], "{" | "[" | "|" | ">" | "null" | "~") {
+            literals(text, start..end, ranges);
+        }
+        masked = end;
+    }
+}
+
+/// The parts of a text that are written out: what is left without `${NAME}`, defaults included.
+pub fn literal_parts(text: &str) -> Vec<&str> {
+    let mut ranges = Vec::new();
+    literals(text, 0..text.len(), &mut ranges);
+    ranges.into_iter().map(|range| &text[range]).collect()
+}
+
+/// The parts of a value that are written out. `${TOKEN}` names a secret and holds none, but the rest of
+/// `${TOKEN:-abc}` and of `abc${TOKEN}` may be one.
+fn literals(text: &str, value: Range<usize>, ranges: &mut Vec<Range<usize>>) {
+    let mut start = value.start;
+    let mut open = 0_usize;
+    let mut push = |range: Range<usize>| {
+        let part = &text[range.clone()];
+        // `default` is our own word, in hints; what begins with a mask was masked before.
+        if !part.is_empty() && part != "default" && !part.starts_with(MASK) {
+            ranges.push(range);
+        }
+    };
+    while start < value.end {
+        let rest = &text[start..value.end];
+        if let Some(reference) = rest.strip_prefix("${") {
+            let name =
+                reference.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(reference.len());
+            let after = &reference[name..];
+            // `${env:NAME}` and `${input:id}` are names through and through.
+            let skipped = if after.starts_with(":-") {
+                2
+            } else {
+                let part_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
+                after.find(|c: char| !part_of_name(c)).unwrap_or(after.len())
+            };
+            start += 2 + name + skipped;
+            open += 1;
+        } else if open > 0 && rest.starts_with('}') {
+            open -= 1;
+            start += 1;
+        } else {
+            let ends = |(at, c): &(usize, char)| (*c == '}' && open > 0) || rest[*at..].starts_with("${");
+            let end = rest.char_indices().find(ends).map_or(rest.len(), |(at, _)| at);
+            push(start..start + end);
+            start += end;
         }
     }
+}
+
+/// The end of what is quoted; a `\\"` inside of double quotes does not end it.
+fn quote_end(text: &str, start: usize, quote: char) -> usize {
+    let mut escaped = false;
+    let ends = |c: char| {
+        let end = !escaped && c == quote || c == '\n';
+        escaped = !escaped && quote == '"' && c == '\\';
+        end
+    };
+    text[start..].find(ends).map_or(text.len(), |length| start + length)
+}
+
+/// The end of a value without quotes, on its line. The `}` of a `${NAME}` in it does not end it.
+fn unquoted_end(text: &str, start: usize, stops: impl Fn(char) -> bool) -> usize {
+    let rest = &text[start..];
+    let mut open = 0_usize;
+    for (at, c) in rest.char_indices() {
+        if c == '$' && rest[at..].starts_with("${") {
+            open += 1;
+        } else if c == '}' && open > 0 {
+            open -= 1;
+        } else if c == '\n' || (open == 0 && stops(c)) {
+            return start + at;
+        }
+    }
+    text.len()
 }
 
 fn value_end(text: &str, start: usize, stops: impl Fn(char) -> bool) -> usize {
@@ -265,6 +406,24 @@ mod tests {
     }
 
     #[test]
+    fn the_whole_value_and_nothing_else() {
+        check("password: correct horse, battery", "password: ***");
+        check("- api_key: a b # why", "- api_key: ***");
+        check("{ password: correct horse, mode: strict }", "{ password: ***, mode: strict }");
+        check(r#"{"password": "a\"b", "mode": 1}"#, r#"{"password": "***", "mode": 1}"#);
+        check("DB_PASS=a GITHUB_PAT=b", "DB_PASS=***");
+        check("x DB_PASS=a SORT_KEY=b", "x DB_PASS=*** SORT_KEY=b");
+        check("`https://x.test/?key=a` is not it", "`https://x.test/?key=***` is not it");
+        check("token: abc${A}def", "token: ***${A}***");
+        check("token: ${A:-abc}", "token: ${A:-***}");
+        check("token: ${A:-${B:-abc}}", "token: ${A:-${B:-***}}");
+        check("token: ${input:key}", "token: ${input:key}");
+        check("https://ann:${A}@x.test/", "https://ann:${A}@x.test/");
+        check("--token ${A} --key=${B}c", "--token ${A} --key=${B}***");
+        check("bearer ${A:-abcdefgh}", "bearer ${A:-***}");
+    }
+
+    #[test]
     fn what_stays() {
         for text in [
             "api_key: ${API_KEY}",
@@ -280,6 +439,11 @@ mod tests {
         ] {
             check(text, text);
         }
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey() {
+        assert_eq!(printable("a\u{1b}[2Jb\u{202e}c\u{200b}d\ne\tf ä €"), "a·[2Jb·c·d e f ä €");
     }
 
     #[test]
