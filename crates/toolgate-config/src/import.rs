@@ -149,28 +149,52 @@ impl Import {
         }
     }
 
-    /// Plain secrets of `env` and `headers` become references.
+    /// Plain secrets become references: in `env` and `headers` by the name they have there, in `args`
+    /// by the flag before them, in the address by what is in it.
     fn hide_secrets(&mut self, server: &str, entry: &mut Json) {
         for (place, is_header) in [("env", false), ("headers", true)] {
             let Some(values) = entry.get_mut(place).and_then(Json::as_object_mut) else { continue };
             for (name, value) in values {
-                let Some(text) = value.as_str().filter(|text| !text.is_empty() && !text.contains("${"))
-                else {
-                    continue;
-                };
-                let shaped = !secret_ranges(text, &[]).is_empty();
-                if !looks_secret(name) && !shaped {
-                    continue;
+                let wanted = if is_header { format!("{server}_{name}") } else { name.clone() };
+                if let Json::String(text) = value {
+                    let all = looks_secret(name) || !secret_ranges(text, &[]).is_empty();
+                    *text = self.hidden(&wanted, all, text);
                 }
-                let variable = self.variable(server, name, is_header, text);
-                *value = Json::String(format!("${{{variable}}}"));
             }
+        }
+        if let Some(Json::String(url)) = entry.get_mut("url") {
+            *url = self.hidden(&format!("{server}_url"), false, url);
+        }
+        let mut flag = String::new();
+        for argument in entry.get_mut("args").and_then(Json::as_array_mut).into_iter().flatten() {
+            let Json::String(text) = argument else { continue };
+            let name = text.strip_prefix('-').map(|name| name.trim_start_matches('-').to_owned());
+            let named = name.as_deref().unwrap_or(&flag).split('=').next().unwrap_or_default();
+            let wanted = format!("{server}_{}", if named.is_empty() { "argument" } else { named });
+            *text = self.hidden(&wanted, name.is_none() && looks_secret(&flag), text);
+            flag = name.filter(|name| !name.contains('=')).unwrap_or_default();
         }
     }
 
+    /// A text with references in the place of what is secret in it: all of it, or what looks so.
+    fn hidden(&mut self, wanted: &str, all: bool, text: &str) -> String {
+        if text.is_empty() || text.contains("${") {
+            return text.to_owned();
+        }
+        let ranges = if all { std::iter::once(0..text.len()).collect() } else { secret_ranges(text, &[]) };
+        let mut out = String::new();
+        let mut end = 0;
+        for range in ranges {
+            out.push_str(&text[end..range.start]);
+            out.push_str(&format!("${{{}}}", self.variable(wanted, &text[range.clone()])));
+            end = range.end;
+        }
+        out.push_str(&text[end..]);
+        out
+    }
+
     /// The name of the variable for a value; the same value gets the same name.
-    fn variable(&mut self, server: &str, name: &str, is_header: bool, value: &str) -> String {
-        let wanted = if is_header { format!("{server}_{name}") } else { name.to_owned() };
+    fn variable(&mut self, wanted: &str, value: &str) -> String {
         let mut wanted: String = wanted
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })

@@ -10,7 +10,7 @@ use std::ops::Range;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use toolgate_types::Secret;
-use toolgate_types::redact::{mask, secret_ranges};
+use toolgate_types::redact::{is_unseen, mask, printable, secret_ranges_of_line};
 use toolgate_types::secret::MASK;
 
 use crate::source::{SourceId, Sources, Span};
@@ -198,15 +198,6 @@ impl Report {
     }
 }
 
-/// A text without what a terminal would act on. Names in a file can hold anything.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c == '\n' { c } else { printed(c) }).collect()
-}
-
-fn printed(c: char) -> char {
-    if c.is_control() && c != '\t' { '·' } else { c }
-}
-
 /// The secrets in the line that was shown last. A minified file is one line with all the problems.
 #[derive(Default)]
 struct Hidden {
@@ -218,7 +209,7 @@ impl Hidden {
     fn of(&mut self, text: &str, line: (SourceId, usize), secrets: &[Secret]) -> &[Range<usize>] {
         if self.line != Some(line) {
             self.line = Some(line);
-            self.ranges = secret_ranges(text, secrets);
+            self.ranges = secret_ranges_of_line(text, secrets);
         }
         &self.ranges
     }
@@ -246,7 +237,7 @@ fn shown(line: &str, start: usize, end: usize, hidden: &[Range<usize>]) -> Shown
         match hidden.iter().find(|range| range.contains(&at)) {
             Some(range) if range.start == at => chars.extend(MASK.chars().map(|c| (at, c))),
             Some(_) => {}
-            None => chars.push((at, printed(c))),
+            None => chars.push((at, if is_unseen(c) && c != '\t' { '·' } else { c })),
         }
     }
     let column = |at: usize| chars.partition_point(|(place, _)| *place < at);
@@ -268,7 +259,8 @@ mod tests {
 
     fn check(line: &str, at: &str, expected: &str) {
         let start = line.find(at).unwrap();
-        let Shown { text, before, width } = shown(line, start, start + at.len(), &secret_ranges(line, &[]));
+        let Shown { text, before, width } =
+            shown(line, start, start + at.len(), &secret_ranges_of_line(line, &[]));
         assert_eq!(format!("{text}\n{}{}", " ".repeat(before), "^".repeat(width)), expected);
     }
 
@@ -290,10 +282,11 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_half_in_sight_is_masked() {
-        let line = format!("token: {}, bad: 1", "x".repeat(300));
+        let line = format!("{{token: {}, bad: 1}}", "x".repeat(300));
         let start = line.find("bad").unwrap();
-        let Shown { text, before, width } = shown(&line, start, start + 3, &secret_ranges(&line, &[]));
-        assert_eq!(text, "…***, bad: 1");
+        let Shown { text, before, width } =
+            shown(&line, start, start + 3, &secret_ranges_of_line(&line, &[]));
+        assert_eq!(text, "…***, bad: 1}");
         assert_eq!((before, width), (6, 3));
     }
 

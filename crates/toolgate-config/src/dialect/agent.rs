@@ -73,7 +73,7 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
             match kind.as_ref().and_then(|entry| entry.node.as_text()) {
                 Some("mcp") | None if name.is_some() => {
                     let key_span = name.map_or(item.span, |name| name.node.span);
-                    servers.push(Entry { key: name_text, key_span, node: rest });
+                    servers.push(Entry { key: name_text, key_span, node: with_allowlist(&rest) });
                 }
                 kind => {
                     let kind = kind.unwrap_or("unknown");
@@ -87,20 +87,8 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
 }
 
 fn server(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
-    let Some(mut entry) = ServerEntry::read(node, cx) else { return };
+    let Some(mut entry) = ServerEntry::read(&with_allowlist(node), cx) else { return };
     let file = &mut entry.file;
-    // `config.allowed_tools` goes to the server with the rest of `config`, and counts here too.
-    let (rest, allowed) = file.config.as_ref().map(|at| at.value.0.without("allowed_tools")).unzip();
-    if let Some(allowed) = allowed.flatten().filter(|_| file.tool_allowlist.is_none()) {
-        let (span, key_span) = (allowed.node.span, allowed.key_span);
-        cx.labels.push("`allowed_tools`".to_owned());
-        file.tool_allowlist = Vec::read(&allowed.node, cx).map(|value| At { value, span, key_span });
-        cx.labels.pop();
-        // With nothing else in it, `config` was not meant for the server.
-        if file.url.is_some() && rest.is_some_and(|rest| rest.value == Value::Map(Vec::new())) {
-            file.config = None;
-        }
-    }
     // Relative arguments start at the folder of the file, which need not be the project's.
     let folder = cx.folder(node.span);
     if file.cwd.is_none() && file.url.is_none() && folder != cx.project {
@@ -108,6 +96,25 @@ fn server(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
         file.cwd = Some(At { value, span, key_span: span });
     }
     draft.named_server(entry, ServerRules::AGENT, cx);
+}
+
+/// `config.allowed_tools` goes to the server with the rest of `config`, and counts here too.
+fn with_allowlist(server: &Node) -> Node {
+    let mut server = server.clone();
+    let Some((rest, Some(allowed))) = server.get("config").map(|config| config.without("allowed_tools"))
+    else {
+        return server;
+    };
+    // With nothing else in it, `config` was not meant for a server that has an address.
+    if server.get("url").is_some() && rest.value == Value::Map(Vec::new()) {
+        server = server.without("config").0;
+    }
+    if let Value::Map(keys) = &mut server.value
+        && !keys.iter().any(|key| key.key == "tool_allowlist")
+    {
+        keys.push(Entry { key: "tool_allowlist".to_owned(), ..allowed });
+    }
+    server
 }
 
 fn function(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {

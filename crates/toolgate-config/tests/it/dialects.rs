@@ -214,7 +214,7 @@ fn allowed_tools_with_a_mistake_is_told_once() {
     let told = errors(&loaded(&[("agent.yaml", agent)], &[]));
     assert_eq!(
         told,
-        ["agent.yaml:1:66 a text does not fit here in `allowed_tools` (a list of texts is expected)"]
+        ["agent.yaml:1:66 a text does not fit here in MCP server `a` (a list of texts is expected)"]
     );
 }
 

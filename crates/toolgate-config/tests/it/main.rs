@@ -9,6 +9,7 @@ mod contract;
 mod dialects;
 mod entries;
 mod every_key;
+mod import;
 mod overrides;
 mod toolbox;
 mod variables;
