@@ -80,3 +80,14 @@ pub struct InputSpec {
     /// Whether it is answered already: by its variable or its default.
     pub answered: bool,
 }
+
+impl InputSpec {
+    /// The environment variable that answers it.
+    pub fn variable(&self) -> String {
+        variable_of_input(&self.id)
+    }
+}
+
+pub(crate) fn variable_of_input(id: &str) -> String {
+    format!("TOOLGATE_INPUT_{}", id.to_uppercase().replace(|c: char| !c.is_alphanumeric(), "_"))
+}

@@ -7,18 +7,38 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use toolgate_types::redact::{looks_secret, mask};
+use toolgate_types::redact::{literal_parts, looks_secret, mask};
 use toolgate_types::{Secret, Text};
 
 use crate::node::{Kind, Node, Value};
 use crate::problem::Problem;
 use crate::read::dotenv;
-use crate::source::{LARGEST_FILE, SourceId, Sources, Span};
+use crate::source::{LARGEST_FILE, Shows, SourceId, Sources, Span};
 use crate::variable::{Fault, Reference, expand};
 
 /// A value out of a variable is looked for in messages when it is at least this long; `true` or
 /// `8080` would hide half of a message and protect nothing.
 const SHORTEST_FROM_VARIABLE: usize = 6;
+
+/// Words of our own messages: a variable that holds one of them protects nothing, and hiding it would
+/// hide what we say.
+const OUR_WORDS: [&str; 15] = [
+    "configured",
+    "default",
+    "default_tool_config",
+    "dynamic",
+    "environment",
+    "last_wins",
+    "latin-1",
+    "missing",
+    "optional",
+    "qualify",
+    "required",
+    "server",
+    "strict",
+    "variable",
+    "websocket",
+];
 
 /// The world outside of the files, as it was when loading began.
 #[derive(Debug, Clone, Default)]
@@ -77,6 +97,8 @@ pub(crate) struct Context<'a> {
     used: BTreeMap<String, Option<Span>>,
     /// The map that is being read, as messages name it: "tool `echo`".
     pub(crate) labels: Vec<String>,
+    /// The key whose value is being read.
+    pub(crate) key: Option<String>,
     /// The name that the next map has by its key in the map around it.
     pub(crate) next_name: Option<String>,
 }
@@ -110,6 +132,7 @@ impl<'a> Context<'a> {
             inputs: Vec::new(),
             used: BTreeMap::new(),
             labels: Vec::new(),
+            key: None,
             next_name: None,
         }
     }
@@ -160,6 +183,7 @@ impl<'a> Context<'a> {
                 return None;
             }
         };
+        self.sources.restrict(id, Shows::Names);
         let (variables, problems) = dotenv::read(self.sources.get(id).text(), id);
         for problem in problems {
             // A line that is wrong may hold a secret all the same.
@@ -179,14 +203,59 @@ impl<'a> Context<'a> {
 
     /// From now on this value is masked wherever it turns up.
     pub(crate) fn keep_secret(&mut self, name: &str, value: &str) {
-        if value.len() >= SHORTEST_FROM_VARIABLE || looks_secret(name) {
-            self.hide(value);
+        let worth_it = |value: &str| value.len() >= SHORTEST_FROM_VARIABLE && !OUR_WORDS.contains(&value);
+        if !worth_it(value) && !looks_secret(name) {
+            return;
+        }
+        self.hide(value);
+        // Messages show files line by line.
+        if value.contains('\n') {
+            value.lines().map(str::trim).filter(|line| worth_it(line)).for_each(|line| self.hide(line));
         }
     }
 
     pub(crate) fn hide(&mut self, value: &str) {
         if !value.is_empty() && !self.secrets.iter().any(|known| known.expose() == value) {
             self.secrets.push(Secret::new(value));
+        }
+    }
+
+    /// Knows the secrets of a server before anything about it is told, whatever is wrong with it.
+    pub(crate) fn keep_secrets_of_server(&mut self, server: &Node) {
+        for key in ["env", "headers", "config"] {
+            if let Some(node) = server.get(key) {
+                self.keep_values_secret(key, node);
+            }
+        }
+        let Some(Value::List(args)) = server.get("args").map(|args| &args.value) else { return };
+        let mut flag = None;
+        for arg in args.iter().filter_map(Node::as_text) {
+            match (flag, arg.strip_prefix('-').and_then(|flag| flag.split_once('='))) {
+                (_, Some((name, value))) if looks_secret(name) => self.keep_literals(name, value),
+                (Some(name), _) if looks_secret(name) && !arg.starts_with('-') => {
+                    self.keep_literals(name, arg);
+                }
+                _ => {}
+            }
+            flag = arg.strip_prefix('-').map(|flag| flag.trim_start_matches('-'));
+        }
+    }
+
+    /// What a reference stands for is known by its variable; the rest of the text is not.
+    fn keep_literals(&mut self, name: &str, text: &str) {
+        literal_parts(text).into_iter().for_each(|part| self.keep_secret(name, part.trim()));
+    }
+
+    fn keep_values_secret(&mut self, name: &str, node: &Node) {
+        match &node.value {
+            Value::Scalar(scalar) if matches!(scalar.kind, Kind::String | Kind::Number) => {
+                self.keep_literals(name, &scalar.text);
+            }
+            Value::Scalar(_) => {}
+            Value::List(items) => items.iter().for_each(|item| self.keep_values_secret(name, item)),
+            Value::Map(entries) => {
+                entries.iter().for_each(|entry| self.keep_values_secret(&entry.key, &entry.node));
+            }
         }
     }
 

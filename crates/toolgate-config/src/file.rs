@@ -10,6 +10,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 use toolgate_types::tool::Permission;
 use toolgate_types::{ByteSize, HumanDuration, ServerName, Text, ToolName};
 
+use crate::config::variable_of_input;
 use crate::context::{Context, FileVariable, Input};
 use crate::keys::{At, Free, Handed, Named, OneOrMany, Read, SchemaNode, Table, choice, keys};
 use crate::node::Node;
@@ -223,6 +224,7 @@ pub(crate) struct ServerEntry {
 
 impl Read for ServerEntry {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
+        cx.keep_secrets_of_server(node);
         let told = cx.problems.len();
         cx.server_env = env_files(node, cx).unwrap_or_default();
         let file = ServerFile::read(node, cx);
@@ -455,8 +457,7 @@ impl Read for InputEntry {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         let file = InputFile::read(node, cx)?;
         let id = file.id.as_ref()?.value.clone();
-        let variable = id.to_uppercase().replace(|c: char| !c.is_alphanumeric(), "_");
-        let given = cx.variable(&format!("TOOLGATE_INPUT_{variable}")).map(|(value, _)| value.to_owned());
+        let given = cx.variable(&variable_of_input(&id)).map(|(value, _)| value.to_owned());
         let value = given.or_else(|| file.default.as_ref().map(|at| at.value.clone()));
         let answered = value.is_some();
         if let Some(value) = value.as_deref().filter(|_| file.password.as_ref().is_some_and(|at| at.value)) {

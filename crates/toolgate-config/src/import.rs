@@ -4,20 +4,22 @@
 //! plain text becomes a reference, and its value goes to the person's `.env`.
 //! Invariant: this module plans and edits texts; the caller writes files.
 
+mod secrets;
+
 use std::path::{Path, PathBuf};
 
 use jsonc_parser::cst::{CstInputValue, CstRootNode};
 use serde_json::Value as Json;
-use toolgate_types::Secret;
-use toolgate_types::redact::{looks_secret, secret_ranges};
+use toolgate_types::{Secret, ServerName};
 
 use crate::context::{Context, Environment};
 use crate::dialect::{Dialect, mcp};
 use crate::file::ServerFile;
+use crate::import::secrets::Moved;
 use crate::keys::{Read, Table};
-use crate::load::{absolute, parse};
+use crate::load::{PROJECT_FILES, absolute, parse};
 use crate::node::{Entry, Node, Value};
-use crate::problem::{Problem, Report};
+use crate::problem::{Problem, Report, Severity};
 use crate::read::json::OPTIONS;
 
 /// A program whose servers can be taken over.
@@ -89,10 +91,14 @@ impl Client {
 pub struct Import {
     /// The servers to add.
     pub servers: Vec<ImportedServer>,
-    /// Entries of `inputs` that they refer to.
+    /// The file's entries of `inputs`.
     pub inputs: Vec<Json>,
     /// Lines for `.env`: values that stood in plain text.
     pub secrets: Vec<(String, Secret)>,
+    /// The registry to add them to, and whether the project file names it.
+    pub registry: PathBuf,
+    /// The project file that does not name the registry, where there is one.
+    pub unnamed_in: Option<PathBuf>,
     /// What could not be taken, with its place.
     pub report: Report,
 }
@@ -111,112 +117,96 @@ pub struct ImportedServer {
 /// Reads the files of another program. Later files do not replace servers of earlier ones.
 pub fn plan_import(project: &Path, files: &[PathBuf], environment: &Environment) -> Import {
     let mut cx = Context::new(absolute(project, environment), environment);
-    let mut import =
-        Import { servers: Vec::new(), inputs: Vec::new(), secrets: Vec::new(), report: Report::default() };
+    let dotenv = cx.project.join(".env");
+    let dotenv = dotenv.is_file().then(|| cx.read_env_file(&dotenv)).flatten().unwrap_or_default();
+    let mut moved = Moved {
+        environment: &environment.variables,
+        dotenv: dotenv.into_iter().map(|(name, variable)| (name, variable.value)).collect(),
+        lines: Vec::new(),
+    };
+    let (mut servers, mut inputs) = (Vec::new(), Vec::new());
     for file in files {
         let Some(node) = parse(&absolute(file, environment), &mut cx) else { continue };
-        import.add(&node, &mut cx);
+        take(&node, &mut servers, &mut moved, &mut cx);
+        if let Some(Value::List(items)) = node.get("inputs").map(|inputs| &inputs.value) {
+            inputs.extend(items.iter().map(json));
+        }
     }
-    cx.secrets.extend(import.secrets.iter().map(|(_, value)| value.clone()));
-    import.report = Report::new(cx.sources, cx.problems, cx.secrets);
-    import
+    cx.secrets.extend(moved.lines.iter().map(|(_, value)| value.clone()));
+    let (registry, unnamed_in) = registry(project, environment);
+    let report = Report::new(cx.sources, cx.problems, cx.secrets);
+    Import { servers, inputs, secrets: moved.lines, registry, unnamed_in, report }
 }
 
-impl Import {
-    fn add(&mut self, node: &Node, cx: &mut Context<'_>) {
-        let from = cx.sources.get(node.span.source).name().to_owned();
-        let mut servers = entries(node, cx);
-        if servers.is_empty() && !cx.problems.iter().any(|problem| problem.severity == crate::Severity::Error)
-        {
-            cx.push(Problem::nowhere(format!("`{from}` holds no MCP servers that could be taken")));
-            if let Some(problem) = cx.problems.last_mut() {
-                problem.severity = crate::Severity::Warning;
-            }
-        }
-        if let Some(Value::List(inputs)) = node.get("inputs").map(|inputs| &inputs.value) {
-            self.inputs.extend(inputs.iter().map(json));
-        }
-        for server in &mut servers {
-            if self.servers.iter().any(|taken| taken.name == server.key) {
-                let message = format!("MCP server `{}` was taken from another file already", server.key);
-                cx.push(Problem::note(server.key_span, message));
-                continue;
-            }
-            let known = drop_unknown(server, cx);
-            let mut entry = json(&known);
-            self.hide_secrets(&server.key, &mut entry);
-            self.servers.push(ImportedServer { name: server.key.clone(), entry, from: from.clone() });
-        }
+/// The registry of the project, and the project file where that does not name it.
+fn registry(project: &Path, environment: &Environment) -> (PathBuf, Option<PathBuf>) {
+    let usual = project.join("mcp.json");
+    let Some(file) = PROJECT_FILES.iter().map(|name| project.join(name)).find(|path| path.is_file()) else {
+        return (usual, None);
+    };
+    // What is wrong with the project is for `check` to tell.
+    let mut cx = Context::new(absolute(project, environment), environment);
+    let node = parse(&absolute(&file, environment), &mut cx);
+    let named = node.as_ref().and_then(|node| node.get("registries")?.get("mcp")?.as_text());
+    match named {
+        Some(named) if !named.contains("${") => (project.join(named), None),
+        Some(_) => (usual, None),
+        None => (usual, Some(file)),
     }
+}
 
-    /// Plain secrets become references: in `env` and `headers` by the name they have there, in `args`
-    /// by the flag before them, in the address by what is in it.
-    fn hide_secrets(&mut self, server: &str, entry: &mut Json) {
-        for (place, is_header) in [("env", false), ("headers", true)] {
-            let Some(values) = entry.get_mut(place).and_then(Json::as_object_mut) else { continue };
-            for (name, value) in values {
-                let wanted = if is_header { format!("{server}_{name}") } else { name.clone() };
-                if let Json::String(text) = value {
-                    let all = looks_secret(name) || !secret_ranges(text, &[]).is_empty();
-                    *text = self.hidden(&wanted, all, text);
-                }
-            }
-        }
-        if let Some(Json::String(url)) = entry.get_mut("url") {
-            *url = self.hidden(&format!("{server}_url"), false, url);
-        }
-        let mut flag = String::new();
-        for argument in entry.get_mut("args").and_then(Json::as_array_mut).into_iter().flatten() {
-            let Json::String(text) = argument else { continue };
-            let name = text.strip_prefix('-').map(|name| name.trim_start_matches('-').to_owned());
-            let named = name.as_deref().unwrap_or(&flag).split('=').next().unwrap_or_default();
-            let wanted = format!("{server}_{}", if named.is_empty() { "argument" } else { named });
-            *text = self.hidden(&wanted, name.is_none() && looks_secret(&flag), text);
-            flag = name.filter(|name| !name.contains('=')).unwrap_or_default();
-        }
+/// Takes the servers of one file over, and tells what stays behind.
+fn take(node: &Node, servers: &mut Vec<ImportedServer>, moved: &mut Moved<'_>, cx: &mut Context<'_>) {
+    let from = cx.sources.get(node.span.source).name().to_owned();
+    let told = cx.problems.len();
+    let entries = entries(node, cx);
+    if entries.is_empty() && cx.problems.len() == told {
+        let nothing = Problem::nowhere(format!("`{from}` holds no MCP servers"));
+        cx.push(Problem { severity: Severity::Warning, ..nothing });
     }
+    // VS Code's own, beside the servers.
+    if let Value::Map(top) = &node.value
+        && let Some(sandbox) = top.iter().find(|entry| entry.key == "sandbox")
+    {
+        cx.push(Problem::note(sandbox.key_span, "`sandbox` was not taken"));
+    }
+    for server in entries {
+        cx.keep_secrets_of_server(&server.node);
+        if let Some(taken) = servers.iter().find(|taken| taken.name == server.key) {
+            let message = format!("MCP server `{}` was taken from {} already", server.key, taken.from);
+            cx.push(Problem::note(server.key_span, message));
+            continue;
+        }
+        if let Some(why) = unfit(&server) {
+            let message = format!("MCP server `{}` was not taken: {why}", server.key);
+            cx.push(Problem::warning(server.key_span, message));
+            continue;
+        }
+        let mut entry = json(&drop_unknown(&server, cx));
+        moved.out_of(&server.key, &mut entry);
+        servers.push(ImportedServer { name: server.key, entry, from: from.clone() });
+    }
+}
 
-    /// A text with references in the place of what is secret in it: all of it, or what looks so.
-    fn hidden(&mut self, wanted: &str, all: bool, text: &str) -> String {
-        if text.is_empty() || text.contains("${") {
-            return text.to_owned();
-        }
-        let ranges = if all { std::iter::once(0..text.len()).collect() } else { secret_ranges(text, &[]) };
-        let mut out = String::new();
-        let mut end = 0;
-        for range in ranges {
-            out.push_str(&text[end..range.start]);
-            out.push_str(&format!("${{{}}}", self.variable(wanted, &text[range.clone()])));
-            end = range.end;
-        }
-        out.push_str(&text[end..]);
-        out
+/// Why an entry would be refused by `check`, whatever the environment.
+fn unfit(server: &Entry) -> Option<String> {
+    if let Err(error) = server.key.parse::<ServerName>() {
+        return Some(error.to_string());
     }
-
-    /// The name of the variable for a value; the same value gets the same name.
-    fn variable(&mut self, wanted: &str, value: &str) -> String {
-        let mut wanted: String = wanted
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
-            .collect();
-        if wanted.starts_with(|c: char| c.is_ascii_digit()) {
-            wanted.insert(0, '_');
-        }
-        let mut candidate = wanted.clone();
-        let mut number = 2;
-        loop {
-            match self.secrets.iter().find(|(name, _)| *name == candidate) {
-                None => break,
-                Some((_, taken)) if taken.expose() == value => return candidate,
-                Some(_) => {
-                    candidate = format!("{wanted}_{number}");
-                    number += 1;
-                }
-            }
-        }
-        self.secrets.push((candidate.clone(), Secret::new(value)));
-        candidate
+    if !matches!(server.node.value, Value::Map(_)) {
+        return Some("it is not a map".to_owned());
     }
+    let text = |key: &str| server.node.get(key).and_then(Node::as_text);
+    let Some(url) = text("url") else {
+        let nothing = text("command").or_else(|| text("server")).is_none();
+        return nothing.then(|| "it has neither a `command` nor a `url`".to_owned());
+    };
+    let known = ["http://", "https://", "ws://", "wss://", "${"];
+    let other = url
+        .split_once("://")
+        .map(|(scheme, _)| scheme)
+        .filter(|_| !known.iter().any(|start| url.starts_with(start)));
+    other.map(|scheme| format!("`{scheme}://` is not an address that we can connect to"))
 }
 
 /// The servers of a file, whatever its shape; those of Claude Code's folders among them.
@@ -287,10 +277,16 @@ pub fn add_servers(text: &str, import: &Import, replace: bool) -> Result<(String
             Some(_) => left.push(name.clone()),
         }
     }
-    if !import.inputs.is_empty() {
+    let referred = |input: &&Json| {
+        let reference = format!("${{input:{}}}", input["id"].as_str().unwrap_or_default());
+        let taken = import.servers.iter().filter(|server| !left.contains(&server.name));
+        taken.into_iter().any(|server| server.entry.to_string().contains(&reference))
+    };
+    let new_inputs: Vec<_> = import.inputs.iter().filter(referred).collect();
+    if !new_inputs.is_empty() {
         let inputs = top.array_value_or_create("inputs").ok_or(EditError::Shape)?;
         let known: Vec<_> = inputs.elements().iter().filter_map(|item| item.to_serde_value()).collect();
-        for input in &import.inputs {
+        for input in new_inputs {
             if !known.iter().any(|item| item["id"] == input["id"]) {
                 inputs.append(cst(input));
             }

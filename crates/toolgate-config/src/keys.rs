@@ -169,7 +169,7 @@ macro_rules! choice {
                         let words = [$($word),+];
                         let hint = match $crate::keys::closest(&text, words) {
                             Some(word) => format!("did you mean `{word}`?"),
-                            None => format!("one of {} is expected", $crate::keys::listed(&words)),
+                            None => format!("{} is expected", $crate::keys::listed(&words, "or")),
                         };
                         cx.error(node.span, format!("`{text}` is not {}{}", $what, cx.whereabouts()), hint);
                         None
@@ -182,7 +182,7 @@ macro_rules! choice {
             }
 
             fn label() -> String {
-                $crate::keys::listed(&[$($word),+])
+                $crate::keys::listed(&[$($word),+], "or")
             }
         }
     };
@@ -208,12 +208,13 @@ pub(crate) struct OpenMap<'n> {
 impl<'n> OpenMap<'n> {
     pub(crate) fn open(node: &'n Node, what: &str, cx: &mut Context<'_>) -> Option<Self> {
         let Value::Map(entries) = &node.value else {
-            wrong_kind(node, &format!("{what} is a map of keys and values"), cx);
+            wrong_kind(node, "a map of keys and values is expected", cx);
             return None;
         };
         let top = cx.labels.is_empty();
         let name =
             cx.next_name.take().or_else(|| node.get("name").and_then(Node::as_text).map(str::to_owned));
+        let name = name.filter(|name| !name.is_empty());
         cx.labels.push(name.map_or_else(|| what.to_owned(), |name| format!("{what} `{name}`")));
         let start = entries.first().map_or(node.span, |entry| entry.key_span);
         Some(Self {
@@ -244,16 +245,15 @@ impl<'n> OpenMap<'n> {
         match found.filter(|entry| key.required || !entry.node.is_null()) {
             Some(entry) => {
                 self.given.push(key.name);
-                T::read(&entry.node, cx).map(|value| At {
-                    value,
-                    span: entry.node.span,
-                    key_span: entry.key_span,
-                })
+                let outer = cx.key.replace(entry.key.clone());
+                let value = T::read(&entry.node, cx);
+                cx.key = outer;
+                value.map(|value| At { value, span: entry.node.span, key_span: entry.key_span })
             }
             None => {
                 if key.required {
                     let message = format!("missing key `{}`{}", key.name, cx.whereabouts());
-                    cx.push(Problem::error(self.span, message));
+                    cx.error(self.span, message, format!("add `{}`: {}", key.name, unlinked(&T::label())));
                 }
                 None
             }
@@ -267,9 +267,7 @@ impl<'n> OpenMap<'n> {
             if self.top && (entry.key == "$schema" || entry.key.starts_with("x-")) {
                 continue;
             }
-            let hint = closest(&entry.key, self.known.iter().copied())
-                .map(|key| format!("did you mean `{key}`?"))
-                .or_else(|| crate::schema::home_of(&entry.key).filter(|_| cx.whose == Whose::Ours));
+            let hint = self.hint(&entry.key, cx.whose);
             let whereabouts = if self.top { String::new() } else { cx.whereabouts() };
             let problem = match cx.whose {
                 Whose::Ours => {
@@ -287,7 +285,21 @@ impl<'n> OpenMap<'n> {
         cx.labels.pop();
         self.given
     }
+
+    /// The way out of an unknown key.
+    fn hint(&self, wrong: &str, whose: Whose) -> Option<String> {
+        match closest(wrong, self.known.iter().copied()) {
+            Some(key) => Some(format!("did you mean `{key}`?")),
+            None if whose == Whose::Others => None,
+            None if let Some(home) = crate::schema::home_of(wrong) => Some(home),
+            None if self.known.len() <= FEW_KEYS => Some(format!("there is {}", listed(&self.known, "and"))),
+            None => Some("`toolgate schema --reference` shows every key".to_owned()),
+        }
+    }
 }
+
+/// As many keys as a hint can list.
+const FEW_KEYS: usize = 6;
 
 pub(crate) fn map_schema(table: &Table, schemas: Vec<Json>) -> Json {
     let mut properties = JsonMap::new();
@@ -356,11 +368,11 @@ pub(crate) fn closest<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>)
 }
 
 /// "`a`, `b` or `c`".
-pub(crate) fn listed(words: &[&str]) -> String {
+pub(crate) fn listed(words: &[&str], between: &str) -> String {
     let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
         Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        Some((last, rest)) => format!("{} {between} {last}", rest.join(", ")),
         None => String::new(),
     }
 }
@@ -382,7 +394,8 @@ fn wrong_kind(node: &Node, hint: &str, cx: &mut Context<'_>) {
         Value::Map(entries) => entries.first().map_or(node.span, |entry| entry.key_span),
         _ => node.span,
     };
-    let message = format!("{} does not fit here{}", node.describe(), cx.whereabouts());
+    let place = cx.key.as_ref().map_or_else(|| "here".to_owned(), |key| format!("`{key}`"));
+    let message = format!("{} does not fit {place}{}", node.describe(), cx.whereabouts());
     cx.error(span, message, hint);
 }
 
@@ -523,7 +536,7 @@ impl<T: Read> Read for Option<T> {
 impl<T: Read> Read for Vec<At<T>> {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         let Value::List(items) = &node.value else {
-            wrong_kind(node, &format!("a list of {} is expected", plural(&T::label())), cx);
+            wrong_kind(node, &unlinked(&format!("a list of {} is expected", plural(&T::label()))), cx);
             return None;
         };
         // Every item is read, so that each gets its problems told.
@@ -548,6 +561,15 @@ impl<T: Read> Read for Vec<At<T>> {
 fn plural(label: &str) -> String {
     let label = label.strip_prefix("a ").or_else(|| label.strip_prefix("an ")).unwrap_or(label);
     if label.starts_with('[') || label.ends_with('`') { label.to_owned() } else { format!("{label}s") }
+}
+
+/// A label without the link that the reference page has: `list of [tool](#tool)` is "list of tools".
+fn unlinked(label: &str) -> String {
+    let Some((before, link)) = label.split_once('[') else { return label.to_owned() };
+    let Some((name, target)) = link.split_once("](#") else { return label.to_owned() };
+    let after = target.split_once(')').map_or("", |(_, after)| after);
+    let many = if before.ends_with("of ") && !name.ends_with('s') { "s" } else { "" };
+    format!("{before}{name}{many}{}", unlinked(after))
 }
 
 /// A map from names to values, in the order of the file.

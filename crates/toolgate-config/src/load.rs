@@ -16,7 +16,7 @@ use crate::settle::Draft;
 use crate::{overrides, source::Span};
 
 /// Project files by the names they usually have, the first that exists counts.
-const PROJECT_FILES: [&str; 4] = ["toolgate.yaml", "toolgate.yml", "agent.yaml", "agent.yml"];
+pub(crate) const PROJECT_FILES: [&str; 4] = ["toolgate.yaml", "toolgate.yml", "agent.yaml", "agent.yml"];
 /// A `myai` tree is usually here, and so is the configuration of half of all other programs.
 const COMMON_NAME: &str = "config.yaml";
 /// Registries that make a project on their own where there is no project file.
@@ -102,7 +102,13 @@ fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Vec<PathBuf>> {
         return None;
     }
     if let Some(file) = file {
-        return Some(vec![project.join(file)]);
+        let path = project.join(file);
+        if !path.exists() {
+            let message = format!("the file `{}` does not exist", file.display());
+            cx.push(Problem::nowhere(message).hint("paths start at the project folder, which `-C` names"));
+            return None;
+        }
+        return Some(vec![path]);
     }
     let first = |names: &[&str]| names.iter().map(|name| project.join(name)).find(|path| path.is_file());
     if let Some(file) =
@@ -139,8 +145,11 @@ fn unknown_shape(node: &Node, cx: &mut Context<'_>) {
         Value::Map(entries) => entries.first().map_or(node.span, |entry| entry.key_span),
         _ => Span::new(node.span.source, node.span.start, node.span.start),
     };
-    let hint =
-        "a project has `toolbox` or `registries`; see `toolgate init` for a small one, and `toolgate schema`";
+    let hint = match Format::of(cx.sources.get(span.source).name()) {
+        Format::Json => "an `mcp.json` has `servers` or `mcpServers` at its top, a `tools.json` has `tools`",
+        Format::Yaml => "a project has `toolbox` or `registries` at its top; `toolgate init` writes one",
+        Format::Toml => "Codex keeps its servers in `[mcp_servers.NAME]`",
+    };
     cx.push(Problem::error(span, "this is not a configuration that we know").hint(hint));
 }
 

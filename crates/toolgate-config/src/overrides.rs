@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::node::{Entry, Kind, Node, Value, plain_kind};
 use crate::problem::Problem;
 use crate::read::{Format, read};
-use crate::source::Span;
+use crate::source::{Shows, Span};
 
 /// What the variables for a project file start with.
 pub(crate) const PREFIX: &str = "TOOLGATE__";
@@ -30,12 +30,13 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
         }
         // Variables for a child, headers, keys: not to be shown, even where the path to them is wrong.
         let is_secret =
-            |step: &&str| looks_secret(step) || matches!(&*step.to_lowercase(), "env" | "headers");
-        if path.iter().any(is_secret) {
-            cx.hide(value);
-        }
+            |step: &&str| looks_secret(step) || matches!(&*step.to_lowercase(), "env" | "headers" | "config");
         let id = cx.sources.add(format!("environment variable {name}"), value.clone(), None);
         let span = Span::new(id, 0, value.len());
+        if path.iter().any(is_secret) {
+            cx.hide(value);
+            cx.sources.restrict(id, Shows::Nothing);
+        }
         // `[…]` and `{…}` are lists and maps; anything else is one value.
         let node = if value.starts_with(['[', '{']) {
             match read(&cx.sources, id, Format::Yaml) {
@@ -54,7 +55,7 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
             _ => Err(format!("it has more than {LONGEST_PATH} parts")),
         };
         if let Err(wrong) = set {
-            let message = format!("environment variable `{name}` leads nowhere: {wrong}");
+            let message = format!("this variable leads nowhere: {wrong}");
             cx.error(span, message, "its parts are the keys of the project file, joined by `__`");
         }
     }
@@ -101,7 +102,9 @@ fn set(node: &mut Node, path: &[&str], value: Node, verbatim: bool) -> Result<()
             let at =
                 step.parse().ok().filter(|at| *at <= items.len()).or_else(|| items.iter().position(named));
             let Some(at) = at else {
-                return Err(format!("the list has {} entries and none is called `{step}`", items.len()));
+                let count = items.len();
+                let entries = if count == 1 { "entry" } else { "entries" };
+                return Err(format!("the list has {count} {entries} and none is called `{step}`"));
             };
             if at == items.len() {
                 items.push(Node::scalar(value.span, Kind::Null, ""));
@@ -113,6 +116,6 @@ fn set(node: &mut Node, path: &[&str], value: Node, verbatim: bool) -> Result<()
             node.value = if *step == "0" { Value::List(Vec::new()) } else { Value::Map(Vec::new()) };
             set(node, path, value, verbatim)
         }
-        Value::Scalar(_) => Err(format!("there is nothing below `{step}`'s parent, which is a single value")),
+        Value::Scalar(_) => Err(format!("`{step}` would be below a single value")),
     }
 }

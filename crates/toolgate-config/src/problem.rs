@@ -5,15 +5,17 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::iter;
 use std::ops::Range;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use toolgate_types::Secret;
-use toolgate_types::redact::{is_unseen, mask, printable, secret_ranges_of_line};
+use toolgate_types::redact::{is_unseen, mask, mask_known, printable, secret_ranges_of_line};
 use toolgate_types::secret::MASK;
 
-use crate::source::{SourceId, Sources, Span};
+use crate::read::dotenv::is_name;
+use crate::source::{Shows, SourceId, Sources, Span};
 
 /// A line longer than this is cut around the place that matters.
 const WIDEST_LINE: usize = 160;
@@ -139,6 +141,16 @@ impl Report {
         self.problems.iter().map(entry).collect()
     }
 
+    /// A text as it may be shown: what is secret in this configuration is `***`.
+    pub fn mask(&self, text: &str) -> String {
+        mask(text, &self.secrets)
+    }
+
+    /// The same for a text of our own making: only the values of this configuration's secrets are hidden.
+    pub fn mask_known(&self, text: &str) -> String {
+        mask_known(text, &self.secrets)
+    }
+
     /// The problems as people read them, with the offending lines. Styles are ANSI escapes; the
     /// stream that prints them drops them where they are not wanted.
     pub fn render(&self) -> String {
@@ -153,7 +165,7 @@ impl Report {
     /// A message without secrets, and without all of a long value that it quotes. In this order: half of
     /// a secret would not be known as one.
     fn shown(&self, text: &str) -> String {
-        let masked = mask(text, &self.secrets);
+        let masked = self.mask(text);
         match masked.char_indices().nth(LONGEST_MESSAGE) {
             Some((end, _)) => format!("{}…", &masked[..end]),
             None => masked,
@@ -171,7 +183,7 @@ impl Report {
         let message = printable(&self.shown(&problem.message));
         let _ = writeln!(out, "{strong}{label}{strong:#}{bold}: {message}{bold:#}");
         if let Some(span) = problem.span {
-            let _ = writeln!(out, "{dim}  -->{dim:#} {}", self.sources.place(span));
+            let _ = writeln!(out, "{dim}  -->{dim:#} {}", printable(&self.sources.place(span)));
             self.render_line(span, strong, hidden, out);
         }
         if let Some(hint) = &problem.hint {
@@ -187,13 +199,14 @@ impl Report {
         let position = source.position(span.start);
         let (line, start) = source.line_at(span.start);
         let end = (start + (span.end - span.start)).min(line.len());
-        let hidden = hidden.of(line, (span.source, position.line), &self.secrets);
+        let hidden = hidden.of(line, source.shows(), (span.source, position.line), &self.secrets);
         let Shown { text, before, width } = shown(line, start, end, hidden);
         let number = position.line.to_string();
         let gutter = " ".repeat(number.len());
         let carets = "^".repeat(width.max(1));
         let pad = " ".repeat(before);
-        let _ = writeln!(out, "{dim}{number} |{dim:#} {text}");
+        let space = if text.is_empty() { "" } else { " " };
+        let _ = writeln!(out, "{dim}{number} |{dim:#}{space}{text}");
         let _ = writeln!(out, "{dim}{gutter} |{dim:#} {pad}{strong}{carets}{strong:#}");
     }
 }
@@ -206,13 +219,30 @@ struct Hidden {
 }
 
 impl Hidden {
-    fn of(&mut self, text: &str, line: (SourceId, usize), secrets: &[Secret]) -> &[Range<usize>] {
+    fn of(
+        &mut self,
+        text: &str,
+        shows: Shows,
+        line: (SourceId, usize),
+        secrets: &[Secret],
+    ) -> &[Range<usize>] {
         if self.line != Some(line) {
             self.line = Some(line);
-            self.ranges = secret_ranges_of_line(text, secrets);
+            self.ranges = match shows {
+                Shows::Text => secret_ranges_of_line(text, secrets),
+                Shows::Names => iter::once(after_name(text)..text.len()).collect(),
+                Shows::Nothing => iter::once(0..text.len()).collect(),
+            };
         }
         &self.ranges
     }
+}
+
+/// Where the value starts in a line of a `.env` file. Without a name it may all be value: a key may go
+/// over many lines.
+fn after_name(line: &str) -> usize {
+    let name = |before: &str| is_name(before.trim().trim_start_matches("export ").trim());
+    line.find('=').filter(|at| name(&line[..*at])).map_or(0, |at| at + 1)
 }
 
 /// A line as it is shown: secrets masked, controls spelled as dots, cut to a width.
@@ -255,13 +285,23 @@ fn shown(line: &str, start: usize, end: usize, hidden: &[Range<usize>]) -> Shown
 
 #[cfg(test)]
 mod tests {
+    use toolgate_types::redact::secret_ranges;
+
     use super::*;
 
     fn check(line: &str, at: &str, expected: &str) {
         let start = line.find(at).unwrap();
-        let Shown { text, before, width } =
-            shown(line, start, start + at.len(), &secret_ranges_of_line(line, &[]));
+        let Shown { text, before, width } = shown(line, start, start + at.len(), &secret_ranges(line, &[]));
         assert_eq!(format!("{text}\n{}{}", " ".repeat(before), "^".repeat(width)), expected);
+    }
+
+    #[test]
+    fn a_line_of_an_env_file_shows_its_name() {
+        for (line, shown) in
+            [("TOKEN=abc", 6), (" export A = 'x", 11), ("no name here", 0), ("MIIEow==", 7), ("a b=c", 0)]
+        {
+            assert_eq!(after_name(line), shown, "{line}");
+        }
     }
 
     #[test]
@@ -284,8 +324,7 @@ mod tests {
     fn a_secret_that_is_half_in_sight_is_masked() {
         let line = format!("{{token: {}, bad: 1}}", "x".repeat(300));
         let start = line.find("bad").unwrap();
-        let Shown { text, before, width } =
-            shown(&line, start, start + 3, &secret_ranges_of_line(&line, &[]));
+        let Shown { text, before, width } = shown(&line, start, start + 3, &secret_ranges(&line, &[]));
         assert_eq!(text, "…***, bad: 1}");
         assert_eq!((before, width), (6, 3));
     }

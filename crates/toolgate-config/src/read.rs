@@ -70,7 +70,10 @@ pub(crate) fn unique(entries: &[Entry]) -> Result<(), Problem> {
 }
 
 pub(crate) fn too_deep(span: Span) -> Problem {
-    Problem::error(span, format!("more than {} levels of nesting", crate::node::DEEPEST))
+    // All that is nested in it would be a long line of carets.
+    let start = Span::new(span.source, span.start, span.start);
+    Problem::error(start, format!("more than {} levels of nesting", crate::node::DEEPEST))
+        .hint("no configuration needs that many; look for brackets that were not closed")
 }
 
 pub(crate) fn too_many(span: Span) -> Problem {

@@ -31,6 +31,18 @@ pub struct Source {
     /// Characters before each block of [`BLOCK`] bytes, and before the end: a file may be one line of many megabytes, and
     /// a column in it is asked for as often as it has values.
     characters_before: Vec<usize>,
+    shows: Shows,
+}
+
+/// What may be shown of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// All but the secrets in it.
+    Text,
+    /// The names before `=`: a `.env` file is all secrets.
+    Names,
+    /// A value of a variable that is a secret.
+    Nothing,
 }
 
 /// How many bytes are counted again for a column.
@@ -63,8 +75,14 @@ impl Sources {
             characters_before.push(characters_before[characters_before.len() - 1] + characters(block));
         }
         let id = u32::try_from(self.0.len()).expect("a configuration has fewer than four billion files");
-        self.0.push(Source { name: name.into(), text, path, line_starts, characters_before });
+        let shows = Shows::Text;
+        self.0.push(Source { name: name.into(), text, path, line_starts, characters_before, shows });
         SourceId(id)
+    }
+
+    /// From now on no more than this of a text is shown.
+    pub(crate) fn restrict(&mut self, id: SourceId, shows: Shows) {
+        self.0[id.0 as usize].shows = shows;
     }
 
     /// The text behind an id.
@@ -102,6 +120,10 @@ impl Source {
 
     pub(crate) fn text(&self) -> &str {
         &self.text
+    }
+
+    pub(crate) fn shows(&self) -> Shows {
+        self.shows
     }
 
     /// The file, unless this is the value of a variable.

@@ -104,7 +104,7 @@ Examples:
 pub(crate) struct InitArgs {
     /// The folder; made where it does not exist [default: the project folder]
     #[arg(value_name = "DIR")]
-    pub(crate) folder: Option<PathBuf>,
+    pub(crate) into: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,11 +1,15 @@
 //! What a person or a program sees: results on stdout, messages on stderr, styles on terminals only.
 
+use std::fmt;
 use std::io::Write;
+use std::path::Path;
 
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use anyhow::Error;
 use serde::Serialize;
+use serde_json::Value as Json;
+use toolgate_types::redact::printable;
 
 use crate::cli::ColorWhen;
 
@@ -13,6 +17,42 @@ pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
 const RED: Style = AnsiColor::Red.on_default().bold();
 const GREEN: Style = AnsiColor::Green.on_default().bold();
+
+/// A failure with the way out of it.
+#[derive(Debug)]
+struct Hinted {
+    message: String,
+    hint: String,
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Hinted {}
+
+/// What failed, and what to do about it.
+pub(crate) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> Error {
+    Error::new(Hinted { message: message.into(), hint: hint.into() })
+}
+
+/// A path as people read it: without the `./` of the current folder.
+pub(crate) fn shown_path(path: &Path) -> String {
+    let path = path.strip_prefix(".").unwrap_or(path);
+    printable(&if path.as_os_str().is_empty() { ".".into() } else { path.display().to_string() })
+}
+
+/// Masks every text in a document.
+pub(crate) fn mask_strings(json: &mut Json, mask: &impl Fn(&str) -> String) {
+    match json {
+        Json::String(text) => *text = mask(text),
+        Json::Array(items) => items.iter_mut().for_each(|item| mask_strings(item, mask)),
+        Json::Object(fields) => fields.values_mut().for_each(|value| mask_strings(value, mask)),
+        _ => {}
+    }
+}
 
 /// Where and how to print.
 pub(crate) struct Output {
@@ -49,11 +89,25 @@ impl Output {
         Ok(())
     }
 
-    /// An error with the chain of its causes.
+    /// An error with the chain of its causes. Programs get it as their document, too.
     pub(crate) fn failure(&self, error: &Error) {
-        let mut text = format!("{RED}error{RED:#}: {error}\n");
+        let hint = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()).map(|hinted| &hinted.hint);
+        if self.json {
+            let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
+            let answer = serde_json::json!({
+                "ok": false,
+                "error": error.to_string(),
+                "causes": causes,
+                "hint": hint,
+            });
+            let _ = writeln!(std::io::stdout().lock(), "{answer:#}");
+        }
+        let mut text = format!("{RED}error{RED:#}: {}\n", printable(&error.to_string()));
         for cause in error.chain().skip(1) {
-            text.push_str(&format!("  because: {cause}\n"));
+            text.push_str(&format!("  because: {}\n", printable(&cause.to_string())));
+        }
+        if let Some(hint) = hint {
+            text.push_str(&format!("{GREEN}hint{GREEN:#}: {}\n", printable(hint)));
         }
         self.message(&text);
     }

@@ -49,7 +49,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
             Some("function") => function(&rest, draft, cx),
             Some(other) => {
                 let span = kind.as_ref().map_or(tool.span, |entry| entry.node.span);
-                cx.push(Problem::note(span, format!("a tool of type `{other}` is not used")));
+                let name = rest.get("name").and_then(Node::as_text).map(|name| format!(" `{name}`"));
+                let message = format!("tool{} of type `{other}` is not used", name.unwrap_or_default());
+                cx.push(Problem::note(span, message));
             }
             None => {
                 cx.error(tool.span, "missing key `type` in tool", "write `type: mcp` or `type: function`")

@@ -28,7 +28,8 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
 fn registry(named: &At<String>, dialect: Dialect, draft: &mut Draft, cx: &mut Context<'_>) {
     let path = cx.project.join(&named.value);
     if !path.is_file() {
-        let message = format!("the registry `{}` does not exist", named.value);
+        let what = if path.is_dir() { "is a folder" } else { "does not exist" };
+        let message = format!("the registry `{}` {what}", named.value);
         return cx.error(
             named.span,
             message,

@@ -39,11 +39,17 @@ pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
         let what = error.kind().to_string();
         let lower = what.get(..1).map(str::to_ascii_lowercase).unwrap_or_default()
             + what.get(1..).unwrap_or_default();
-        Problem::error(clamp(text, id, range.start, end), format!("not valid JSON: {lower}"))
+        let problem = Problem::error(clamp(text, id, range.start, end), format!("not valid JSON: {lower}"));
+        if lower.starts_with("unterminated") {
+            problem.hint("what is opened here is not closed")
+        } else {
+            problem
+        }
     })?;
     match parsed.value {
         Some(value) => node(value, text, id, 0),
-        None => Err(Problem::error(Span::new(id, 0, 0), "not valid JSON: the file is empty")),
+        None => Err(Problem::error(Span::new(id, 0, 0), "not valid JSON: the file is empty")
+            .hint("write at least `{}` with the keys that are needed, or remove the file")),
     }
 }
 

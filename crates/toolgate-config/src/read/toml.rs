@@ -15,8 +15,18 @@ pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
     }
     let document = Document::parse(text).map_err(|error| {
         let range = error.span().unwrap_or(0..0);
+        let span = clamp(text, id, range.start, range.end);
+        let bare = &text[span.start..span.end];
+        // The parser takes a word without quotes for the number `nan`, and says so.
+        let is_value = text[..span.start].trim_end().ends_with(['=', '[', ',']);
+        let is_word =
+            bare.starts_with(|c: char| c.is_ascii_alphabetic()) && !bare.contains(char::is_whitespace);
+        if is_value && is_word {
+            return Problem::error(span, format!("not valid TOML: `{bare}` is not a value"))
+                .hint(format!("a text stands in quotes: \"{bare}\""));
+        }
         let message = error.message().lines().next().unwrap_or_default().to_owned();
-        Problem::error(clamp(text, id, range.start, range.end), format!("not valid TOML: {message}"))
+        Problem::error(span, format!("not valid TOML: {message}"))
     })?;
     let table: &Table = document.as_table();
     table_node(table, Span::new(id, 0, 0), text, 0)

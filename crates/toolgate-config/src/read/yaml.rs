@@ -77,11 +77,19 @@ impl<'a> Builder<'a> {
         let problem = Problem::error(span, format!("not valid YAML: {what}"));
         let before = &self.text[self.text[..span.start].rfind('\n').map_or(0, |line| line + 1)..span.start];
         let after = self.text[span.start..].lines().next().unwrap_or_default();
-        // The two mistakes that everybody makes, and that no parser explains.
+        // The mistakes that everybody makes, and that no parser explains.
         if before.trim().is_empty() && before.contains('\t') || after.starts_with('\t') {
             problem.hint("indent with spaces; YAML does not take tabs")
         } else if (before.contains("${") || before.ends_with('$')) && before.contains(['[', '{']) {
             problem.hint("inside of `[…]` and `{…}` a text with `${…}` needs quotes: \"${NAME}\"")
+        } else if what.contains("quoted scalar") {
+            problem.hint("look for a quote before this that is not closed")
+        } else if what.contains("unknown anchor") {
+            problem.hint(
+                "`*name` stands for what has `&name` before it; a text that starts with `*` needs quotes",
+            )
+        } else if brackets_open(&self.text[..span.start]) {
+            problem.hint("look for a `[` or `{` before this that is not closed")
         } else {
             problem
         }
@@ -201,6 +209,11 @@ impl<'a> Builder<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether more brackets open than close. A guess: those in texts and comments count too.
+fn brackets_open(text: &str) -> bool {
+    text.matches(['[', '{']).count() > text.matches([']', '}']).count()
 }
 
 /// `<<: *defaults` or `<<: [*a, *b]`, where the first counts more.

@@ -40,7 +40,7 @@ pub(crate) fn check(node: &Node, arguments: bool, cx: &mut Context<'_>) {
                 let message = format!("`{word}` is not a type of JSON{}", cx.whereabouts());
                 let hint = match closest(word, TYPES) {
                     Some(meant) => format!("did you mean `{meant}`?"),
-                    None => format!("one of {} is expected", listed(&TYPES)),
+                    None => format!("{} is expected", listed(&TYPES, "or")),
                 };
                 cx.error(at_pointer(node, pointer), message, hint);
             }

@@ -72,6 +72,11 @@ impl Draft {
         if file.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
             return cx.push(Problem::note(span, format!("MCP server `{name}` is not enabled")));
         }
+        // What `server` stands for comes from there.
+        if let Some(package) = &file.server {
+            let keys = ["command", "args"].map(|key| (key, package.span));
+            self.origins(&format!("servers.{name}"), keys.to_vec());
+        }
         self.origins(&format!("servers.{name}"), file.written());
         let mode = self.mode(&mut file, &name, span, rules, cx);
         let downloads = file.server.is_some()

@@ -93,16 +93,15 @@ fn script(file: &mut ToolFile, name: &At<ToolName>, folder: &Path, cx: &mut Cont
     }
     let (mut path, mut entrypoint) = (file.script_path.take(), file.entrypoint.take());
     if let Some(config) = file.config.take() {
-        for (outer, inner) in
-            [(&mut path, config.value.script_path), (&mut entrypoint, config.value.entrypoint)]
-        {
+        for (key, outer, inner) in [
+            ("script_path", &mut path, config.value.script_path),
+            ("entrypoint", &mut entrypoint, config.value.entrypoint),
+        ] {
             match (&outer, inner) {
                 (Some(_), Some(inner)) => {
-                    cx.error(
-                        inner.key_span,
-                        "this is given inside and outside of `config`",
-                        "keep one of the two",
-                    );
+                    let message =
+                        format!("`{key}` is given inside and outside of `config`{}", cx.whereabouts());
+                    cx.error(inner.key_span, message, "keep one of the two");
                 }
                 (None, inner) => *outer = inner,
                 (Some(_), None) => {}
@@ -127,9 +126,9 @@ fn script(file: &mut ToolFile, name: &At<ToolName>, folder: &Path, cx: &mut Cont
     };
     if !script_path.is_file() {
         // Not an error: the tool exists, and a call of it says that its script is missing.
-        let problem =
-            Problem::warning(span, format!("the script `{written}` does not exist{}", cx.whereabouts()));
-        cx.push(problem.hint("calls of this tool will fail with `tool_execution_error` until it does"));
+        let message = format!("the script `{written}` of tool `{}` does not exist", name.value);
+        let hint = "write it, or correct `script_path`; until then calls fail with `tool_execution_error`";
+        cx.push(Problem::warning(span, message).hint(hint));
     }
     Some(Script { script_path, entrypoint })
 }

@@ -214,7 +214,9 @@ fn allowed_tools_with_a_mistake_is_told_once() {
     let told = errors(&loaded(&[("agent.yaml", agent)], &[]));
     assert_eq!(
         told,
-        ["agent.yaml:1:66 a text does not fit here in MCP server `a` (a list of texts is expected)"]
+        [
+            "agent.yaml:1:66 a text does not fit `tool_allowlist` in MCP server `a` (a list of texts is expected)"
+        ]
     );
 }
 
@@ -355,11 +357,11 @@ fn files_that_could_be_mistaken() {
     assert_eq!(loaded(&[("agent.yaml", "name: a")], &[]).config.unwrap().name.as_deref(), Some("a"));
     assert_eq!(
         errors(&loaded(&[("mcp.json", "{}")], &[])),
-        ["mcp.json:1:1 missing key `servers` in mcp.json"]
+        ["mcp.json:1:1 missing key `servers` in mcp.json (add `servers`: map of MCP servers)"]
     );
     assert_eq!(
         errors(&loaded(&[("tools.json", "{}")], &[])),
-        ["tools.json:1:1 missing key `tools` in tools file"]
+        ["tools.json:1:1 missing key `tools` in tools file (add `tools`: list of tools)"]
     );
     let typo = r#"{"tools": [{"name": "a", "description": "b", "type": "lcoal", "inputs": {}}]}"#;
     assert_eq!(
@@ -373,7 +375,7 @@ fn files_that_could_be_mistaken() {
     assert_eq!(
         errors(&unknown),
         [
-            "x.yaml:1:1 this is not a configuration that we know (a project has `toolbox` or `registries`; see `toolgate init` for a small one, and `toolgate schema`)"
+            "x.yaml:1:1 this is not a configuration that we know (a project has `toolbox` or `registries` at its top; `toolgate init` writes one)"
         ]
     );
 }

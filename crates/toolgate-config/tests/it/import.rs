@@ -33,22 +33,18 @@ fn plain_secrets_become_references() {
     );
     check(
         r#"{"url":"https://h/mcp","headers":{"Authorization":"Bearer abcdefgh","X-Region":"eu"}}"#,
-        r#"{"url":"https://h/mcp","headers":{"Authorization":"${MY_SERVER_AUTHORIZATION}","X-Region":"eu"}}"#,
-        &["MY_SERVER_AUTHORIZATION=Bearer abcdefgh"],
+        r#"{"url":"https://h/mcp","headers":{"Authorization":"Bearer ${MY_SERVER_AUTHORIZATION}","X-Region":"eu"}}"#,
+        &["MY_SERVER_AUTHORIZATION=abcdefgh"],
     );
     check(
         r#"{"url":"https://h/mcp?apiKey=hunter2&region=eu"}"#,
-        r#"{"url":"https://h/mcp?apiKey=${MY_SERVER_URL}&region=eu"}"#,
-        &["MY_SERVER_URL=hunter2"],
+        r#"{"url":"https://h/mcp?apiKey=${MY_SERVER_APIKEY}&region=eu"}"#,
+        &["MY_SERVER_APIKEY=hunter2"],
     );
     check(
         r#"{"command":"a","args":["--token","hunter2","--api-key=hunter3","--port","8080","sk-abcdefghijklmnop1234"]}"#,
-        r#"{"command":"a","args":["--token","${MY_SERVER_TOKEN}","--api-key=${MY_SERVER_API_KEY}","--port","8080","${MY_SERVER_ARGUMENT}"]}"#,
-        &[
-            "MY_SERVER_TOKEN=hunter2",
-            "MY_SERVER_API_KEY=hunter3",
-            "MY_SERVER_ARGUMENT=sk-abcdefghijklmnop1234",
-        ],
+        r#"{"command":"a","args":["--token","${MY_SERVER_TOKEN}","--api-key=${MY_SERVER_API_KEY}","--port","8080","${MY_SERVER_SECRET}"]}"#,
+        &["MY_SERVER_TOKEN=hunter2", "MY_SERVER_API_KEY=hunter3", "MY_SERVER_SECRET=sk-abcdefghijklmnop1234"],
     );
 }
 

@@ -89,16 +89,12 @@ fn a_path_that_leads_nowhere() {
     let told = |name: &str| errors(&loaded(&[("toolgate.yaml", PROJECT)], &[(name, "5")]));
     let nowhere = |name: &str, why: &str| {
         let hint = "(its parts are the keys of the project file, joined by `__`)";
-        let expected =
-            format!("environment variable {name} environment variable `{name}` leads nowhere: {why} {hint}");
+        let expected = format!("environment variable {name} this variable leads nowhere: {why} {hint}");
         assert_eq!(told(name), [expected]);
     };
     nowhere("TOOLGATE__TOOLBOX__MCPS__7__MODE", "the list has 2 entries and none is called `7`");
     nowhere("TOOLGATE__TOOLBOX__MCPS__THIRD__MODE", "the list has 2 entries and none is called `THIRD`");
-    nowhere(
-        "TOOLGATE__TOOLBOX__MAX_CONCURRENT__X",
-        "there is nothing below `X`'s parent, which is a single value",
-    );
+    nowhere("TOOLGATE__TOOLBOX__MAX_CONCURRENT__X", "`X` would be below a single value");
     nowhere("TOOLGATE__TOOLBOX____MODE", "a part of it is empty");
     nowhere("TOOLGATE__", "a part of it is empty");
     // So many parts that walking down them would fill the stack.

@@ -90,9 +90,7 @@ fn mode_is_one_of_two() {
     let loaded = mcps("    - {name: a, url: http://localhost:1/mcp, mode: open}");
     assert_eq!(
         errors(&loaded),
-        [
-            "toolgate.yaml:3:52 `open` is not a mode in MCP server `a` (one of `strict` or `dynamic` is expected)"
-        ]
+        ["toolgate.yaml:3:52 `open` is not a mode in MCP server `a` (`strict` or `dynamic` is expected)"]
     );
 }
 

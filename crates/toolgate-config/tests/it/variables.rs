@@ -118,7 +118,7 @@ fn an_input_that_cannot_be_asked_for() {
             "mcp.json:1:67 input `the-key` is not declared in MCP server `a` (add an entry with `\"id\": \"the-key\"` to `inputs`)"
         ]
     );
-    assert_eq!(errors(&inputs("{}", &[]))[0], "mcp.json:1:13 missing key `id` in input");
+    assert_eq!(errors(&inputs("{}", &[]))[0], "mcp.json:1:13 missing key `id` in input (add `id`: a text)");
 }
 
 /// What it will be is not known yet, so nothing is said about it.

@@ -1,11 +1,13 @@
 //! `toolgate check`: whether a project is good, what it means, where each value came from.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_config::{Config, Environment, Loaded, ProblemEntry, Report, Severity, load};
 use toolgate_types::ToolDefinition;
+use toolgate_types::redact::printable;
 
 use crate::cli::Project;
 use crate::output::{BOLD, DIM, Output};
@@ -13,11 +15,11 @@ use crate::{DONE, REFUSED};
 
 /// The answer for programs.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct Answer {
     ok: bool,
     problems: Vec<ProblemEntry>,
     #[serde(flatten)]
-    config: Option<&'a Config>,
+    config: Option<Json>,
 }
 
 pub(crate) fn run(project: &Project, output: &Output) -> anyhow::Result<u8> {
@@ -25,11 +27,9 @@ pub(crate) fn run(project: &Project, output: &Output) -> anyhow::Result<u8> {
         load(&project.folder, project.file.as_deref(), &Environment::of_process());
     output.message(&report.render());
     if output.json {
-        output.document(&Answer {
-            ok: config.is_some(),
-            problems: report.entries(),
-            config: config.as_ref(),
-        })?;
+        let mut shown = config.as_ref().map(serialise);
+        shown.iter_mut().for_each(|config| hide(config, &report));
+        output.document(&Answer { ok: config.is_some(), problems: report.entries(), config: shown })?;
     }
     let Some(config) = config else {
         output.message(&format!("{BOLD}refused{BOLD:#}: {}; nothing was started.\n", counted(&report)));
@@ -37,10 +37,11 @@ pub(crate) fn run(project: &Project, output: &Output) -> anyhow::Result<u8> {
         return Ok(REFUSED);
     };
     if !output.json {
-        output.result(&render(&config));
+        output.result(&render(&config, &report));
     }
     output.message(&format!("{BOLD}good{BOLD:#}: {}{}.\n", holds(&config), besides(&report)));
-    output.next("change toolgate.yaml or tools/tools.json and check again, or add MCP servers with `toolgate import CLIENT`");
+    let file = config.files.first().map_or("toolgate.yaml", String::as_str);
+    output.next(&format!("change {file} and check again, or add MCP servers with `toolgate import CLIENT`"));
     Ok(DONE)
 }
 
@@ -75,30 +76,59 @@ struct Row {
     origin: String,
 }
 
-fn render(config: &Config) -> String {
+fn serialise(value: &impl Serialize) -> Json {
+    serde_json::to_value(value).expect("a configuration has a JSON form")
+}
+
+/// Names and places: nothing could be found again without them, and no secret is called by its value.
+const OPEN: [&str; 8] =
+    ["name", "project", "files", "origins", "variables", "script_path", "entrypoint", "input_schema"];
+
+/// The document without secrets. Most are hidden by their type; a variable can stand in any text.
+fn hide(json: &mut Json, report: &Report) {
+    match json {
+        Json::String(text) => *text = report.mask_known(text),
+        Json::Array(items) => items.iter_mut().for_each(|item| hide(item, report)),
+        Json::Object(fields) => {
+            let closed = fields.iter_mut().filter(|(key, _)| !OPEN.contains(&key.as_str()));
+            closed.for_each(|(_, value)| hide(value, report));
+        }
+        _ => {}
+    }
+}
+
+/// The same as people read it.
+fn render(config: &Config, report: &Report) -> String {
     let mut out = String::new();
-    let name = config.name.as_deref().unwrap_or("project");
+    let shown = |text: &str| printable(&report.mask_known(text));
+    let rows = |mut entries: Vec<Row>, out: &mut String| {
+        for row in entries.iter_mut().filter(|row| row.key != "script") {
+            row.value = shown(&row.value);
+        }
+        rows(&entries, out);
+    };
+    let name = printable(config.name.as_deref().unwrap_or("project"));
     let _ = writeln!(out, "{BOLD}{name}{BOLD:#} {DIM}{}{DIM:#}", config.project.display());
     if let Some(description) = &config.description {
-        let _ = writeln!(out, "{description}");
+        let _ = writeln!(out, "{}", shown(description));
     }
-    let _ = writeln!(out, "read from {}", config.files.join(", "));
+    let _ = writeln!(out, "read from {}", printable(&config.files.join(", ")));
     heading("limits", &mut out);
-    rows(&serialised(&config.limits, "limits", config, &[]), &mut out);
+    rows(serialised(&config.limits, "limits", config, &[]), &mut out);
     if !config.servers.is_empty() {
         heading("MCP servers", &mut out);
     }
     for server in &config.servers {
-        title(server.name.as_str(), server.description.as_deref(), &mut out);
+        title(server.name.as_str(), server.description.as_deref().map(&shown), &mut out);
         let path = format!("servers.{}", server.name);
-        rows(&serialised(server, &path, config, &["name", "description"]), &mut out);
+        rows(serialised(server, &path, config, &["name", "description"]), &mut out);
     }
     if !config.tools.is_empty() {
         heading("tools", &mut out);
     }
     for tool in &config.tools {
-        title(tool.name.as_str(), Some(&tool.description), &mut out);
-        rows(&tool_rows(tool, config), &mut out);
+        title(tool.name.as_str(), Some(shown(&tool.description)), &mut out);
+        rows(tool_rows(tool, config), &mut out);
     }
     let others = config
         .tool_settings
@@ -109,16 +139,20 @@ fn render(config: &Config) -> String {
             heading("settings for tools of servers", &mut out);
         }
         title(settings.name.as_str(), None, &mut out);
-        rows(&serialised(settings, &format!("tool_settings.{}", settings.name), config, &["name"]), &mut out);
+        rows(serialised(settings, &format!("tool_settings.{}", settings.name), config, &["name"]), &mut out);
     }
     if !config.inputs.is_empty() {
         heading("asked for when servers start", &mut out);
         let row = |input: &toolgate_config::InputSpec| Row {
             key: input.id.clone(),
             value: input.description.clone(),
-            origin: if input.answered { "answered".to_owned() } else { String::new() },
+            origin: if input.answered {
+                "answered".to_owned()
+            } else {
+                format!("or set {}", input.variable())
+            },
         };
-        rows(&config.inputs.iter().map(row).collect::<Vec<_>>(), &mut out);
+        rows(config.inputs.iter().map(row).collect(), &mut out);
     }
     if !config.variables.is_empty() {
         heading("variables", &mut out);
@@ -127,7 +161,7 @@ fn render(config: &Config) -> String {
             value: toolgate_types::secret::MASK.to_owned(),
             origin: origin.clone(),
         };
-        rows(&config.variables.iter().map(row).collect::<Vec<_>>(), &mut out);
+        rows(config.variables.iter().map(row).collect(), &mut out);
     }
     out.push('\n');
     out
@@ -137,10 +171,11 @@ fn heading(text: &str, out: &mut String) {
     let _ = writeln!(out, "\n{BOLD}{text}{BOLD:#}");
 }
 
-fn title(name: &str, description: Option<&str>, out: &mut String) {
+fn title(name: &str, description: Option<String>, out: &mut String) {
     let _ = writeln!(
         out,
-        "  {BOLD}{name}{BOLD:#}{}",
+        "  {BOLD}{}{BOLD:#}{}",
+        printable(name),
         description.map(|text| format!(" · {text}")).unwrap_or_default()
     );
 }
@@ -151,16 +186,16 @@ fn rows(rows: &[Row], out: &mut String) {
     };
     let (key_width, value_width) = (width(|row| &row.key, 40), width(|row| &row.value, 60));
     for Row { key, value, origin } in rows {
+        let key = printable(key);
         let _ = writeln!(out, "    {DIM}{key:key_width$}{DIM:#}  {value:value_width$}  {DIM}{origin}{DIM:#}");
     }
 }
 
 /// Every field of a value, so that none can be forgotten here.
 fn serialised(value: &impl Serialize, path: &str, config: &Config, without: &[&str]) -> Vec<Row> {
-    let json = serde_json::to_value(value).expect("a configuration has a JSON form");
     let mut rows = Vec::new();
     for (key, value) in
-        json.as_object().into_iter().flatten().filter(|(key, _)| !without.contains(&key.as_str()))
+        serialise(value).as_object().into_iter().flatten().filter(|(key, _)| !without.contains(&key.as_str()))
     {
         flatten(key, value, path, config, &mut rows);
     }
@@ -177,7 +212,19 @@ fn flatten(key: &str, value: &Json, path: &str, config: &Config, rows: &mut Vec<
         // An empty map or list that nobody wrote is not worth a line.
         Json::Object(_) if !config.origins.contains_key(&format!("{path}.{key}")) => {}
         Json::Array(items) if items.is_empty() && !config.origins.contains_key(&format!("{path}.{key}")) => {}
-        _ => rows.push(Row { key: key.to_owned(), value: plain(value), origin: origin(path, key, config) }),
+        _ => {
+            let value = if key == "cwd" { within(Path::new(&plain(value)), config) } else { plain(value) };
+            rows.push(Row { key: key.to_owned(), value, origin: origin(path, key, config) });
+        }
+    }
+}
+
+/// A path as seen from the project folder, where it is inside.
+fn within(path: &Path, config: &Config) -> String {
+    match path.strip_prefix(&config.project) {
+        Ok(inside) if inside.as_os_str().is_empty() => ".".to_owned(),
+        Ok(inside) => inside.display().to_string(),
+        Err(_) => path.display().to_string(),
     }
 }
 
@@ -234,12 +281,8 @@ fn tool_rows(tool: &ToolDefinition, config: &Config) -> Vec<Row> {
 }
 
 fn shown_path(tool: &ToolDefinition, config: &Config) -> String {
-    let path = tool.script.script_path.strip_prefix(&config.project).unwrap_or(&tool.script.script_path);
-    if path.extension().is_some_and(|end| end == "py") {
-        format!("{} {}()", path.display(), tool.script.entrypoint)
-    } else {
-        path.display().to_string()
-    }
+    let path = within(&tool.script.script_path, config);
+    if path.ends_with(".py") { format!("{path} {}()", tool.script.entrypoint) } else { path }
 }
 
 /// `text: string, folder?: string`.

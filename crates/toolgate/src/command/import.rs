@@ -3,14 +3,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::json;
-use toolgate_config::{Client, Environment, Import, add_servers, plan_import};
+use toolgate_config::{Client, Environment, Import, ImportedServer, add_servers, plan_import};
 use toolgate_types::Secret;
+use toolgate_types::redact::printable;
 
+use crate::DONE;
 use crate::cli::{ImportArgs, Project};
-use crate::output::{BOLD, Output};
-use crate::{DONE, FAILED};
+use crate::output::{BOLD, Output, hinted, mask_strings, shown_path};
 
 const EMPTY: &str = "{\n  \"servers\": {}\n}\n";
 
@@ -20,66 +21,83 @@ pub(crate) fn run(args: &ImportArgs, project: &Project, output: &Output) -> anyh
     let import = plan_import(&project.folder, &files, &environment);
     output.message(&import.report.render());
     if import.report.has_errors() || import.servers.is_empty() {
-        bail!("nothing was taken over from `{}`", args.from);
+        let broken = import.report.has_errors();
+        let hint = if broken {
+            "mend what is above, or name another file"
+        } else {
+            "name another file, or another client"
+        };
+        return Err(hinted(format!("nothing was taken over from {}", args.from), hint));
     }
-    let target = project.folder.join("mcp.json");
-    let before = if target.is_file() { fs_err::read_to_string(&target)? } else { EMPTY.to_owned() };
-    let (after, left) = add_servers(&before, &import, args.replace).with_context(|| {
-        format!("`{}` cannot be added to; `toolgate check` says where it is wrong", target.display())
-    })?;
+    let target = &import.registry;
+    if target.is_dir() {
+        let message = format!("{} is a folder, and nothing was written", shown_path(target));
+        return Err(hinted(message, "servers are kept in a file; name it in `registries` of toolgate.yaml"));
+    }
+    let before = if target.is_file() { fs_err::read_to_string(target)? } else { EMPTY.to_owned() };
+    let (after, left) = add_servers(&before, &import, args.replace)
+        .with_context(|| format!("{} cannot be added to, and nothing was written", shown_path(target)))?;
     let env_path = project.folder.join(".env");
-    let env_lines = env_lines(&env_path, &import, &left)?;
-    if !args.dry_run {
-        write_whole(&target, &after)?;
-        append_private(&env_path, &env_lines)?;
-    }
     let taken: Vec<_> = import.servers.iter().filter(|server| !left.contains(&server.name)).collect();
+    let env_lines = env_lines(&import, &taken);
+    if !args.dry_run && !taken.is_empty() {
+        // The values first: a variable too many hurts nobody, a missing one stops everything.
+        append_private(&env_path, &env_lines)?;
+        write_whole(target, &after)?;
+    }
     let variables: Vec<_> = env_lines.iter().map(|(name, _)| name).collect();
     if output.json {
-        let servers: Vec<_> = taken
-            .iter()
-            .map(|server| json!({ "name": server.name, "from": server.from, "entry": server.entry }))
-            .collect();
+        let server = |server: &&ImportedServer| {
+            let mut entry = server.entry.clone();
+            mask_strings(&mut entry, &|text| import.report.mask(text));
+            json!({ "name": server.name, "from": server.from, "entry": entry })
+        };
         output.document(&json!({
-            "taken": servers,
+            "ok": true,
+            "taken": taken.iter().map(server).collect::<Vec<_>>(),
             "left": left,
             "variables": variables,
             "notes": import.report.entries(),
-            "written": !args.dry_run,
-            "file": target,
+            "written": !args.dry_run && !taken.is_empty(),
+            "file": shown_path(target),
         }))?;
     } else if args.dry_run {
-        output.result(&after);
+        // What is there already may hold secrets, too.
+        output.result(&import.report.mask(&after));
     }
     let verb = if args.dry_run { "would add" } else { "added" };
     for server in &taken {
-        output.message(&format!("{verb} {BOLD}{}{BOLD:#} from {}\n", server.name, server.from));
+        let name = printable(&server.name);
+        output.message(&format!("{verb} {BOLD}{name}{BOLD:#} from {}\n", printable(&server.from)));
     }
     for name in &left {
-        output.message(&format!(
-            "left {BOLD}{name}{BOLD:#} as it is in {}; `--replace` overwrites it\n",
-            target.display()
-        ));
+        let name = printable(name);
+        let file = shown_path(target);
+        output.message(&format!("left {BOLD}{name}{BOLD:#} as it is in {file}; `--replace` overwrites it\n"));
     }
     if !variables.is_empty() {
+        let values = if variables.len() == 1 { "value" } else { "values" };
         let names = variables.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let verb = if args.dry_run { "would go" } else { "went" };
-        output.message(&format!("{names} {verb} to {}: keep that file to yourself\n", env_path.display()));
+        let file = shown_path(&env_path);
+        output.message(&format!("the {values} of {names} {verb} to {file}: keep that file to yourself\n"));
+        warn_if_open(&env_path, output);
     }
-    output.next(next(args.dry_run, &project.folder));
-    Ok(if taken.is_empty() && left.is_empty() { FAILED } else { DONE })
+    output.next(&next(args.dry_run, &import));
+    Ok(DONE)
 }
 
-fn next(dry_run: bool, folder: &Path) -> &'static str {
-    let project_file =
-        ["toolgate.yaml", "toolgate.yml"].iter().map(|name| folder.join(name)).find(|path| path.is_file());
-    let names_registry = project_file
-        .and_then(|path| fs_err::read_to_string(path).ok())
-        .is_none_or(|text| text.lines().any(|line| line.trim_start().starts_with("mcp:")));
-    match (dry_run, names_registry) {
-        (true, _) => "run it again without `--dry-run` to write this",
-        (false, true) => "`toolgate check` shows what the servers mean",
-        (false, false) => "add `registries: { mcp: mcp.json }` to toolgate.yaml, then `toolgate check`",
+fn next(dry_run: bool, import: &Import) -> String {
+    match &import.unnamed_in {
+        _ if dry_run => "run it again without `--dry-run` to write this".to_owned(),
+        None => "`toolgate check` shows what the servers mean".to_owned(),
+        Some(file) if file.ends_with("toolgate.yaml") || file.ends_with("toolgate.yml") => {
+            format!("add `registries: {{ mcp: mcp.json }}` to {}, then `toolgate check`", shown_path(file))
+        }
+        Some(file) => format!(
+            "as long as there is {}, that is the project; `toolgate --file mcp.json check` shows the servers",
+            shown_path(file)
+        ),
     }
 }
 
@@ -91,43 +109,32 @@ fn files(from: &str, project: &Path, environment: &Environment) -> anyhow::Resul
             return Ok(vec![path]);
         }
         let names = Client::ALL.map(|(name, _)| name).join(", ");
-        bail!("`{from}` is neither a file nor a client we know ({names})");
+        let message = format!("`{from}` is neither a file nor a client that we know");
+        return Err(hinted(message, format!("clients are {names}")));
     };
     let places = client.files(project, environment);
     let found: Vec<_> = places.iter().filter(|path| path.is_file()).cloned().collect();
     if found.is_empty() {
-        let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-        bail!("{from} has no configuration here; looked for {}", places.join(", "));
+        let places: Vec<_> = places.iter().map(|path| shown_path(path)).collect();
+        let message = format!("{from} has no configuration here");
+        return Err(hinted(message, format!("name the file; looked for {}", places.join(", "))));
     }
     Ok(found)
 }
 
-/// The variables that `.env` does not have yet. One that differs is not touched: that is told.
-fn env_lines(path: &Path, import: &Import, left: &[String]) -> anyhow::Result<Vec<(String, Secret)>> {
-    let text = if path.is_file() { fs_err::read_to_string(path)? } else { String::new() };
-    let used = |name: &str| {
+/// The values that the servers refer to.
+fn env_lines(import: &Import, taken: &[&ImportedServer]) -> Vec<(String, Secret)> {
+    let used = |(name, _): &&(String, Secret)| {
         let reference = format!("${{{name}}}");
-        let uses = |entry: &serde_json::Value| entry.to_string().contains(&reference);
-        import.servers.iter().any(|server| !left.contains(&server.name) && uses(&server.entry))
+        taken.iter().any(|server| server.entry.to_string().contains(&reference))
     };
-    let set = |name: &str| {
-        text.lines()
-            .any(|line| line.trim_start().trim_start_matches("export ").starts_with(&format!("{name}=")))
-    };
-    let mut lines = Vec::new();
-    for (name, value) in import.secrets.iter().filter(|(name, _)| used(name)) {
-        if set(name) {
-            continue;
-        }
-        lines.push((name.clone(), value.clone()));
-    }
-    Ok(lines)
+    import.secrets.iter().filter(used).cloned().collect()
 }
 
 /// All of the new text or none of it: a torn registry would stop everything.
 fn write_whole(path: &Path, text: &str) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let wrote = || format!("`{}` could not be written", path.display());
+    let wrote = || format!("{} could not be written", shown_path(path));
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(wrote)?;
     file.write_all(text.as_bytes()).with_context(wrote)?;
     file.as_file().sync_all().with_context(wrote)?;
@@ -137,7 +144,7 @@ fn write_whole(path: &Path, text: &str) -> anyhow::Result<()> {
         let mode = fs_err::metadata(path).map_or(0o644, |before| before.permissions().mode());
         file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).with_context(wrote)?;
     }
-    file.persist(path).with_context(wrote)?;
+    file.persist(path).map_err(|error| error.error).with_context(wrote)?;
     Ok(())
 }
 
@@ -160,9 +167,28 @@ fn append_private(path: &Path, lines: &[(String, Secret)]) -> anyhow::Result<()>
         text.push('\n');
     }
     for (name, value) in lines {
-        let value = value.expose().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        text.push_str(&format!("{name}=\"{value}\"\n"));
+        text.push_str(&format!("{name}=\"{}\"\n", escaped(value.expose())));
     }
     file.write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// As `.env` files spell a text in double quotes.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
+}
+
+/// A file that was there before keeps its mode, which may be too generous for what it holds now.
+fn warn_if_open(path: &Path, output: &Output) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        if fs_err::metadata(path).is_ok_and(|data| data.permissions().mode() & 0o077 != 0) {
+            let file = shown_path(path);
+            output.message(&format!("others can read {file}; `chmod 600 {file}` changes that\n"));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = (path, output);
 }

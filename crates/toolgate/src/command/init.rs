@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::json;
 
 use crate::DONE;
 use crate::cli::{InitArgs, Project};
-use crate::output::Output;
+use crate::output::{Output, hinted, shown_path};
 
 /// The files of `examples/quickstart`, which a test keeps good.
 const FILES: [(&str, &str); 6] = [
@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 6] = [
 ];
 
 pub(crate) fn run(args: &InitArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let folder = match &args.folder {
+    let folder = match &args.into {
         Some(folder) => project.folder.join(folder),
         None => project.folder.clone(),
     };
@@ -28,29 +28,28 @@ pub(crate) fn run(args: &InitArgs, project: &Project, output: &Output) -> anyhow
     let taken: Vec<_> =
         FILES.iter().map(|(name, _)| *name).filter(|name| folder.join(name).exists()).collect();
     if !taken.is_empty() {
-        let names = taken.join("`, `");
-        bail!(
-            "`{}` already has `{names}`; nothing was written. Name another folder, or remove them",
-            folder.display()
-        );
+        let (names, are) = (taken.join("`, `"), if taken.len() == 1 { "is" } else { "are" });
+        let message =
+            format!("`{names}` {are} in `{}` already, and nothing was written", shown_path(&folder));
+        return Err(hinted(message, "name another folder: `toolgate init DIR`"));
     }
     for (name, text) in FILES {
         write(&folder.join(name), text)
-            .with_context(|| format!("the project could not be written to `{}`", folder.display()))?;
+            .with_context(|| format!("the project could not be written to `{}`", shown_path(&folder)))?;
         if !output.json {
-            output.message(&format!("wrote {}\n", folder.join(name).display()));
+            output.message(&format!("wrote {}\n", shown_path(&folder.join(name))));
         }
     }
     if output.json {
         let files: Vec<_> = FILES.iter().map(|(name, _)| *name).collect();
-        output.document(&json!({ "project": folder, "files": files }))?;
+        output.document(&json!({ "ok": true, "project": shown_path(&folder), "files": files }))?;
     }
-    let check = match folder.to_str() {
-        Some(".") => "toolgate check".to_owned(),
-        _ => format!("toolgate -C {} check", folder.display()),
+    let toolgate = match shown_path(&folder) {
+        here if here == "." => "toolgate".to_owned(),
+        folder => format!("toolgate -C {folder}"),
     };
     output.next(&format!(
-        "`{check}` shows what the project means; `toolgate import CLIENT` adds MCP servers you have"
+        "`{toolgate} check` shows what the project means; `{toolgate} import CLIENT` adds MCP servers you have"
     ));
     Ok(DONE)
 }
