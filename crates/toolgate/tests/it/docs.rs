@@ -1,0 +1,84 @@
+//! What is written about the executable is what it does: examples, schemas, the reference page, the README.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use crate::program::Program;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(name: &str) -> String {
+    fs_err::read_to_string(root().join(name)).expect("the file is part of the repository")
+}
+
+/// The file is what the command prints.
+fn fresh(name: &str, arguments: &str) {
+    let printed = Program::new(&[]).run(arguments).stdout;
+    assert!(
+        read(name) == printed,
+        "{name} is stale\nhint: cargo run -- {arguments} > {name}\n(cargo xtask test runs this test again)"
+    );
+}
+
+#[test]
+fn the_reference_page_is_fresh() {
+    fresh("docs/configuration.md", "schema --reference");
+}
+
+#[test]
+fn the_schemas_are_fresh() {
+    fresh("docs/schema/toolgate.schema.json", "schema project");
+    fresh("docs/schema/tools.schema.json", "schema tools");
+    fresh("docs/schema/mcp.schema.json", "schema mcp");
+}
+
+#[test]
+fn every_example_is_good() {
+    let mut count = 0;
+    for entry in fs_err::read_dir(root().join("examples")).unwrap() {
+        let folder = entry.unwrap().path();
+        if !folder.is_dir() {
+            continue;
+        }
+        let run = Program::new(&[]).run_list(&["-C", folder.to_str().unwrap(), "check"]);
+        assert_eq!(run.code, 0, "{}\n{run}", folder.display());
+        count += 1;
+    }
+    assert!(count > 0, "there are no examples");
+}
+
+#[test]
+fn the_example_fits_its_schema() {
+    let schema: Json = serde_json::from_str(&read("docs/schema/tools.schema.json")).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let mut tools: Json = serde_json::from_str(&read("examples/quickstart/tools/tools.json")).unwrap();
+    if let Err(error) = validator.validate(&tools) {
+        panic!("{error} at {}", error.instance_path());
+    }
+    tools["tools"][0]["descriptoin"] = "a typo".into();
+    assert!(!validator.is_valid(&tools), "the schema lets an unknown key pass");
+}
+
+/// The mistake that the README shows is told in the words that the README shows.
+#[test]
+fn the_readme_shows_what_is_said() {
+    let program = Program::new(&[("toolgate.yaml", "# A toolbox\n\ntoolbox:\n  default_timeot: 5s\n")]);
+    let said = program.run("check").stderr;
+    let problem = said.split("\n\n").next().unwrap();
+    assert!(read("README.md").contains(problem), "README.md does not show:\n{problem}");
+    let last: Vec<_> = {
+        program.write("toolgate.yaml", "toolbox: {}\n");
+        let said = Program::new(&[]).run_list(&[
+            "-C",
+            root().join("examples/quickstart").to_str().unwrap(),
+            "check",
+        ]);
+        said.stderr.lines().map(str::to_owned).collect()
+    };
+    for line in last {
+        assert!(read("README.md").contains(&line), "README.md does not show: {line}");
+    }
+}

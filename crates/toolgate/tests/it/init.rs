@@ -1,0 +1,149 @@
+//! `toolgate init`: a project to start from, and never a file overwritten.
+
+use std::path::Path;
+
+use insta::assert_snapshot;
+
+use crate::program::Program;
+
+#[test]
+fn here() {
+    let program = Program::new(&[]);
+    assert_snapshot!(program.run("init"), @"
+    exit code 0
+    ----- stdout
+    ----- stderr
+    wrote toolgate.yaml
+    wrote mcp.json
+    wrote tools/tools.json
+    wrote tools/word_count.py
+    wrote tools/disk_usage.sh
+    wrote .gitignore
+    next: `toolgate check` shows what the project means; `toolgate import CLIENT` adds MCP servers you have
+    ");
+    assert_eq!(program.run("check").code, 0);
+}
+
+#[test]
+fn in_a_new_folder() {
+    let program = Program::new(&[]);
+    assert_snapshot!(program.run("init deep/new"), @"
+    exit code 0
+    ----- stdout
+    ----- stderr
+    wrote deep/new/toolgate.yaml
+    wrote deep/new/mcp.json
+    wrote deep/new/tools/tools.json
+    wrote deep/new/tools/word_count.py
+    wrote deep/new/tools/disk_usage.sh
+    wrote deep/new/.gitignore
+    next: `toolgate -C deep/new check` shows what the project means; `toolgate -C deep/new import CLIENT` adds MCP servers you have
+    ");
+    assert_eq!(program.run("-C deep/new check").code, 0);
+}
+
+#[test]
+fn in_the_project_folder() {
+    let program = Program::new(&[]);
+    assert_snapshot!(program.run("-C other init"), @"
+    exit code 0
+    ----- stdout
+    ----- stderr
+    wrote other/toolgate.yaml
+    wrote other/mcp.json
+    wrote other/tools/tools.json
+    wrote other/tools/word_count.py
+    wrote other/tools/disk_usage.sh
+    wrote other/.gitignore
+    next: `toolgate -C other check` shows what the project means; `toolgate -C other import CLIENT` adds MCP servers you have
+    ");
+    assert_eq!(program.run("-C other check").code, 0);
+}
+
+#[test]
+fn for_programs() {
+    let program = Program::new(&[]);
+    let run = program.run("--json init new");
+    assert_eq!(run.json()["files"].as_array().unwrap().len(), 6);
+    assert_snapshot!(run, @r#"
+    exit code 0
+    ----- stdout
+    {
+      "ok": true,
+      "project": "new",
+      "files": [
+        "toolgate.yaml",
+        "mcp.json",
+        "tools/tools.json",
+        "tools/word_count.py",
+        "tools/disk_usage.sh",
+        ".gitignore"
+      ]
+    }
+    ----- stderr
+    next: `toolgate -C new check` shows what the project means; `toolgate -C new import CLIENT` adds MCP servers you have
+    "#);
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let program = Program::new(&[("mcp.json", "mine"), (".gitignore", "mine")]);
+    let before = program.files();
+    assert_snapshot!(program.run("init"), @"
+    exit code 1
+    ----- stdout
+    ----- stderr
+    error: `mcp.json`, `.gitignore` are in `.` already, and nothing was written
+    hint: name another folder: `toolgate init DIR`
+    ");
+    assert_snapshot!(program.run("init --json"), @r#"
+    exit code 1
+    ----- stdout
+    {
+      "ok": false,
+      "error": "`mcp.json`, `.gitignore` are in `.` already, and nothing was written",
+      "causes": [],
+      "hint": "name another folder: `toolgate init DIR`"
+    }
+    ----- stderr
+    error: `mcp.json`, `.gitignore` are in `.` already, and nothing was written
+    hint: name another folder: `toolgate init DIR`
+    "#);
+    assert!(program.files() == before);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made() {
+    let program = Program::new(&[("file", "")]);
+    let before = program.files();
+    assert_snapshot!(program.run("init file/new"), @"
+    exit code 1
+    ----- stdout
+    ----- stderr
+    error: the project could not be written to `file/new`
+      because: failed to create directory `./file/new`: Not a directory (os error 20)
+    ");
+    assert!(program.files() == before);
+}
+
+#[test]
+fn the_files_are_those_of_the_example() {
+    let program = Program::new(&[]);
+    program.run("init");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
+    for (path, bytes) in program.files() {
+        let name = path.strip_prefix(&program.project).unwrap();
+        assert!(fs_err::read(example.join(name)).unwrap() == bytes, "{}", name.display());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn scripts_can_be_run() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let program = Program::new(&[]);
+    program.run("init");
+    let mode = fs_err::metadata(program.path("tools/disk_usage.sh")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+}

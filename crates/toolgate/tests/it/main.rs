@@ -1,0 +1,13 @@
+//! The real executable: what it says, how it ends, what it leaves behind.
+//!
+//! Every test runs `toolgate` in a folder of its own; most compare all of its output with a snapshot.
+
+mod check;
+mod docs;
+mod help;
+mod import;
+mod init;
+mod mistakes;
+mod program;
+mod promises;
+mod secrets;

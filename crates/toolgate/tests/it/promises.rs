@@ -1,0 +1,122 @@
+//! What `check` promises whatever it is given: a broken registry is refused at once and at its place, and
+//! nothing is started, written or changed.
+
+use std::time::Duration;
+
+use crate::program::{Program, Run};
+
+const PROJECT: (&str, &str) = ("toolgate.yaml", "registries: { tools: tools/tools.json }\n");
+const TOOL: &str = r#"{ "name": "echo", "description": "Says it again.", "input_schema": {} }"#;
+
+/// Refused within a second, with this place in the message; every byte stays as it was.
+fn refused(program: &Program, place: &str) -> Run {
+    let before = program.files();
+    // The best of three: another process may have had the processor.
+    let runs = [(); 3].map(|()| program.run("check"));
+    let fastest = runs.iter().map(|run| run.took).min().expect("there are three");
+    let [run, ..] = runs;
+    assert!(fastest <= Duration::from_secs(1), "{fastest:?}");
+    assert_eq!((run.code, run.stdout.as_str()), (78, ""), "{run}");
+    assert!(run.stderr.contains(&format!("--> {place}\n")), "{place} is not in {run}");
+    assert!(program.files() == before, "a file was changed");
+    run
+}
+
+fn tools(text: &str, place: &str) {
+    let program = Program::new(&[PROJECT, ("tools/tools.json", text), ("tools/echo.py", "")]);
+    refused(&program, place);
+}
+
+#[test]
+fn a_truncated_registry() {
+    let whole = format!("{{\n  \"tools\": [\n    {TOOL}\n  ]\n}}\n");
+    for length in 0..whole.trim_end().len() {
+        let text = &whole[..length];
+        let program = Program::new(&[PROJECT, ("tools/tools.json", text), ("tools/echo.py", "")]);
+        let run = program.run("check");
+        assert_eq!(run.code, 78, "{text}\n{run}");
+        assert!(run.stderr.contains("--> tools/tools.json:"), "{text}\n{run}");
+        assert_eq!(program.read("tools/tools.json"), text);
+    }
+    tools(&whole[..60], "tools/tools.json:3:38");
+}
+
+#[test]
+fn an_empty_registry() {
+    tools("{}", "tools/tools.json:1:1");
+    tools("", "tools/tools.json:1:1");
+}
+
+#[test]
+fn a_name_given_twice() {
+    tools(&format!("{{ \"tools\": [\n  {TOOL},\n  {TOOL}\n] }}\n"), "tools/tools.json:3:13");
+}
+
+#[test]
+fn an_unknown_field() {
+    let tool = TOOL.replace("\"name\"", "\"colour\": \"red\", \"name\"");
+    tools(&format!("{{ \"tools\": [\n  {tool}\n] }}\n"), "tools/tools.json:2:5");
+}
+
+#[test]
+fn a_byte_order_mark() {
+    tools(&format!("\u{feff}{{ \"tools\": [{TOOL}] }}\n"), "tools/tools.json:1:1");
+}
+
+#[test]
+fn a_missing_registry() {
+    let run = refused(&Program::new(&[PROJECT]), "toolgate.yaml:1:22");
+    assert!(run.stderr.contains("the registry `tools/tools.json` does not exist"), "{run}");
+    assert!(run.stderr.contains("`toolgate init`"), "{run}");
+}
+
+#[test]
+fn an_unresolved_variable_in_mcp_json() {
+    let files = [
+        ("toolgate.yaml", "registries: { mcp: mcp.json }\n"),
+        (
+            "mcp.json",
+            "{\n  \"servers\": { \"a\": { \"command\": \"a\", \"env\": { \"KEY\": \"x-${MISSING}\" } } }\n}\n",
+        ),
+    ];
+    let run = refused(&Program::new(&files), "mcp.json:2:58");
+    assert!(run.stderr.contains("environment variable `MISSING` is not set"), "{run}");
+}
+
+#[test]
+fn a_dynamic_server_without_defaults() {
+    let text =
+        "toolbox:\n  mcps:\n    - { name: customers, url: 'http://localhost:8180/mcp', mode: dynamic }\n";
+    let said = "error: MCP server 'customers' is configured with mode='dynamic' but missing required field \
+                'default_tool_config'\n";
+    let run = refused(&Program::new(&[("toolgate.yaml", text)]), "toolgate.yaml:3:66");
+    assert!(run.stderr.starts_with(said), "{run}");
+    let myai = format!("myai:\n  {}", text.replace('\n', "\n  "));
+    let run = refused(&Program::new(&[("config.yaml", &myai)]), "config.yaml:4:68");
+    assert!(run.stderr.starts_with(said), "{run}");
+}
+
+#[test]
+fn nothing_is_started_or_written() {
+    let program = Program::new(&[
+        (
+            "toolgate.yaml",
+            "registries: { tools: tools.json, mcp: mcp.json }
+toolbox:
+  mcps:
+    - { name: a, command: touch, args: [started_a], mode: strict, startup: required }
+",
+        ),
+        ("mcp.json", r#"{ "servers": { "b": { "command": "sh", "args": ["-c", "touch started_b"] } } }"#),
+        ("tools.json", &format!("{{ \"tools\": [{TOOL}] }}")),
+        ("echo.py", "open('started_c', 'w')\n"),
+        (".env", "A=1\n"),
+    ]);
+    let before = program.files();
+    for arguments in ["check", "check --json", "--file mcp.json check", "schema", "import mcp.json --dry-run"]
+    {
+        let run = program.run(arguments);
+        assert_eq!(run.code, 0, "{arguments}: {run}");
+        assert!(program.files() == before, "`toolgate {arguments}` wrote something");
+    }
+}
