@@ -46,7 +46,7 @@ pub(crate) enum Shows {
 }
 
 /// How many bytes are counted again for a column.
-const BLOCK: usize = 4096;
+const BLOCK: usize = 256;
 
 /// All texts of a configuration.
 #[derive(Debug, Default)]
