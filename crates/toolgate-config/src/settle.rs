@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use toolgate_types::{HumanDuration, ServerSpec, ToolDefinition, ToolLimits, ToolName, ToolSettings};
 
-use crate::config::{Config, InputSpec, Limits, OnCollision};
+use crate::config::{Config, InputSpec, Limits, OnCollision, variable_of_input};
 use crate::context::Context;
 use crate::file::{
     CollisionName, InputEntry, InputKindName, ModeName, ServerEntry, ToolSettingsFile, ToolboxFile,
 };
-use crate::keys::At;
+use crate::keys::{At, listed};
 use crate::problem::Problem;
 use crate::settle::server::ServerRules;
 use crate::source::Span;
@@ -149,6 +149,21 @@ impl Draft {
         if pick && options.is_empty() {
             let message = format!("input `{}` has nothing to choose from", id.value);
             cx.error(id.span, message, "add `options`, or make it a `promptString`");
+        }
+        let answer =
+            cx.inputs.iter().find(|input| input.id == id.value).and_then(|input| input.value.as_ref());
+        if pick && !options.is_empty() && answer.is_some_and(|answer| !options.contains(answer)) {
+            let message = format!("the answer to input `{}` is none of its options", id.value);
+            let options: Vec<_> = options.iter().map(String::as_str).collect();
+            let hint = format!(
+                "one of {} is expected, by `default` or by `{}`",
+                listed(&options, "or"),
+                variable_of_input(&id.value)
+            );
+            cx.error(id.span, message, hint);
+        }
+        if self.inputs.iter().any(|input| input.id == id.value) {
+            cx.error(id.span, format!("input `{}` is declared twice", id.value), "keep one of the two");
         }
         self.inputs.push(InputSpec {
             description: value(file.description).unwrap_or_else(|| id.value.clone()),

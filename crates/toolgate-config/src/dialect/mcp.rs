@@ -19,6 +19,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
             server.node = positive(&server.node);
         }
     }
+    for input in inputs(&mut node) {
+        plain_options(input);
+    }
     let Some(file) = McpFile::read(&node, cx) else { return };
     for input in file.inputs.into_iter().flat_map(|at| at.value) {
         draft.input(input.value, cx);
@@ -46,6 +49,27 @@ fn roots(node: &mut Node) -> impl Iterator<Item = &mut Vec<Entry>> {
             _ => None,
         }
     })
+}
+
+fn inputs(node: &mut Node) -> &mut [Node] {
+    let Value::Map(top) = &mut node.value else { return &mut [] };
+    match top.iter_mut().find(|entry| entry.key == "inputs").map(|entry| &mut entry.node.value) {
+        Some(Value::List(inputs)) => inputs,
+        _ => &mut [],
+    }
+}
+
+/// `{label, value}`, as VS Code takes it for an option, is its value.
+fn plain_options(input: &mut Node) {
+    let Value::Map(keys) = &mut input.value else { return };
+    for key in keys.iter_mut().filter(|entry| entry.key == "options") {
+        let Value::List(options) = &mut key.node.value else { continue };
+        for option in options {
+            if let Some(value) = option.get("value").cloned() {
+                *option = value;
+            }
+        }
+    }
 }
 
 /// `disabled: true`, as some clients write it, is `enabled: false`.

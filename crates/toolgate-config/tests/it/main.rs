@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
 mod contract;
+mod damage;
 mod dialects;
 mod entries;
 mod every_key;

@@ -121,6 +121,26 @@ fn an_input_that_cannot_be_asked_for() {
     assert_eq!(errors(&inputs("{}", &[]))[0], "mcp.json:1:13 missing key `id` in input (add `id`: a text)");
 }
 
+#[test]
+fn an_answer_is_one_of_the_options() {
+    let pick = |more: &str| {
+        format!(
+            r#"{{"id": "the-key", "type": "pickString", "options": ["eu", {{"label": "US", "value": "us"}}]{more}}}"#
+        )
+    };
+    let given = inputs(&pick(""), &[("TOOLGATE_INPUT_THE_KEY", "us")]);
+    assert_eq!(config(&given)["inputs"][0]["options"], serde_json::json!(["eu", "us"]));
+    assert_eq!(told(&given), "");
+    assert_eq!(
+        errors(&inputs(&pick(r#", "default": "mars""#), &[])),
+        [
+            "mcp.json:1:20 the answer to input `the-key` is none of its options (one of `eu` or `us` is expected, by `default` or by `TOOLGATE_INPUT_THE_KEY`)"
+        ]
+    );
+    let twice = errors(&inputs(r#"{"id": "the-key"}, {"id": "the-key"}"#, &[]));
+    assert_eq!(twice, ["mcp.json:1:39 input `the-key` is declared twice (keep one of the two)"]);
+}
+
 /// What it will be is not known yet, so nothing is said about it.
 #[test]
 fn an_address_that_waits_for_an_input() {
