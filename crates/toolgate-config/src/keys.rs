@@ -388,7 +388,7 @@ pub(crate) fn scalar(node: &Node, what: &str, cx: &mut Context<'_>) -> Option<St
     }
 }
 
-fn wrong_kind(node: &Node, hint: &str, cx: &mut Context<'_>) {
+pub(crate) fn wrong_kind(node: &Node, hint: &str, cx: &mut Context<'_>) {
     let span = match &node.value {
         // The first line of a map or list says enough.
         Value::Map(entries) => entries.first().map_or(node.span, |entry| entry.key_span),

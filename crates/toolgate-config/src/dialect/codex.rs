@@ -1,6 +1,7 @@
 //! `config.toml` of Codex: `[mcp_servers.NAME]` tables with keys of its own.
 
 use crate::context::Context;
+use crate::keys::wrong_kind;
 use crate::node::{Entry, Kind, Node, Value};
 use crate::problem::Problem;
 use crate::source::Span;
@@ -16,6 +17,7 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
                     entries.iter().map(|server| Entry { node: translate(server, cx), ..server.clone() }),
                 );
             }
+            ("mcp_servers", _) => wrong_kind(&entry.node, "a table of servers by name is expected", cx),
             _ => cx.push(Problem::note(entry.key_span, format!("`{}` is not used", entry.key))),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::dialect::codex::{entries_or_whole, references};
+use crate::keys::wrong_kind;
 use crate::node::{Entry, Kind, Node, Scalar, Value};
 use crate::problem::Problem;
 
@@ -10,8 +11,12 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
     let Value::Map(top) = &node.value else { return Vec::new() };
     let mut servers = Vec::new();
     for entry in top {
-        let (Value::Map(extensions), "extensions") = (&entry.node.value, &entry.key[..]) else {
+        if entry.key != "extensions" {
             cx.push(Problem::note(entry.key_span, format!("`{}` is not used", entry.key)));
+            continue;
+        }
+        let Value::Map(extensions) = &entry.node.value else {
+            wrong_kind(&entry.node, "a map of extensions by name is expected", cx);
             continue;
         };
         for extension in extensions {

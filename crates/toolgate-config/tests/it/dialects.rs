@@ -304,14 +304,14 @@ fn servers_of_codex() {
 #[test]
 fn extensions_of_goose() {
     let variables = [
-        ("FETCH_ROOT", "/root-of-fetch"),
+        ("FETCH_ROOT", "/fetch-root"),
         ("GOOSE_VERSION", "1.2.3-beta"),
         ("FETCH_KEY", "fetch-key"),
         ("REMOTE_TOKEN", "remote-token"),
     ];
     let loaded = fixture("clients", "goose.yaml", &variables);
     let config = good(&loaded);
-    assert_eq!(command_line(stdio(config, "fetch")), ["uvx", "mcp-server-fetch", "--root", "/root-of-fetch"]);
+    assert_eq!(command_line(stdio(config, "fetch")), ["uvx", "mcp-server-fetch", "--root", "/fetch-root"]);
     assert_eq!(variable(stdio(config, "fetch"), "USER_AGENT"), Some("goose/1.2.3-beta"));
     assert_eq!(variable(stdio(config, "fetch"), "FETCH_KEY"), Some("fetch-key"));
     assert_eq!(server(config, "fetch").request_timeout.get(), seconds(120));
@@ -323,6 +323,23 @@ fn extensions_of_goose() {
         (Startup::Optional, seconds(300))
     );
     insta::assert_snapshot!(outline(&loaded));
+}
+
+#[test]
+fn servers_that_are_no_map_are_told() {
+    for (name, text) in [
+        ("config.toml", "mcp_servers = 5"),
+        ("goose.yaml", "extensions: [a]"),
+        ("mcp.json", r#"{"servers": []}"#),
+        ("agent.yaml", "model: {}\ntools: {a: {}}"),
+        ("myai.yaml", "myai: [a]"),
+        ("config.toml", "[mcp_servers.a]\ncommand = \"a\"\nenv = \"B\""),
+        ("goose.yaml", "extensions: {a: {type: stdio, cmd: a, envs: [B]}}"),
+    ] {
+        let folder = super::project(&[(name, text)]);
+        let told = errors(&load(folder.path(), Some(name.as_ref()), &environment(&[])));
+        assert!(told.len() == 1 && told[0].contains("does not fit"), "{name} {text}: {told:?}");
+    }
 }
 
 #[test]
