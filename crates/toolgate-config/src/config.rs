@@ -4,11 +4,10 @@
 //! to be worked out.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use toolgate_types::{ByteSize, HumanDuration, ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_types::{Limits, ServerSpec, ToolDefinition, ToolSettings};
 
 /// A checked project.
 #[derive(Debug, Clone, Serialize)]
@@ -38,31 +37,6 @@ pub struct Config {
     /// Where each value came from, for those that were written: `servers.github.mode` →
     /// `mcp.json:4:7`. What is not here is a default.
     pub origins: BTreeMap<String, String>,
-}
-
-/// Limits over all tools.
-#[derive(Debug, Clone, Serialize)]
-pub struct Limits {
-    /// Calls that may run at the same time.
-    pub max_concurrent: NonZeroU32,
-    /// How long a call may take where nothing else is said.
-    pub default_timeout: HumanDuration,
-    /// The largest result of one call.
-    pub max_output: ByteSize,
-    /// Who gets a name that two tools want.
-    pub on_collision: OnCollision,
-}
-
-/// Who gets a name that two tools want.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnCollision {
-    /// Own tools, then servers in their order; later ones are qualified.
-    Qualify,
-    /// The last one.
-    LastWins,
-    /// Nobody: the start fails.
-    Error,
 }
 
 /// Something a person is asked for when servers start.

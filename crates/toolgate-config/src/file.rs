@@ -4,7 +4,7 @@
 //! what it means; meaning is in `settle`.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 
 use serde_json::{Map as JsonMap, Value as Json};
 use toolgate_types::tool::Permission;
@@ -91,6 +91,37 @@ keys! {
         parallel_capable: bool,
         /// `strict` takes nothing from a server's `default_tool_config` for this tool.
         mode: ModeName,
+    }
+}
+
+choice! {
+    /// How a token is come by.
+    enum GrantName as "a grant" {
+        /// A person logs in with a browser.
+        AuthorizationCode = "authorization_code",
+        /// Toolgate logs in by itself, as the client.
+        ClientCredentials = "client_credentials",
+    }
+}
+
+keys! {
+    /// How a server is logged in to with OAuth 2.1. Without a client, Toolgate registers itself.
+    struct OauthFile as "oauth" {
+        /// How a token is come by.
+        grant: GrantName = "authorization_code",
+        /// The client, where one was registered beforehand.
+        client_id ("clientId"): Text,
+        /// Its secret.
+        client_secret ("clientSecret"): Text,
+        /// Its private key as PEM, in the place of a secret, for `client_credentials`.
+        private_key: Text,
+        /// The `https://` address of a document that describes the client, for authorization
+        /// servers that read it there. Used where there is no `client_id`.
+        client_metadata_url: Text,
+        /// What is asked for, beside what the server asks for.
+        scopes: Vec<At<String>>,
+        /// The port of this machine to which the browser comes back. Without it: any that is free.
+        redirect_port ("callbackPort"): NonZeroU16,
     }
 }
 
@@ -183,6 +214,9 @@ keys! {
         url: Text,
         /// Headers of every request, such as `Authorization: Bearer ${TOKEN}`.
         headers: Named<Text>,
+        /// How it is logged in to, where that needs saying: a server that wants a login mostly says
+        /// itself how. `toolgate servers login NAME` does it.
+        oauth: OauthFile,
         /// How long connecting and the handshake may take. The default is a minute for `npx`, `uvx`
         /// and `pipx`, which may have to download first.
         timeout: HumanDuration = "10s",

@@ -436,6 +436,7 @@ macro_rules! read_by_parsing {
 read_by_parsing! {
     HumanDuration: "a duration", { "type": ["string", "number"], "examples": ["30s", "500ms", "PT30S", 30] };
     ByteSize: "a size", { "type": ["string", "integer"], "examples": ["4MiB", "64KiB", 4096] };
+    std::num::NonZeroU16: "a port", { "type": "integer", "minimum": 1, "maximum": 65535 };
     toolgate_types::ToolName: "a tool's name", { "type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$" };
     toolgate_types::ServerName: "a server's name", { "type": "string", "minLength": 1, "maxLength": 64 };
     toolgate_types::tool::Permission: "a permission", { "type": "string", "pattern": "^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$" };

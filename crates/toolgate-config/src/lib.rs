@@ -23,7 +23,7 @@ mod settle;
 mod source;
 mod variable;
 
-pub use config::{Config, InputSpec, Limits, OnCollision};
+pub use config::{Config, InputSpec};
 pub use context::Environment;
 pub use import::{Client, EditError, Import, ImportedServer, add_servers, plan_import};
 pub use load::{Loaded, load};

@@ -4,14 +4,17 @@
 //! every rule gets into the [`Draft`]; what did not was told.
 
 mod json_schema;
+mod oauth;
 pub(crate) mod server;
 pub(crate) mod tool;
 
 use std::collections::{BTreeMap, HashMap};
 
-use toolgate_types::{HumanDuration, ServerSpec, ToolDefinition, ToolLimits, ToolName, ToolSettings};
+use toolgate_types::{
+    HumanDuration, Limits, OnCollision, ServerSpec, ToolDefinition, ToolLimits, ToolName, ToolSettings,
+};
 
-use crate::config::{Config, InputSpec, Limits, OnCollision, variable_of_input};
+use crate::config::{Config, InputSpec, variable_of_input};
 use crate::context::Context;
 use crate::file::{
     CollisionName, InputEntry, InputKindName, ModeName, ServerEntry, ToolSettingsFile, ToolboxFile,

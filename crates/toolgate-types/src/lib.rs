@@ -4,8 +4,11 @@
 //! that parsed is a good name, a duration is more than zero, a secret cannot be printed.
 //! Invariant: no I/O, no clock, no knowledge of file formats.
 
+pub mod clean;
 pub mod duration;
+pub mod limits;
 pub mod name;
+pub mod oauth;
 pub mod redact;
 pub mod secret;
 pub mod server;
@@ -13,6 +16,7 @@ pub mod size;
 pub mod tool;
 
 pub use duration::HumanDuration;
+pub use limits::{Limits, OnCollision};
 pub use name::{ServerName, ToolName};
 pub use secret::{Secret, Text};
 pub use server::ServerSpec;

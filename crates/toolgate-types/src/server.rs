@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::oauth::Oauth;
 use crate::{HumanDuration, Secret, ServerName, Text, ToolLimits};
 
 /// One MCP server.
@@ -69,6 +70,17 @@ impl Transport {
             Self::Http(_) => "http",
         }
     }
+
+    /// Where the server is, for messages: its address or its command line.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Stdio(stdio) => {
+                let words = std::iter::once(&stdio.command).chain(&stdio.args).map(Text::shown);
+                words.collect::<Vec<_>>().join(" ")
+            }
+            Self::Sse(remote) | Self::Websocket(remote) | Self::Http(remote) => remote.url.shown().to_owned(),
+        }
+    }
 }
 
 /// A server that is a child process. No shell is involved.
@@ -93,6 +105,9 @@ pub struct Remote {
     pub url: Text,
     /// Headers of every request.
     pub headers: BTreeMap<String, Text>,
+    /// How it is logged in to, where the configuration says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<Oauth>,
     /// How long a stream may be silent.
     pub sse_read_timeout: HumanDuration,
     /// Whether the session is ended on the server when we are done.

@@ -1,6 +1,7 @@
 //! A `myai.toolbox` tree: our toolbox under another root, beside the settings of its program.
 
-use crate::config::OnCollision;
+use toolgate_types::OnCollision;
+
 use crate::context::{Context, Whose};
 use crate::file::ToolboxFile;
 use crate::keys::{Read, keys};

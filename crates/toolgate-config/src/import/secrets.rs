@@ -27,8 +27,10 @@ impl Moved<'_> {
         for (name, value) in fields(entry, "env") {
             self.value(name, name, value);
         }
-        for (name, value) in fields(entry, "headers") {
-            self.value(&format!("{server}_{name}"), name, value);
+        for key in ["headers", "oauth"] {
+            for (name, value) in fields(entry, key) {
+                self.value(&format!("{server}_{name}"), name, value);
+            }
         }
         self.arguments(server, entry);
         for key in ["command", "server", "url"] {
@@ -161,6 +163,7 @@ mod tests {
             json!({
                 "env": { "API_TOKEN": "a1", "PIN": 1234, "DEBUG": "true", "REF": "${REF}" },
                 "headers": { "Authorization": "Bearer b1", "X-Api-Key": "b2", "Accept": "*/*" },
+                "oauth": { "clientId": "f1", "clientSecret": "f2" },
                 "args": ["--token", "c1", "--password=c2", "-v", "plain", "ghp_0123456789abcdefghij"],
                 "url": "https://ann:d1@example.com/mcp?apiKey=d2&x=y",
                 "config": { "db": { "password": "e1", "host": "h" } },
@@ -172,6 +175,7 @@ mod tests {
                     "X-Api-Key": "${MY_SERVER_X_API_KEY}",
                     "Accept": "*/*",
                 },
+                "oauth": { "clientId": "f1", "clientSecret": "${MY_SERVER_CLIENTSECRET}" },
                 "args": [
                     "--token", "${MY_SERVER_TOKEN}", "--password=${MY_SERVER_PASSWORD}", "-v", "plain",
                     "${MY_SERVER_SECRET}",
@@ -184,6 +188,7 @@ mod tests {
                 ("PIN", "1234"),
                 ("MY_SERVER_AUTHORIZATION", "b1"),
                 ("MY_SERVER_X_API_KEY", "b2"),
+                ("MY_SERVER_CLIENTSECRET", "f2"),
                 ("MY_SERVER_TOKEN", "c1"),
                 ("MY_SERVER_PASSWORD", "c2"),
                 ("MY_SERVER_SECRET", "ghp_0123456789abcdefghij"),

@@ -12,6 +12,7 @@ use crate::context::{Context, Whose};
 use crate::file::{EncodingName, ModeName, ServerEntry, ServerFile, StartupName, TransportName};
 use crate::keys::At;
 use crate::problem::Problem;
+use crate::settle::oauth::oauth;
 use crate::settle::{Draft, value, values};
 use crate::source::Span;
 
@@ -199,6 +200,7 @@ fn stdio(
         &[
             ("url", file.url.as_ref().map(|at| at.key_span)),
             ("headers", file.headers.as_ref().map(|at| at.key_span)),
+            ("oauth", file.oauth.as_ref().map(|at| at.key_span)),
             ("sse_read_timeout", file.sse_read_timeout.as_ref().map(|at| at.key_span)),
             ("terminate_on_close", file.terminate_on_close.as_ref().map(|at| at.key_span)),
         ],
@@ -275,6 +277,7 @@ fn remote(file: &mut ServerFile, kind: TransportName, span: Span, cx: &mut Conte
         ("config", file.config.as_ref().map(|at| at.key_span)),
     ];
     if kind == TransportName::Websocket {
+        unfit.push(("oauth", file.oauth.as_ref().map(|at| at.key_span)));
         unfit.push(("sse_read_timeout", file.sse_read_timeout.as_ref().map(|at| at.key_span)));
     }
     if kind != TransportName::Http {
@@ -306,10 +309,15 @@ fn remote(file: &mut ServerFile, kind: TransportName, span: Span, cx: &mut Conte
         }
         headers.insert(name, Text::hidden(at.value.expose()));
     }
+    let oauth = match file.oauth.take() {
+        Some(written) => Some(oauth(written, cx)?),
+        None => None,
+    };
     Some(Remote {
         url: url.value,
         headers,
         sse_read_timeout: file.sse_read_timeout.take().map_or(HumanDuration::from_secs(300), |at| at.value),
+        oauth,
         terminate_on_close: file.terminate_on_close.take().is_none_or(|at| at.value),
     })
 }

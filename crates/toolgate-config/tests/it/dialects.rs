@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use toolgate_config::{Config, Loaded, OnCollision, load};
+use toolgate_config::{Config, Loaded, load};
+use toolgate_types::OnCollision;
 use toolgate_types::server::{Remote, Startup, Stdio, ToolMode, Transport};
 use toolgate_types::{ServerSpec, Text};
 

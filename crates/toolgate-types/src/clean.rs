@@ -1,0 +1,57 @@
+//! Text that comes from servers, made safe to show.
+//!
+//! Control characters move a terminal's cursor; bidirectional, zero-width and tag characters hide
+//! text from people that models still read. Invariant: what comes out has none of them, and text
+//! that has none comes out as it is.
+
+use std::borrow::Cow;
+
+/// Whether people cannot see this character, or it changes how others are seen.
+pub fn is_hidden(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}'
+        | '\u{180E}' => true,
+        '\u{200B}'..='\u{200F}'
+        | '\u{202A}'..='\u{202E}'
+        | '\u{2060}'..='\u{206F}'
+        | '\u{3164}'
+        | '\u{FEFF}' => true,
+        '\u{FE00}'..='\u{FE0F}' | '\u{FFA0}' | '\u{FFF9}'..='\u{FFFB}' => true,
+        '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}' => true,
+        c => c.is_control(),
+    }
+}
+
+/// The text without hidden characters.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    if text.contains(is_hidden) {
+        Cow::Owned(text.chars().filter(|c| !is_hidden(*c)).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// The first character that hides something: neither a line end in another form nor the selector of
+/// an emoji.
+pub fn first_hidden(text: &str) -> Option<char> {
+    text.chars()
+        .find(|c| is_hidden(*c) && *c != '\r' && !('\u{FE00}'..='\u{FE0F}').contains(c) && *c != '\u{200D}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_characters_go() {
+        assert_eq!(clean("a\u{200B}b\u{202E}c\u{E0041}d\u{1b}[2Je\u{7f}f\r\ng"), "abcd[2Jef\ng");
+        assert!(matches!(clean("plain β\n\ttext"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn emoji_are_innocent() {
+        assert_eq!(first_hidden("fine ✔\u{FE0F} 👩\u{200D}💻\r\n"), None);
+        assert_eq!(first_hidden("a\u{200B}"), Some('\u{200B}'));
+    }
+}
