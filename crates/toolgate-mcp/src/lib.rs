@@ -1,0 +1,27 @@
+//! MCP on the wire: a JSON-RPC core over raw JSON, transports, protocol revisions.
+//!
+//! Messages are forwarded as the bytes they came in: unknown fields, the spelling of numbers and
+//! the order of keys and of notifications survive. The road of a message: a transport reads bytes,
+//! [`scan`] bounds them, [`message`] finds the envelope, [`session`] gives it to who waits for it.
+//! Invariant: nothing from outside is parsed before it was scanned, and no server can make a reader
+//! wait for a writer.
+
+pub mod handshake;
+pub mod link;
+pub mod message;
+pub mod mirror;
+pub mod oauth;
+pub mod params;
+pub mod raw;
+pub mod revision;
+pub mod scan;
+pub mod session;
+pub mod transport;
+
+pub use handshake::{HandshakeError, Peer, ProtocolMode};
+pub use link::{Incoming, Link, LinkError, Outgoing};
+pub use message::{Id, Message, RpcError};
+pub use params::Params;
+pub use raw::Raw;
+pub use revision::Revision;
+pub use session::{Handler, RequestError, Session};

@@ -1,0 +1,270 @@
+//! JSON-RPC messages: the envelope is read, what is in it stays raw.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::raw::Raw;
+use crate::scan::{Limits, ScanError, scan};
+
+/// A JSON-RPC message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message {
+    /// Wants an answer.
+    Request {
+        /// Who asks.
+        id: Id,
+        /// What is asked for.
+        method: Box<str>,
+        /// With what.
+        params: Option<Raw>,
+    },
+    /// Wants none.
+    Notification {
+        /// What happened.
+        method: Box<str>,
+        /// With what.
+        params: Option<Raw>,
+    },
+    /// An answer.
+    Response {
+        /// To whom.
+        id: Id,
+        /// The result, or the error.
+        outcome: Result<Raw, RpcError>,
+    },
+}
+
+/// The id of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Id {
+    /// A whole number.
+    Number(i64),
+    /// A text.
+    Text(Box<str>),
+}
+
+/// The error of an answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message} (code {code})")]
+pub struct RpcError {
+    /// What kind of error.
+    pub code: i64,
+    /// In words.
+    pub message: String,
+    /// More about it.
+    pub data: Option<Raw>,
+}
+
+impl RpcError {
+    /// There is no such method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The parameters are wrong.
+    pub const INVALID_PARAMS: i64 = -32602;
+
+    /// An error without data.
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+}
+
+/// Why bytes are not a message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// They did not pass the scan.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// They are JSON, but no JSON-RPC.
+    #[error("not a JSON-RPC message: {0}")]
+    Shape(&'static str),
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<ErrorEnvelope<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ErrorEnvelope<'a> {
+    code: i64,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+impl Message {
+    /// Reads one message, or a batch of the revision that had them.
+    pub fn read(bytes: &Bytes, limits: Limits) -> Result<Vec<Self>, MessageError> {
+        scan(bytes, limits)?;
+        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+            let parts: Vec<&RawValue> =
+                serde_json::from_slice(bytes).map_err(|_| MessageError::Shape("a batch"))?;
+            return parts
+                .into_iter()
+                .map(|part| Self::read_one(&bytes.slice_ref(part.get().as_bytes())))
+                .collect();
+        }
+        Ok(vec![Self::read_one(bytes)?])
+    }
+
+    fn read_one(bytes: &Bytes) -> Result<Self, MessageError> {
+        let envelope: Envelope<'_> =
+            serde_json::from_slice(bytes).map_err(|_| MessageError::Shape("its members have other types"))?;
+        if envelope.jsonrpc.as_deref() != Some("2.0") {
+            return Err(MessageError::Shape("`jsonrpc` is not `2.0`"));
+        }
+        let raw = |part: &RawValue| Raw::part(bytes, part);
+        let id = envelope.id.filter(|id| id.get() != "null").map(Id::read).transpose()?;
+        let params = envelope.params.map(raw);
+        match (envelope.method, id, envelope.result, envelope.error) {
+            (Some(method), Some(id), None, None) => Ok(Self::Request { id, method: method.into(), params }),
+            (Some(method), None, None, None) => Ok(Self::Notification { method: method.into(), params }),
+            (None, Some(id), Some(result), None) => Ok(Self::Response { id, outcome: Ok(raw(result)) }),
+            (None, Some(id), None, Some(error)) => {
+                let error =
+                    RpcError { code: error.code, message: error.message.into(), data: error.data.map(raw) };
+                Ok(Self::Response { id, outcome: Err(error) })
+            }
+            (None, None, None, Some(_)) => Err(MessageError::Shape("an error that answers nothing")),
+            _ => Err(MessageError::Shape("it is neither request, notification nor answer")),
+        }
+    }
+
+    /// The message as bytes, without a line end.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut out = String::from(r#"{"jsonrpc":"2.0""#);
+        let member = |out: &mut String, name: &str, value: &str| {
+            out.push_str(",\"");
+            out.push_str(name);
+            out.push_str("\":");
+            out.push_str(value);
+        };
+        match self {
+            Self::Request { id, method, params } => {
+                member(&mut out, "id", &id.to_json());
+                member(&mut out, "method", &quoted(method));
+                if let Some(params) = params {
+                    member(&mut out, "params", params.get());
+                }
+            }
+            Self::Notification { method, params } => {
+                member(&mut out, "method", &quoted(method));
+                if let Some(params) = params {
+                    member(&mut out, "params", params.get());
+                }
+            }
+            Self::Response { id, outcome: Ok(result) } => {
+                member(&mut out, "id", &id.to_json());
+                member(&mut out, "result", result.get());
+            }
+            Self::Response { id, outcome: Err(error) } => {
+                member(&mut out, "id", &id.to_json());
+                let mut body = format!("{{\"code\":{},\"message\":{}", error.code, quoted(&error.message));
+                if let Some(data) = &error.data {
+                    body.push_str(",\"data\":");
+                    body.push_str(data.get());
+                }
+                body.push('}');
+                member(&mut out, "error", &body);
+            }
+        }
+        out.push('}');
+        out.into()
+    }
+}
+
+impl Id {
+    fn read(raw: &RawValue) -> Result<Self, MessageError> {
+        let text = raw.get();
+        if text.starts_with('"') {
+            let text = serde_json::from_str(text).map_err(|_| MessageError::Shape("its id is no text"))?;
+            return Ok(Self::Text(text));
+        }
+        text.parse()
+            .map(Self::Number)
+            .map_err(|_| MessageError::Shape("its id is neither a text nor a whole number"))
+    }
+
+    fn to_json(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => quoted(text),
+        }
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a text has a JSON form")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Message>, MessageError> {
+        Message::read(&Bytes::copy_from_slice(text.as_bytes()), Limits::default())
+    }
+
+    /// What is in a message comes out as it went in.
+    fn check(text: &str) {
+        let messages = read(text).unwrap();
+        assert_eq!(messages.len(), 1);
+        assert_eq!(std::str::from_utf8(&messages[0].to_bytes()).unwrap(), text);
+    }
+
+    #[test]
+    fn nothing_changes_on_the_way() {
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"z":1.0,"a":12345678901234567890123,"n":-0,"e":1E2}}"#,
+        );
+        check(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
+        check(r#"{"jsonrpc":"2.0","id":"a\"b","result":{"unknown":[1,{"deep":null}]}}"#);
+        check(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"no","data":{"k":1.10}}}"#);
+    }
+
+    #[test]
+    fn batches_are_read() {
+        let messages =
+            read(r#"[{"jsonrpc":"2.0","id":1,"result":{}}, {"jsonrpc":"2.0","method":"n"}]"#).unwrap();
+        assert_eq!(messages.len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_message() {
+        for text in [
+            "{}",
+            r#"{"jsonrpc":"1.0","id":1,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1.5,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+            "3",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

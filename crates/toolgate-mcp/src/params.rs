@@ -1,0 +1,98 @@
+//! The parameters of a request, put together from parts that stay raw.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::raw::Raw;
+
+/// Members of `params`, in order, and of its `_meta`.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    members: Vec<(&'static str, Raw)>,
+    meta: Vec<(&'static str, Raw)>,
+    pub(crate) mirrored: Vec<(String, String)>,
+}
+
+impl Params {
+    /// No parameters.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Adds a member.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: &impl Serialize) -> Self {
+        self.members.push((name, Raw::of(value)));
+        self
+    }
+
+    /// Adds a member that is JSON already.
+    #[must_use]
+    pub fn with_raw(mut self, name: &'static str, value: Raw) -> Self {
+        self.members.push((name, value));
+        self
+    }
+
+    /// Adds a member of `_meta`.
+    pub fn meta(&mut self, name: &'static str, value: &impl Serialize) {
+        self.meta.push((name, Raw::of(value)));
+    }
+
+    /// Headers that mirror arguments, where the transport and the revision have them.
+    #[must_use]
+    pub fn mirroring(mut self, headers: Vec<(String, String)>) -> Self {
+        self.mirrored = headers;
+        self
+    }
+
+    /// A text among the members, for the headers that name what a request is about.
+    pub(crate) fn text(&self, name: &str) -> Option<Box<str>> {
+        let (_, value) = self.members.iter().find(|(member, _)| *member == name)?;
+        value.parse::<String>().ok().map(Into::into)
+    }
+
+    /// The object; `None` where there is nothing in it.
+    pub(crate) fn to_raw(&self) -> Option<Raw> {
+        if self.members.is_empty() && self.meta.is_empty() {
+            return None;
+        }
+        let mut out = String::new();
+        object(&self.members, &mut out);
+        if !self.meta.is_empty() {
+            out.pop();
+            out.push_str(if self.members.is_empty() { "\"_meta\":" } else { ",\"_meta\":" });
+            object(&self.meta, &mut out);
+            out.push('}');
+        }
+        Some(Raw::trusted(out))
+    }
+}
+
+fn object(members: &[(&'static str, Raw)], out: &mut String) {
+    out.push('{');
+    for (index, (name, value)) in members.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        let _ = write!(out, "{comma}\"{name}\":{}", value.get());
+    }
+    out.push('}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_of_raw_parts() {
+        assert_eq!(Params::none().to_raw(), None);
+        let mut params = Params::none()
+            .with("name", &"echo")
+            .with_raw("arguments", Raw::trusted("{\"n\":1.0}".to_owned()));
+        params.meta("progressToken", &7);
+        let raw = params.to_raw().unwrap();
+        assert_eq!(raw.get(), r#"{"name":"echo","arguments":{"n":1.0},"_meta":{"progressToken":7}}"#);
+        let mut only_meta = Params::none();
+        only_meta.meta("a", &1);
+        assert_eq!(only_meta.to_raw().unwrap().get(), r#"{"_meta":{"a":1}}"#);
+    }
+}

@@ -1,0 +1,76 @@
+//! A piece of JSON as the bytes it came in.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::scan::{Limits, ScanError, scan};
+
+/// JSON that was scanned, shared without being copied.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Raw(Bytes);
+
+impl Raw {
+    /// Scans a text.
+    pub fn new(bytes: Bytes, limits: Limits) -> Result<Self, ScanError> {
+        scan(&bytes, limits)?;
+        Ok(Self(bytes))
+    }
+
+    /// The JSON of a value of ours.
+    pub fn of(value: &impl Serialize) -> Self {
+        Self(serde_json::to_vec(value).expect("our own values have a JSON form").into())
+    }
+
+    /// A text that we put together from parts that are JSON.
+    pub(crate) fn trusted(text: String) -> Self {
+        debug_assert!(serde_json::from_str::<&RawValue>(&text).is_ok(), "parts of JSON make JSON");
+        Self(text.into())
+    }
+
+    /// A part of a text that was scanned as a whole.
+    pub(crate) fn part(whole: &Bytes, part: &RawValue) -> Self {
+        Self(whole.slice_ref(part.get().as_bytes()))
+    }
+
+    /// The text.
+    pub fn get(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("what was scanned is UTF-8")
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// A typed look inside.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// A typed look inside that borrows.
+    pub fn look<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// A part of this text, found by a typed look inside.
+    pub fn slice(&self, part: &RawValue) -> Self {
+        Self::part(&self.0, part)
+    }
+}
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.get())
+    }
+}
+
+impl Serialize for Raw {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(self.get()).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}

@@ -1,0 +1,420 @@
+//! A conversation with one server: our requests and their answers, its requests and notifications.
+//!
+//! Requests are matched to answers by ids that are never used twice, so a late answer reaches
+//! nobody. Invariant: the task that reads never waits for anyone; notifications reach the handler
+//! in the order they came.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::handshake::Peer;
+use crate::link::{Incoming, Link, LinkError, Outgoing};
+use crate::message::{Id, Message, RpcError};
+use crate::oauth::{LOGINS, TokenSource};
+use crate::params::Params;
+use crate::raw::Raw;
+use crate::scan::Limits;
+
+/// Requests of the server that are answered at the same time.
+const SERVER_REQUESTS: usize = 16;
+/// How long a goodbye may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Questions of the server before it answers one of ours.
+const MOST_ROUNDS: usize = 8;
+/// Pages of one list.
+const MOST_PAGES: usize = 1_000;
+
+/// Who hears what a server says on its own.
+pub trait Handler: Send + Sync + 'static {
+    /// Something happened. Called in order; must not block.
+    fn notification(&self, method: &str, params: Option<&Raw>);
+
+    /// The server wants something: sampling, elicitation, roots.
+    fn request(&self, method: &str, params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>>;
+
+    /// What the server may ask for: the capabilities that we declare.
+    fn capabilities(&self) -> serde_json::Value {
+        serde_json::json!({})
+    }
+
+    /// The server broke the protocol, or wrote something that is none.
+    fn violation(&self, what: &str);
+}
+
+/// Why a request has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RequestError {
+    /// The server answered with an error.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// The connection, or this request on it, failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// No answer came in time.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// The server asked for something in return, and nobody answered.
+    #[error("the server asks for something that nobody here answers: {0}")]
+    Unanswered(RpcError),
+    /// The answer is not what the protocol says.
+    #[error("the answer to `{method}` is not what the protocol says: {what}")]
+    Malformed {
+        /// The request.
+        method: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+type Answer = Result<Raw, RequestError>;
+
+/// A result that is a question.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<'a> {
+    #[serde(default)]
+    result_type: Option<String>,
+    #[serde(borrow, default)]
+    input_requests: Option<std::collections::BTreeMap<&'a str, Asked<'a>>>,
+    #[serde(borrow, default)]
+    request_state: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Asked<'a> {
+    method: String,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+}
+
+impl Question<'_> {
+    fn is_one(&self) -> bool {
+        self.result_type.as_deref() == Some("input_required")
+    }
+}
+
+/// A conversation. Dropped with its last user, it ends the connection.
+#[derive(Clone)]
+pub struct Session(Arc<Shared>);
+
+struct Shared {
+    mail: Arc<Mail>,
+    /// The transport's tasks and ours; they end with the session.
+    _tasks: JoinSet<()>,
+}
+
+/// What the reading task shares with requests.
+struct Mail {
+    outbox: mpsc::Sender<Outgoing>,
+    next_id: AtomicI64,
+    waiting: Mutex<HashMap<i64, oneshot::Sender<Answer>>>,
+    end: OnceLock<LinkError>,
+    over: watch::Sender<bool>,
+    peer: OnceLock<Peer>,
+    tokens: OnceLock<Arc<TokenSource>>,
+    over_http: bool,
+    violations: AtomicU64,
+    handler: Arc<dyn Handler>,
+    limits: Limits,
+}
+
+impl Session {
+    /// Starts to read from a link. `over_http` says that closing a request's stream cancels it.
+    pub fn start(link: Link, over_http: bool, limits: Limits, handler: Arc<dyn Handler>) -> Self {
+        let Link { outbox, inbox, mut tasks } = link;
+        let mail = Arc::new(Mail {
+            outbox,
+            next_id: AtomicI64::new(1),
+            waiting: Mutex::default(),
+            end: OnceLock::new(),
+            over: watch::Sender::new(false),
+            peer: OnceLock::new(),
+            tokens: OnceLock::new(),
+            over_http,
+            violations: AtomicU64::new(0),
+            handler,
+            limits,
+        });
+        tasks.spawn(read(Arc::clone(&mail), inbox));
+        Self(Arc::new(Shared { mail, _tasks: tasks }))
+    }
+
+    /// Who the server is; known after the handshake.
+    pub fn peer(&self) -> Option<&Peer> {
+        self.0.mail.peer.get()
+    }
+
+    pub(crate) fn set_peer(&self, peer: Peer) {
+        let _ = self.0.mail.outbox.try_send(Outgoing::Revision(peer.revision));
+        let _ = self.0.mail.peer.set(peer);
+    }
+
+    /// Why the conversation is over, if it is.
+    pub fn ended(&self) -> Option<&LinkError> {
+        self.0.mail.end.get()
+    }
+
+    /// Waits for the end, and says why it came.
+    pub async fn end(&self) -> LinkError {
+        let mut over = self.0.mail.over.subscribe();
+        let _ = over.wait_for(|over| *over).await;
+        self.0.mail.why_ended()
+    }
+
+    /// How often the server broke the protocol.
+    pub fn violations(&self) -> u64 {
+        self.0.mail.violations.load(Ordering::Relaxed)
+    }
+
+    /// Lets a person log in when the server wants it in the middle of the conversation.
+    pub fn set_tokens(&self, tokens: Arc<TokenSource>) {
+        let _ = self.0.mail.tokens.set(tokens);
+    }
+
+    /// Asks, and waits for the answer at most this long, not counting the time of a login. A caller
+    /// who leaves cancels the request.
+    pub async fn request(&self, method: &str, params: Params, within: Duration) -> Answer {
+        let tokens = self.0.mail.tokens.get().filter(|tokens| tokens.has_person());
+        // Who wants to log in for the handshake has to do so around it: it has its own time.
+        let Some(tokens) = tokens.filter(|_| self.peer().is_some()) else {
+            return self.exchange(method, params, within).await;
+        };
+        let mut logins = 0;
+        loop {
+            match self.exchange(method, params.clone(), within).await {
+                Err(RequestError::Link(LinkError::Login(demand))) if logins < LOGINS => {
+                    let login = tokens.login(Some(&demand)).await;
+                    login.map_err(|error| LinkError::LoginFailed(Arc::new(error)))?;
+                    logins += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn exchange(&self, method: &str, mut params: Params, within: Duration) -> Answer {
+        let mail = &self.0.mail;
+        if let Some(peer) = mail.peer.get() {
+            peer.describe_us(&mut params, &mail.handler.capabilities());
+        }
+        let id = mail.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        mail.lock().insert(id, sender);
+        let cancelled = AtomicBool::new(true);
+        let _guard = Waiting { mail, id, method, cancelled: &cancelled };
+        if let Some(end) = mail.end.get() {
+            return Err(end.clone().into());
+        }
+        let raw = params.to_raw();
+        let bytes = Message::Request { id: Id::Number(id), method: method.into(), params: raw }.to_bytes();
+        let name = params.text("name").or_else(|| params.text("uri")).or_else(|| params.text("taskId"));
+        let mirrored = std::mem::take(&mut params.mirrored);
+        let outgoing = Outgoing::Request { id, method: method.into(), name, mirrored, bytes };
+        let exchange = async {
+            mail.outbox.send(outgoing).await.map_err(|_| mail.why_ended())?;
+            answer.await.unwrap_or_else(|_| Err(mail.why_ended().into()))
+        };
+        let outcome = match tokio::time::timeout(within, exchange).await {
+            Ok(outcome) => outcome,
+            Err(_) => return Err(RequestError::TimedOut(within)),
+        };
+        cancelled.store(false, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Says goodbye, and waits a moment for the transport to pass it on.
+    pub async fn close(&self) {
+        if self.ended().is_none() && self.0.mail.outbox.try_send(Outgoing::Close).is_ok() {
+            let _ = tokio::time::timeout(FAREWELL, self.end()).await;
+        }
+    }
+
+    /// Asks, and answers what the server wants to know before it answers: in the newest revision a
+    /// result may be a question. `within` is for each round.
+    pub async fn ask(&self, method: &str, params: Params, within: Duration) -> Answer {
+        let mut next = params.clone();
+        for _ in 0..MOST_ROUNDS {
+            let result = self.request(method, next, within).await?;
+            let Some(question) = result.look::<Question<'_>>().ok().filter(Question::is_one) else {
+                return Ok(result);
+            };
+            next = params.clone().with_raw("inputResponses", self.answers(&result, &question).await?);
+            if let Some(state) = question.request_state {
+                next = next.with_raw("requestState", result.slice(state));
+            }
+        }
+        let what = format!("it asked {MOST_ROUNDS} times in a row");
+        Err(RequestError::Malformed { method: method.to_owned(), what })
+    }
+
+    async fn answers(&self, result: &Raw, question: &Question<'_>) -> Answer {
+        let mut answers = serde_json::Map::new();
+        for (key, asked) in question.input_requests.iter().flatten() {
+            let params = asked.params.map(|params| result.slice(params));
+            let outcome = self.0.mail.handler.request(&asked.method, params).await;
+            let answer = outcome.map_err(RequestError::Unanswered)?;
+            answers.insert((*key).to_owned(), answer.parse().unwrap_or_default());
+        }
+        Ok(Raw::of(&answers))
+    }
+
+    pub(crate) fn our_capabilities(&self) -> serde_json::Value {
+        self.0.mail.handler.capabilities()
+    }
+
+    /// Tells the server something.
+    pub async fn notify(&self, method: &str, params: Params) -> Result<(), RequestError> {
+        let bytes = Message::Notification { method: method.into(), params: params.to_raw() }.to_bytes();
+        let mail = &self.0.mail;
+        mail.outbox.send(Outgoing::Other(bytes)).await.map_err(|_| mail.why_ended().into())
+    }
+
+    /// All pages of a list: `tools/list` gives the `tools` of every page.
+    pub async fn list(&self, method: &str, key: &str, within: Duration) -> Result<Vec<Raw>, RequestError> {
+        let malformed = |what: String| RequestError::Malformed { method: method.to_owned(), what };
+        let mut items = Vec::new();
+        let mut cursor: Option<Raw> = None;
+        let mut seen: Vec<Raw> = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let params =
+                cursor.take().map_or_else(Params::none, |cursor| Params::none().with_raw("cursor", cursor));
+            let page = self.request(method, params, within).await?;
+            let members: HashMap<&str, &RawValue> =
+                page.look().map_err(|_| malformed("it is not an object".to_owned()))?;
+            let list = members.get(key).ok_or_else(|| malformed(format!("`{key}` is missing")))?;
+            let list: Vec<&RawValue> =
+                Deserialize::deserialize(*list).map_err(|_| malformed(format!("`{key}` is not a list")))?;
+            items.extend(list.into_iter().map(|item| page.slice(item)));
+            match members.get("nextCursor").filter(|cursor| cursor.get() != "null") {
+                None => return Ok(items),
+                Some(next) => {
+                    let next = page.slice(next);
+                    // A server that gives the same page for ever must not keep us for ever.
+                    if seen.contains(&next) {
+                        return Err(malformed("its pages go round in a circle".to_owned()));
+                    }
+                    seen.push(next.clone());
+                    cursor = Some(next);
+                }
+            }
+        }
+        Err(malformed(format!("it has more than {MOST_PAGES} pages")))
+    }
+}
+
+/// Takes a request out of the books when its caller is done with it, or has left.
+struct Waiting<'a> {
+    mail: &'a Mail,
+    id: i64,
+    method: &'a str,
+    cancelled: &'a AtomicBool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.mail.lock().remove(&self.id);
+        // The handshake cannot be cancelled; the connection is closed in its place.
+        if !self.cancelled.load(Ordering::Relaxed) || self.method == "initialize" {
+            return;
+        }
+        let handshake = self.mail.peer.get().is_some_and(|peer| peer.revision.has_handshake());
+        if handshake || !self.mail.over_http {
+            let params =
+                Params::none().with("requestId", &self.id).with("reason", &"nobody waits for it any more");
+            let method = "notifications/cancelled".into();
+            let bytes = Message::Notification { method, params: params.to_raw() }.to_bytes();
+            let _ = self.mail.outbox.try_send(Outgoing::Other(bytes));
+        }
+        let _ = self.mail.outbox.try_send(Outgoing::Cancel(self.id));
+    }
+}
+
+impl Mail {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<i64, oneshot::Sender<Answer>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn why_ended(&self) -> LinkError {
+        self.end.get().cloned().unwrap_or(LinkError::Closed)
+    }
+
+    fn violation(&self, what: &str) {
+        self.violations.fetch_add(1, Ordering::Relaxed);
+        self.handler.violation(what);
+    }
+
+    fn deliver(&self, id: i64, answer: Answer) {
+        let waiting = self.lock().remove(&id);
+        match waiting {
+            Some(sender) => drop(sender.send(answer)),
+            None => self.violation("an answer that nobody waits for"),
+        }
+    }
+
+    /// Every caller hears of the end at once.
+    fn close(&self, why: LinkError) {
+        let _ = self.end.set(why.clone());
+        self.over.send_replace(true);
+        let waiting = std::mem::take(&mut *self.lock());
+        for sender in waiting.into_values() {
+            let _ = sender.send(Err(why.clone().into()));
+        }
+    }
+}
+
+/// Reads until the link ends.
+async fn read(mail: Arc<Mail>, mut inbox: mpsc::Receiver<Incoming>) {
+    let mut answering = JoinSet::new();
+    let end = loop {
+        match inbox.recv().await {
+            Some(Incoming::Message(bytes)) => match Message::read(&bytes, mail.limits) {
+                Ok(messages) => messages.into_iter().for_each(|message| take(&mail, message, &mut answering)),
+                Err(error) => mail.violation(&error.to_string()),
+            },
+            Some(Incoming::Noise(start)) => mail.violation(&format!("no message: {}", start.escape_ascii())),
+            Some(Incoming::Failed(id, error)) => mail.deliver(id, Err(error.into())),
+            Some(Incoming::Closed(error)) => break error,
+            None => break LinkError::Closed,
+        }
+        while answering.try_join_next().is_some() {}
+    };
+    mail.close(end);
+}
+
+fn take(mail: &Arc<Mail>, message: Message, answering: &mut JoinSet<()>) {
+    match message {
+        Message::Response { id: Id::Number(id), outcome } => mail.deliver(id, outcome.map_err(Into::into)),
+        Message::Response { id: Id::Text(_), .. } => mail.violation("an answer to an id that we never used"),
+        Message::Notification { method, params } => mail.handler.notification(&method, params.as_ref()),
+        Message::Request { id, method, params } => {
+            if answering.len() >= SERVER_REQUESTS {
+                let busy = Err(RpcError::new(-32603, "too many requests at once"));
+                return answer(mail, id, busy);
+            }
+            if &*method == "ping" {
+                return answer(mail, id, Ok(Raw::of(&serde_json::json!({}))));
+            }
+            let mail = Arc::clone(mail);
+            answering.spawn(async move {
+                let outcome = mail.handler.request(&method, params).await;
+                answer(&mail, id, outcome);
+            });
+        }
+    }
+}
+
+/// An answer to the server. Where it does not read, it does not get one.
+fn answer(mail: &Mail, id: Id, outcome: Result<Raw, RpcError>) {
+    let _ = mail.outbox.try_send(Outgoing::Other(Message::Response { id, outcome }.to_bytes()));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What children print and do not read, over pipes in memory.
+
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader, DuplexStream, duplex, split};
+use tokio::time::sleep;
+
+use super::*;
+
+/// A link and the other end of its pipes.
+fn pair(encoding: Encoding, limits: Limits) -> (Link, DuplexStream) {
+    let (ours, theirs) = duplex(64 << 10);
+    let (reader, writer) = split(ours);
+    (open(reader, writer, encoding, limits), theirs)
+}
+
+async fn check(output: &[u8], encoding: Encoding, expected: &[&str]) {
+    let (mut link, mut child) = pair(encoding, Limits { size: 200, depth: 8 });
+    child.write_all(output).await.unwrap();
+    drop(child);
+    let mut seen = Vec::new();
+    while let Some(next) = link.inbox.recv().await {
+        seen.push(match next {
+            Incoming::Message(bytes) => format!("message {}", String::from_utf8_lossy(&bytes)),
+            Incoming::Noise(bytes) => format!("noise {}", String::from_utf8_lossy(&bytes)),
+            Incoming::Closed(error) => format!("end {error}"),
+            Incoming::Failed(..) => "failed".to_owned(),
+        });
+    }
+    assert_eq!(seen, expected);
+}
+
+const CLOSED: &str = "end the server closed the connection";
+
+#[tokio::test]
+async fn what_children_print() {
+    check(
+        b"{\"a\":1}\r\n\n  \r\n{\"b\":2}\n",
+        Encoding::Utf8,
+        &["message {\"a\":1}", "message {\"b\":2}", CLOSED],
+    )
+    .await;
+    check(b"npm WARN x\n{\"a\":1}\n", Encoding::Utf8, &["noise npm WARN x", "message {\"a\":1}", CLOSED])
+        .await;
+    check(
+        b"\x1b[32mok\n[INFO] up [1]\n[1]\n",
+        Encoding::Utf8,
+        &["noise \u{1b}[32mok", "noise [INFO] up [1]", "message [1]", CLOSED],
+    )
+    .await;
+    check(b"{\"a\":\"\xff\"}\n{\"half\":", Encoding::Utf8, &["noise {\"a\":\"\u{fffd}\"}", CLOSED]).await;
+    check(b"{\"a\":\"\xe9\"}\n", Encoding::Latin1, &["message {\"a\":\"é\"}", CLOSED]).await;
+}
+
+#[tokio::test]
+async fn lines_that_are_too_long() {
+    let too_large = "end the server sent more than 200 bytes in one message";
+    let line = |length: usize| format!("{{{}}}", " ".repeat(length - 2));
+    let most = line(200);
+    check(format!("{most}\r\n").as_bytes(), Encoding::Utf8, &[&format!("message {most}"), CLOSED]).await;
+    check(format!("{}\n", line(201)).as_bytes(), Encoding::Utf8, &[too_large]).await;
+    check(line(300).as_bytes(), Encoding::Utf8, &[too_large]).await;
+    check(&[&b"{\"\xff\":\""[..], &[0xE9; 150], b"\"}\n"].concat(), Encoding::Latin1, &[too_large]).await;
+}
+
+/// A line without an end is not read for ever.
+#[tokio::test]
+async fn a_flood_is_cut() {
+    let limits = Limits { size: 1 << 20, depth: 8 };
+    let (mut link, mut child) = pair(Encoding::Utf8, limits);
+    let flood = tokio::task::JoinSet::from_iter([async move {
+        let mut sent = 0_usize;
+        while child.write_all(&[b'x'; 4096]).await.is_ok() {
+            sent += 4096;
+        }
+        sent
+    }]);
+    assert!(matches!(link.end().await, LinkError::TooLarge(_)));
+    drop(link);
+    let sent = flood.join_all().await[0];
+    assert!(sent <= (1 << 20) + 3 * CHUNK, "{sent}");
+}
+
+#[tokio::test]
+async fn half_lines_with_pauses() {
+    let (mut link, mut child) = pair(Encoding::Utf8, Limits::default());
+    for piece in ["{\"jsonrpc\"", ":\"2.0\",", "\"id\":1", "}\n"] {
+        child.write_all(piece.as_bytes()).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(link.message().await, json!({ "jsonrpc": "2.0", "id": 1 }));
+}
+
+#[tokio::test]
+async fn what_is_written_is_one_line() {
+    let (link, child) = pair(Encoding::Utf8, Limits::default());
+    let bytes = Bytes::from_static(b"{\"a\":\n[1,\r\n2]}");
+    link.outbox.send(Outgoing::Other(bytes)).await.unwrap();
+    link.outbox.send(Outgoing::Close).await.unwrap();
+    let mut lines = BufReader::new(child).lines();
+    assert_eq!(lines.next_line().await.unwrap().unwrap(), "{\"a\": [1,  2]}");
+    assert_eq!(lines.next_line().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_child_that_does_not_read_any_more() {
+    let (ours, theirs) = duplex(1024);
+    let (_held, reader) = duplex(1024);
+    drop(theirs);
+    let mut link = open(reader, ours, Encoding::Utf8, Limits::default());
+    link.ask(1, "ping", None).await;
+    assert!(link.end().await.to_string().starts_with("the server does not read any more"));
+}
+
+/// The child answers each line before it reads the next, and its answers do not fit in a pipe.
+#[tokio::test]
+async fn answers_larger_than_pipes_do_not_block() {
+    let (mut link, child) = pair(Encoding::Utf8, Limits::default());
+    link.tasks.spawn(async move {
+        let (reader, mut writer) = split(child);
+        let mut lines = BufReader::new(reader).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let request: serde_json::Value = serde_json::from_str(&line).unwrap();
+            let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": "x".repeat(200_000) });
+            writer.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+        }
+    });
+    for id in 0..200 {
+        link.ask(id, "echo", None).await;
+    }
+    for id in 0..200 {
+        assert_eq!(link.message().await["id"], id);
+    }
+}
