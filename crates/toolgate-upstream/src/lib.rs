@@ -1,0 +1,17 @@
+//! What stands behind Toolgate: the servers it runs or reaches, their processes and their health.
+//!
+//! A server that is a child process is started, watched and ended here, with everything it started
+//! in turn. Invariant: whatever this crate started is gone when it is stopped or dropped, and when
+//! Toolgate itself is killed.
+
+pub mod connect;
+pub mod offer;
+pub mod process;
+pub mod schema;
+pub mod server;
+
+/// What callers of a server put together and get back.
+pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};
+pub use toolgate_mcp::{Params, Raw, RequestError, mirror, scan};
+
+pub use server::{Server, State, Unavailable};

@@ -1,0 +1,312 @@
+//! One server: its connection, its health, and who waits for it.
+//!
+//! A single task connects, so that a hundred callers of a dead server make one attempt. An outage
+//! gets at most four attempts with growing pauses; after that a caller may cause one probe a second
+//! and everyone else is told at once. Invariant: nobody waits for a server longer than it says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use toolgate_mcp::oauth::{Logins, TokenSource};
+use toolgate_mcp::scan::Limits;
+use toolgate_mcp::{Handler, Raw, RpcError};
+use toolgate_types::ServerSpec;
+use toolgate_types::clean::clean;
+use toolgate_types::redact::mask;
+use toolgate_types::server::Startup;
+
+use crate::connect::{Connection, connect, tokens};
+
+/// Pauses between the attempts of one outage, each with up to half of it more or less.
+const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// After an outage has used its attempts, one probe in this time.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// How often an optional server is tried in the background.
+const BACKGROUND_EVERY: Duration = Duration::from_secs(30);
+
+/// What a server is doing.
+#[derive(Clone)]
+pub enum State {
+    /// Nothing yet: it is started on first use.
+    Idle,
+    /// Being connected.
+    Connecting,
+    /// Ready.
+    Ready(Arc<Connection>),
+    /// Not to be had.
+    Down {
+        /// Why.
+        reason: Arc<str>,
+        /// The way out, where there is one to name.
+        hint: Option<Arc<str>>,
+        /// When it may be tried again.
+        next_try: Instant,
+        /// Whether it waits for a person to log in.
+        login: bool,
+    },
+}
+
+impl State {
+    /// Its name in listings.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Connecting => "connecting",
+            Self::Ready(_) => "ready",
+            Self::Down { login: true, .. } => "login needed",
+            Self::Down { .. } => "unavailable",
+        }
+    }
+}
+
+/// A server that cannot be used now.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("MCP server `{server}` is not available: {reason}")]
+pub struct Unavailable {
+    /// The server.
+    pub server: String,
+    /// Why.
+    pub reason: Arc<str>,
+    /// The way out, where there is one to name.
+    pub hint: Option<Arc<str>>,
+}
+
+/// One server.
+pub struct Server {
+    spec: Arc<ServerSpec>,
+    state: watch::Receiver<State>,
+    wake: Arc<Notify>,
+    stop: Arc<Notify>,
+    tasks: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+impl Server {
+    /// Gets ready to connect. Nothing happens before somebody wants the server, unless it is to be
+    /// there from the start.
+    pub fn new(spec: ServerSpec, limits: Limits, logins: &Logins) -> Self {
+        let tokens = tokens(&spec, logins).map(Arc::new);
+        let spec = Arc::new(spec);
+        let (tell, state) = watch::channel(State::Idle);
+        let (wake, stop) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        if spec.startup != Startup::Lazy {
+            wake.notify_one();
+        }
+        let connector = Connector { spec: Arc::clone(&spec), limits, tokens, tell, wake: Arc::clone(&wake) };
+        let mut tasks = JoinSet::new();
+        let stopped = Arc::clone(&stop);
+        tasks.spawn(async move { connector.run(&stopped).await });
+        Self { spec, state, wake, stop, tasks: tokio::sync::Mutex::new(tasks) }
+    }
+
+    /// Its description.
+    pub fn spec(&self) -> &ServerSpec {
+        &self.spec
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// A connection: the one there is, or the one that is being made. A server that is down is
+    /// tried again when it may be.
+    pub async fn connection(&self) -> Result<Arc<Connection>, Unavailable> {
+        let mut state = self.state.clone();
+        let now = match &*state.borrow_and_update() {
+            State::Ready(connection) if connection.session.ended().is_none() => {
+                return Ok(Arc::clone(connection));
+            }
+            State::Down { reason, hint, next_try, .. } if *next_try > Instant::now() => {
+                return Err(self.unavailable(reason, hint.as_ref()));
+            }
+            _ => Instant::now(),
+        };
+        self.wake.notify_one();
+        loop {
+            if state.changed().await.is_err() {
+                return Err(self.unavailable(&"it is being stopped".into(), None));
+            }
+            match &*state.borrow_and_update() {
+                State::Ready(connection) if connection.session.ended().is_none() => {
+                    return Ok(Arc::clone(connection));
+                }
+                State::Down { reason, hint, next_try, .. } if *next_try > now => {
+                    return Err(self.unavailable(reason, hint.as_ref()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn unavailable(&self, reason: &Arc<str>, hint: Option<&Arc<str>>) -> Unavailable {
+        Unavailable { server: self.spec.name.to_string(), reason: Arc::clone(reason), hint: hint.cloned() }
+    }
+
+    /// Ends the connection and the process, and waits for both.
+    pub async fn stop(&self) {
+        self.stop.notify_one();
+        while self.tasks.lock().await.join_next().await.is_some() {}
+    }
+}
+
+struct Connector {
+    spec: Arc<ServerSpec>,
+    limits: Limits,
+    tokens: Option<Arc<TokenSource>>,
+    tell: watch::Sender<State>,
+    wake: Arc<Notify>,
+}
+
+impl Connector {
+    async fn run(self, stop: &Notify) {
+        let mut attempts = PAUSES.len() + 1;
+        loop {
+            tokio::select! {
+                () = stop.notified() => return,
+                () = self.wanted() => {}
+            }
+            let connected = tokio::select! {
+                () = stop.notified() => return,
+                connected = self.outage(attempts) => connected,
+            };
+            // A server that was down for a whole outage is probed, not stormed.
+            attempts = if connected.is_some() { PAUSES.len() + 1 } else { 1 };
+            let Some(connection) = connected else { continue };
+            let ended = tokio::select! {
+                () = stop.notified() => None,
+                ended = self.attend(&connection) => Some(ended),
+            };
+            match ended {
+                Some(reason) => {
+                    // On next use it is started again, so it may be tried at once.
+                    let state = State::Down { reason, hint: None, next_try: Instant::now(), login: false };
+                    self.tell.send_replace(state);
+                    close(connection).await;
+                }
+                None => {
+                    self.tell.send_replace(State::Idle);
+                    return close(connection).await;
+                }
+            }
+        }
+    }
+
+    /// Until somebody wants the server; an optional one is wanted every now and then anyway.
+    async fn wanted(&self) {
+        let down = matches!(&*self.tell.borrow(), State::Down { .. });
+        if down && self.spec.startup == Startup::Optional {
+            let _ = tokio::time::timeout(BACKGROUND_EVERY, self.wake.notified()).await;
+        } else {
+            self.wake.notified().await;
+        }
+    }
+
+    /// Tries to connect, with pauses. `None` when the outage goes on.
+    async fn outage(&self, attempts: usize) -> Option<Arc<Connection>> {
+        self.tell.send_replace(State::Connecting);
+        let mut pauses = PAUSES.iter();
+        for attempt in 1..=attempts {
+            let handler = Arc::new(Ear { server: self.spec.name.to_string() });
+            match connect(&self.spec, self.limits, self.tokens.as_ref(), handler).await {
+                Ok(connection) => {
+                    let connection = Arc::new(connection);
+                    self.tell.send_replace(State::Ready(Arc::clone(&connection)));
+                    return Some(connection);
+                }
+                Err(error) => {
+                    let reason: Arc<str> = mask(&chain(&error), &[]).into();
+                    tracing::debug!(server = %self.spec.name, attempt, %reason, "connecting failed");
+                    match pauses.next().filter(|_| attempt < attempts && !error.is_final()) {
+                        Some(pause) => tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await,
+                        None => {
+                            let hint = error.hint().map(Into::into);
+                            let next_try = Instant::now() + PROBE_EVERY;
+                            let login = error.wants_login();
+                            self.tell.send_replace(State::Down { reason, hint, next_try, login });
+                            return None;
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Until the conversation ends; why it did.
+    async fn attend(&self, connection: &Arc<Connection>) -> Arc<str> {
+        let why = connection.session.end().await;
+        let stderr = connection.stderr_tail();
+        let wrote =
+            if stderr.is_empty() { String::new() } else { format!("; it wrote: {}", stderr.join(" | ")) };
+        mask(&format!("{why}{wrote}"), &[]).into()
+    }
+}
+
+/// Callers may still hold the connection; the last of them lets go of it soon, since it has ended.
+async fn close(connection: Arc<Connection>) {
+    if let Some(connection) = Arc::into_inner(connection) {
+        connection.close().await;
+    }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// Hears what a server says on its own. What it asks for is refused politely.
+struct Ear {
+    server: String,
+}
+
+impl Handler for Ear {
+    fn notification(&self, method: &str, params: Option<&Raw>) {
+        match method {
+            "notifications/message" => log(&self.server, params),
+            _ => tracing::trace!(server = %self.server, method, "notification"),
+        }
+    }
+
+    fn request(&self, method: &str, _params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>> {
+        let error =
+            RpcError::new(RpcError::METHOD_NOT_FOUND, format!("`{}` is not offered here", clean(method)));
+        Box::pin(async { Err(error) })
+    }
+
+    fn violation(&self, what: &str) {
+        tracing::debug!(server = %self.server, what, "protocol violation");
+    }
+}
+
+/// A line of the server's log, at our level for it.
+fn log(server: &str, params: Option<&Raw>) {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(default)]
+        level: String,
+        #[serde(borrow)]
+        data: &'a serde_json::value::RawValue,
+    }
+    let Some(Ok(line)) = params.map(Raw::look::<Line<'_>>) else { return };
+    let text = mask(&clean(line.data.get()), &[]);
+    match line.level.as_str() {
+        "emergency" | "alert" | "critical" | "error" => tracing::error!(server, "{text}"),
+        "warning" => tracing::warn!(server, "{text}"),
+        "notice" | "info" => tracing::info!(server, "{text}"),
+        _ => tracing::debug!(server, "{text}"),
+    }
+}

@@ -1,0 +1,598 @@
+//! Real processes, under the real shim: what they are given, how they end, and that none is left.
+//!
+//! `cargo test -p toolgate-upstream --test process -- PART-OF-A-NAME` runs some of them. The test
+//! executable plays other parts too, each behind its own first argument: see `main`.
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
+#![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::FdFlags;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
+use toolgate_types::Text;
+use toolgate_upstream::process::{Child, ChildSpec, Exit, Limits, SpawnError, shim};
+
+/// Every test ends long before, or something hangs.
+const BOUND: Duration = Duration::from_secs(20);
+/// The variable by which the processes of one test are found.
+const MARKER: &str = "TOOLGATE_TEST_MARKER";
+
+type Test = (&'static str, fn(&Runtime));
+
+const TESTS: &[Test] = &[
+    ("a_child_gets_only_what_it_is_given", a_child_gets_only_what_it_is_given),
+    ("a_missing_program_is_an_error", a_missing_program_is_an_error),
+    ("a_program_that_does_not_start_says_why", a_program_that_does_not_start_says_why),
+    ("a_missing_folder_is_an_error", a_missing_folder_is_an_error),
+    ("exits_in_words", exits_in_words),
+    ("limits_are_set", limits_are_set),
+    ("closed_stdin_ends_a_good_child", closed_stdin_ends_a_good_child),
+    ("unread_input_does_not_hide_the_hang_up", unread_input_does_not_hide_the_hang_up),
+    ("sigterm_is_answered_before_sigkill", sigterm_is_answered_before_sigkill),
+    ("killing_its_group_spares_the_shim", killing_its_group_spares_the_shim),
+    ("a_long_grace_lets_work_finish", a_long_grace_lets_work_finish),
+    ("leftovers_do_not_hold_stdout", leftovers_do_not_hold_stdout),
+    ("a_flood_of_stderr_blocks_nothing", a_flood_of_stderr_blocks_nothing),
+    ("stop_ends_the_whole_tree", stop_ends_the_whole_tree),
+    ("drop_ends_the_whole_tree", drop_ends_the_whole_tree),
+    ("a_stopped_shim_is_forced", a_stopped_shim_is_forced),
+    ("a_killed_shim_leaves_no_session", a_killed_shim_leaves_no_session),
+    ("sigkill_of_the_parent_leaves_nothing", sigkill_of_the_parent_leaves_nothing),
+    ("many_cycles_leave_nothing", many_cycles_leave_nothing),
+];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let first = args.next().unwrap_or_default();
+    match first.to_str() {
+        Some("shim") => return shim::main(args),
+        Some("play-leaky-parent") => return runtime().block_on(play_leaky_parent()),
+        Some("play-busy-parent") => return runtime().block_on(play_busy_parent()),
+        Some("measure") => return runtime().block_on(measure()),
+        // What other tools ask of a test executable.
+        Some("--list") => {
+            TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let filter = first.to_str().filter(|text| !text.starts_with('-')).unwrap_or_default().to_owned();
+    let chosen: Vec<&Test> = TESTS.iter().filter(|(name, _)| name.contains(&filter)).collect();
+    println!("\nrunning {} tests", chosen.len());
+    let failed = chosen.iter().filter(|test| !passes(test)).count();
+    println!("\ntest result: {} passed; {failed} failed", chosen.len() - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn passes((name, test): &Test) -> bool {
+    let start = Instant::now();
+    let passed = catch_unwind(AssertUnwindSafe(|| {
+        let runtime = runtime();
+        test(&runtime);
+        runtime.shutdown_timeout(BOUND);
+    }))
+    .is_ok();
+    println!("test {name} ... {} ({:.2?})", if passed { "ok" } else { "FAILED" }, start.elapsed());
+    passed
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+// What a child gets.
+
+fn a_child_gets_only_what_it_is_given(_: &Runtime) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .arg("play-leaky-parent")
+        .arg(folder.path())
+        .envs((1..=5).map(|number| (format!("SECRET_{number}"), "s3cret")))
+        .envs([("LANG", "C"), ("TZ", "UTC"), ("HOME", "/h")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!told.contains("s3cret"), "{told}");
+    let (environment, rest) = told.split_once("---\n").unwrap();
+    let names: BTreeSet<&str> =
+        environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    let allowed = BTreeSet::from(["DECLARED", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"]);
+    assert!(names.is_subset(&allowed), "{names:?}");
+    assert!(names.is_superset(&BTreeSet::from(["DECLARED", "LANG", "PATH", "TZ"])), "{names:?}");
+    assert!(environment.contains("DECLARED=yes\n") && environment.contains("TZ=CET\n"), "{environment}");
+    let cwd = fs_err::canonicalize(folder.path()).unwrap();
+    assert_eq!(rest, format!("fds: 0 1 2\numask: 0077\ncwd: {}\ncore: 0\n", cwd.display()));
+}
+
+/// A parent with files and sockets open, some of them badly, and secrets in its environment.
+async fn play_leaky_parent() -> ExitCode {
+    let folder = std::env::args_os().nth(2).unwrap();
+    let sockets: Vec<_> = (0..5).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let files: Vec<_> = (0..5).map(|_| fs_err::File::open("/dev/null").unwrap()).collect();
+    // As a careless program leaves them: they stay open in whatever is started.
+    for socket in &sockets[..3] {
+        rustix::io::fcntl_setfd(socket, FdFlags::empty()).unwrap();
+    }
+    for file in &files[..3] {
+        rustix::io::fcntl_setfd(file.file(), FdFlags::empty()).unwrap();
+    }
+    // No program is started by the shell before its environment is shown.
+    let script = "tr '\\0' '\\n' < /proc/$$/environ; echo ---; printf fds:
+        for n in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+            if [ -e /proc/$$/fd/$n ]; then printf \" $n\"; fi; done
+        echo; echo umask: $(umask); echo cwd: $(pwd); echo core: $(ulimit -c)";
+    let mut spec = sh(script);
+    spec.cwd = folder.into();
+    spec.env = BTreeMap::from([
+        ("DECLARED".into(), Some(Text::plain("yes"))),
+        ("TZ".into(), Some(Text::plain("CET"))),
+        ("HOME".into(), None),
+    ]);
+    let mut child = Child::spawn(&spec).unwrap();
+    print!("{}", all_output(&mut child).await);
+    let exit = within(child.exit()).await;
+    if exit.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn limits_are_set(runtime: &Runtime) {
+    runtime.block_on(async {
+        let mut spec = sh("ulimit -n; ulimit -c; ulimit -v");
+        spec.limits = Limits { open_files: Some(64), processes: Some(5000), memory_bytes: Some(1 << 30) };
+        let mut child = Child::spawn(&spec).unwrap();
+        assert_eq!(all_output(&mut child).await, "64\n0\n1048576\n");
+        assert_eq!(within(child.exit()).await, Exit::Code(0));
+    });
+}
+
+// What does not start.
+
+fn a_missing_program_is_an_error(runtime: &Runtime) {
+    runtime.block_on(async {
+        let mut spec = ChildSpec::new(Text::plain("npx"), "/");
+        spec.env.insert("PATH".into(), Some(Text::plain("/nowhere")));
+        let error = Child::spawn(&spec).unwrap_err();
+        assert!(matches!(error, SpawnError::NotFound { .. }), "{error:?}");
+        assert_eq!(error.to_string(), "command `npx` was not found");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("Node.js") && hint.contains("PATH=/nowhere"), "{hint}");
+    });
+}
+
+fn a_missing_folder_is_an_error(runtime: &Runtime) {
+    runtime.block_on(async {
+        let error = Child::spawn(&ChildSpec::new(Text::plain("sh"), "/nowhere/at/all")).unwrap_err();
+        let told = error.to_string();
+        assert_eq!(told, "the working folder `/nowhere/at/all` of command `sh` does not exist");
+    });
+}
+
+fn a_program_that_does_not_start_says_why(runtime: &Runtime) {
+    runtime.block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        for (text, why) in [
+            ("#!/nowhere/interpreter\n", "the interpreter in its first line is not there"),
+            ("\u{1}\u{2}\u{3}", "Exec format error (os error 8)"),
+        ] {
+            let path = folder.path().join("program");
+            fs_err::write(&path, text).unwrap();
+            rustix::fs::chmod(&path, 0o755.into()).unwrap();
+            let child = Child::spawn(&ChildSpec::new(Text::plain("./program"), folder.path())).unwrap();
+            assert_eq!(within(child.exit()).await, Exit::Code(127));
+            let told = child.stderr_tail(5).join("\n");
+            assert!(told.starts_with("toolgate: cannot start `/"), "{told}");
+            assert!(told.ends_with(&format!("program`: {why}")), "{told}");
+        }
+    });
+}
+
+// How a child ends.
+
+fn exits_in_words(runtime: &Runtime) {
+    runtime.block_on(async {
+        for (script, expected) in [
+            ("exit 0", "exited with code 0"),
+            ("exit 3", "exited with code 3"),
+            ("kill -SEGV $$", "was killed by signal 11 (SIGSEGV)"),
+            ("kill -KILL $$", "was killed by signal 9 (SIGKILL)"),
+        ] {
+            let child = Child::spawn(&sh(&format!("echo last words >&2; {script}"))).unwrap();
+            assert_eq!(within(child.exit()).await.to_string(), expected, "{script}");
+            assert_eq!(child.stderr_tail(1), ["last words"], "{script}");
+        }
+    });
+}
+
+fn closed_stdin_ends_a_good_child(runtime: &Runtime) {
+    runtime.block_on(async {
+        let mut child = Child::spawn(&ChildSpec::new(Text::plain("cat"), "/")).unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        stdin.write_all(b"hello").await.unwrap();
+        let mut answer = [0; 5];
+        within(stdout.read_exact(&mut answer)).await.unwrap();
+        assert_eq!(&answer, b"hello");
+        // Taken, so that it is closed by whoever took it.
+        drop(stdin);
+        let start = Instant::now();
+        assert_eq!(child.stop(Duration::from_secs(2)).await, Exit::Code(0));
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+
+        let mut child = Child::spawn(&ChildSpec::new(Text::plain("cat"), "/")).unwrap();
+        assert_eq!(child.stop(Duration::from_secs(2)).await, Exit::Code(0));
+    });
+}
+
+fn unread_input_does_not_hide_the_hang_up(runtime: &Runtime) {
+    runtime.block_on(async {
+        let mut child = Child::spawn(&sh("echo ready; sleep 1000")).unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&[b'x'; 10_000]).await.unwrap();
+        ready(&mut child, 1).await;
+        drop(stdin);
+        let start = Instant::now();
+        assert_eq!(within(child.exit()).await, Exit::Signal(15));
+        let took = start.elapsed();
+        assert!((Duration::from_millis(1900)..Duration::from_secs(3)).contains(&took), "{took:?}");
+    });
+}
+
+fn sigterm_is_answered_before_sigkill(runtime: &Runtime) {
+    runtime.block_on(async {
+        let mut child =
+            Child::spawn(&sh("trap 'exit 7' TERM; echo ready; while :; do read x || sleep 0.02; done"))
+                .unwrap();
+        ready(&mut child, 1).await;
+        let start = Instant::now();
+        assert_eq!(child.stop(Duration::ZERO).await, Exit::Code(7));
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    });
+}
+
+fn killing_its_group_spares_the_shim(runtime: &Runtime) {
+    runtime.block_on(async {
+        let child = Child::spawn(&sh("trap '' TERM; kill 0; exit 5")).unwrap();
+        assert_eq!(within(child.exit()).await, Exit::Code(5));
+    });
+}
+
+fn a_long_grace_lets_work_finish(runtime: &Runtime) {
+    runtime.block_on(async {
+        let mut spec = sh("cat > /dev/null; sleep 2.5; echo worked");
+        spec.grace = BOUND;
+        let mut child = Child::spawn(&spec).unwrap();
+        drop(child.stdin.take());
+        assert_eq!(all_output(&mut child).await, "worked\n");
+        assert_eq!(within(child.exit()).await, Exit::Code(0));
+    });
+}
+
+fn leftovers_do_not_hold_stdout(runtime: &Runtime) {
+    runtime.block_on(async {
+        let marker = marker();
+        let daemon = "import os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+told, tell = os.pipe()
+if os.fork():
+    os.read(told, 1); os._exit(4)
+os.setsid()
+if os.fork(): os._exit(0)
+os.write(tell, b'x')
+signal.pause()";
+        let mut child = Child::spawn(&marked(python(daemon), &marker)).unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        let exit = child.exit();
+        // The end of stdout: the daemon has it open, until it is swept.
+        assert_eq!(within(stdout.read(&mut [0])).await.unwrap(), 0);
+        assert_eq!(within(exit).await, Exit::Code(4));
+        assert_eq!(living(&marker), Vec::<i32>::new());
+    });
+}
+
+fn a_flood_of_stderr_blocks_nothing(runtime: &Runtime) {
+    runtime.block_on(async {
+        let flood =
+            "yes 'a line of no interest whatsoever' | head -n 3000000 >&2; echo the end >&2; echo done";
+        let mut child = Child::spawn(&sh(flood)).unwrap();
+        let before = resident_bytes();
+        assert_eq!(all_output(&mut child).await, "done\n");
+        assert_eq!(within(child.exit()).await, Exit::Code(0));
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 4 << 20, "grew by {grown} bytes");
+        assert_eq!(child.stderr_tail(1), ["the end"]);
+        let tail = child.stderr_tail(1_000_000);
+        assert!((1000..2000).contains(&tail.len()), "{} lines", tail.len());
+        assert_eq!(tail[0], "a line of no interest whatsoever");
+    });
+}
+
+// That nothing is left.
+
+/// A plain child, one in a session of its own, one forked twice, and all of them deaf to SIGTERM, as is
+/// their parent. Each says so when it is ready.
+const TREE: &str = "import os, signal, sys, time
+def rest(deaf):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.SIG_DFL)
+    os.write(1, b'ready\\n')
+    while True: time.sleep(1000)
+if not os.fork(): rest(False)
+if not os.fork(): rest(True)
+if not os.fork():
+    os.setsid(); rest(True)
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.chdir('/'); rest(True)
+    os._exit(0)
+rest(True)";
+const TREE_SIZE: usize = 5;
+
+fn stop_ends_the_whole_tree(runtime: &Runtime) {
+    runtime.block_on(async {
+        for grace in [Duration::ZERO, Duration::from_secs(1)] {
+            let (mut child, marker) = tree().await;
+            let start = Instant::now();
+            let exit = child.stop(grace).await;
+            let took = start.elapsed();
+            assert_eq!(living(&marker), Vec::<i32>::new());
+            assert_eq!(exit, Exit::Signal(9));
+            assert!(took < Duration::from_millis(3500), "{took:?}");
+            assert_eq!(zombies(), Vec::<i32>::new());
+        }
+    });
+}
+
+fn drop_ends_the_whole_tree(runtime: &Runtime) {
+    runtime.block_on(async {
+        let (child, marker) = tree().await;
+        drop(child);
+        until(Duration::from_secs(5), || living(&marker).is_empty()).await;
+        // Somebody else holds stdin: it ends all the same.
+        let (mut child, marker) = tree().await;
+        let stdin = child.stdin.take();
+        drop(child);
+        until(Duration::from_secs(4), || living(&marker).is_empty()).await;
+        drop(stdin);
+        until(BOUND, || zombies().is_empty()).await;
+    });
+}
+
+fn a_stopped_shim_is_forced(runtime: &Runtime) {
+    runtime.block_on(async {
+        let (mut child, marker) = tree().await;
+        kill_process(pid(child.id()), Signal::STOP).unwrap();
+        assert_eq!(within(child.stop(Duration::ZERO)).await, Exit::Signal(9));
+        until(Duration::from_secs(1), || living(&marker).is_empty()).await;
+    });
+}
+
+fn a_killed_shim_leaves_no_session(runtime: &Runtime) {
+    runtime.block_on(async {
+        let marker = marker();
+        let mut child = Child::spawn(&marked(sh("trap '' TERM; echo ready; sleep 1000"), &marker)).unwrap();
+        ready(&mut child, 1).await;
+        kill_process(pid(child.id()), Signal::KILL).unwrap();
+        assert_eq!(within(child.exit()).await, Exit::Signal(9));
+        assert_eq!(living(&marker), Vec::<i32>::new());
+    });
+}
+
+const BUSY_CHILDREN: usize = 20;
+
+fn sigkill_of_the_parent_leaves_nothing(runtime: &Runtime) {
+    let marker = marker();
+    let mut parent = Command::new(std::env::current_exe().unwrap())
+        .arg("play-busy-parent")
+        .arg(&marker)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = String::new();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut told).unwrap();
+    assert_eq!(told, "all busy\n");
+    // Each is a shim, a busy program and its busy child in another session.
+    assert!(living(&marker).len() >= 3 * BUSY_CHILDREN, "{}", living(&marker).len());
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let start = Instant::now();
+    runtime.block_on(until(Duration::from_secs(3), || living(&marker).is_empty()));
+    println!("     none of {BUSY_CHILDREN} trees left after {:.2?}", start.elapsed());
+}
+
+/// Starts busy trees that are deaf to SIGTERM and to their stdin, says so, and waits to be killed.
+async fn play_busy_parent() -> ExitCode {
+    let busy = "import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if not os.fork(): os.setsid()
+os.write(1, b'ready\\n')
+os.read(0, 1)
+while True: pass";
+    let marker = std::env::args().nth(2).unwrap();
+    let mut children = Vec::new();
+    for _ in 0..BUSY_CHILDREN {
+        children.push(Child::spawn(&marked(python(busy), &marker)).unwrap());
+    }
+    for child in &mut children {
+        ready(child, 2).await;
+    }
+    // Now that all have started, which takes long beside busy ones.
+    for child in &mut children {
+        child.stdin.as_mut().unwrap().write_all(b"go").await.unwrap();
+    }
+    println!("all busy");
+    std::future::pending().await
+}
+
+fn many_cycles_leave_nothing(runtime: &Runtime) {
+    runtime.block_on(async {
+        let cat = ChildSpec::new(Text::plain("cat"), "/");
+        // The first one opens what the runtime keeps.
+        Child::spawn(&cat).unwrap().stop(BOUND).await;
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        until(BOUND, || tasks() == 0).await;
+        let before = open_descriptors();
+        for cycle in 0..200 {
+            let mut child = Child::spawn(&cat).unwrap();
+            if cycle % 4 == 0 {
+                drop(child);
+            } else {
+                assert_eq!(child.stop(BOUND).await, Exit::Code(0));
+            }
+        }
+        until(BOUND, || tasks() == 0).await;
+        until(BOUND, || open_descriptors() == before).await;
+        until(BOUND, || zombies().is_empty()).await;
+    });
+}
+
+/// How long a start takes, from the call to the first byte of output, and to the end. Not a test.
+async fn measure() -> ExitCode {
+    const ROUNDS: u32 = 200;
+    let spec = ChildSpec::new(Text::plain("echo"), "/");
+    let (mut first, mut whole) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let mut child = Child::spawn(&spec).unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).await.unwrap();
+        first.push(start.elapsed());
+        child.exit().await;
+        whole.push(start.elapsed());
+    }
+    report("through the shim", first, whole);
+    let (mut first, mut whole) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let mut child = tokio::process::Command::new("/bin/echo")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).await.unwrap();
+        first.push(start.elapsed());
+        child.wait().await.unwrap();
+        whole.push(start.elapsed());
+    }
+    report("bare", first, whole);
+    ExitCode::SUCCESS
+}
+
+fn report(name: &str, mut first: Vec<Duration>, mut whole: Vec<Duration>) {
+    first.sort_unstable();
+    whole.sort_unstable();
+    let median = |times: &[Duration]| times[times.len() / 2];
+    println!("{name}: first byte {:.2?}, end {:.2?} (median)", median(&first), median(&whole));
+}
+
+// Help.
+
+fn sh(script: &str) -> ChildSpec {
+    ChildSpec {
+        args: vec![Text::plain("-c"), Text::plain(script)],
+        ..ChildSpec::new(Text::plain("sh"), std::env::temp_dir())
+    }
+}
+
+fn python(script: &str) -> ChildSpec {
+    ChildSpec {
+        args: vec![Text::plain("-c"), Text::plain(script)],
+        ..ChildSpec::new(Text::plain("python3"), std::env::temp_dir())
+    }
+}
+
+fn marked(mut spec: ChildSpec, marker: &str) -> ChildSpec {
+    spec.env.insert(MARKER.into(), Some(Text::plain(marker)));
+    spec
+}
+
+fn marker() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+async fn tree() -> (Child, String) {
+    let marker = marker();
+    let mut child = Child::spawn(&marked(python(TREE), &marker)).unwrap();
+    ready(&mut child, TREE_SIZE).await;
+    assert!(living(&marker).len() > TREE_SIZE, "the shim is marked too");
+    (child, marker)
+}
+
+/// Waits until so many lines came.
+async fn ready(child: &mut Child, lines: usize) {
+    let mut reader = tokio::io::BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    for _ in 0..lines {
+        let line = within(reader.next_line()).await.unwrap();
+        assert_eq!(line.as_deref(), Some("ready"), "{:?}", child.stderr_tail(20));
+    }
+}
+
+async fn all_output(child: &mut Child) -> String {
+    let mut text = String::new();
+    within(child.stdout.take().unwrap().read_to_string(&mut text)).await.unwrap();
+    text
+}
+
+async fn within<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(BOUND, future).await.expect("it takes too long")
+}
+
+#[track_caller]
+fn until(bound: Duration, mut condition: impl FnMut() -> bool) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    let start = Instant::now();
+    async move {
+        while !condition() {
+            assert!(start.elapsed() < bound, "{caller}: not within {bound:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn pid(id: u32) -> Pid {
+    Pid::from_raw(id.cast_signed()).unwrap()
+}
+
+fn all_processes() -> impl Iterator<Item = (i32, std::path::PathBuf)> {
+    fs_err::read_dir("/proc").unwrap().filter_map(|entry| {
+        Some((entry.as_ref().ok()?.file_name().to_str()?.parse().ok()?, entry.ok()?.path()))
+    })
+}
+
+/// Processes with this marker in their environment. A zombie has none.
+fn living(marker: &str) -> Vec<i32> {
+    let wanted = format!("{MARKER}={marker}\0");
+    let is_marked = |folder: &Path| {
+        let environment = fs_err::read(folder.join("environ")).unwrap_or_default();
+        environment.windows(wanted.len()).any(|window| window == wanted.as_bytes())
+    };
+    all_processes().filter(|(_, folder)| is_marked(folder)).map(|(pid, _)| pid).collect()
+}
+
+/// Our own children that have ended and were not collected.
+fn zombies() -> Vec<i32> {
+    let ours = format!(") Z {} ", std::process::id());
+    all_processes()
+        .filter(|(_, folder)| fs_err::read_to_string(folder.join("stat")).unwrap_or_default().contains(&ours))
+        .map(|(pid, _)| pid)
+        .collect()
+}
+
+fn open_descriptors() -> usize {
+    fs_err::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn resident_bytes() -> u64 {
+    let statm = fs_err::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
