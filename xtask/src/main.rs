@@ -16,6 +16,7 @@ mod bench;
 mod ci;
 mod fuzz;
 mod metadata;
+mod peers;
 mod program;
 mod scratch;
 mod step;

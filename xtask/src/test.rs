@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::bail;
 
 use crate::step::{Console, Outcome, Step, run_all};
-use crate::{fuzz, program, tidy, tools};
+use crate::{fuzz, peers, program, tidy, tools};
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
@@ -71,6 +71,11 @@ fn steps(fuzz_seconds: u32) -> Vec<Step<Stdout>> {
         },
         Step { name: "docs", about: "the docs build without a warning", run: Box::new(|_| docs()) },
         Step {
+            name: "peers",
+            about: "the MCP servers that others wrote are installed below `target`, for the tests",
+            run: Box::new(peers::step),
+        },
+        Step {
             name: "tests",
             about: "unit and integration tests, output shown as it comes",
             run: Box::new(tests),
@@ -99,7 +104,9 @@ fn docs() -> anyhow::Result<Outcome> {
 
 fn tests(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     console.end_line()?;
-    let passed = program::stream(program::cargo(["test", "--workspace"]))?;
+    let mut command = program::cargo(["test", "--workspace"]);
+    command.env(peers::VARIABLE, peers::folder());
+    let passed = program::stream(command)?;
     Ok(if passed { Outcome::Passed } else { Outcome::Failed(String::new()) })
 }
 

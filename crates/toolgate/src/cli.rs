@@ -1,5 +1,6 @@
 //! The command line: every flag and argument, with its help.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -71,6 +72,32 @@ Examples:
 
 Nothing is started and nothing is written. Every problem in every file is reported.")]
     Check,
+    /// Show the MCP servers: whether they can be reached, what they speak, what they offer
+    #[command(after_help = "\
+Examples:
+  toolgate servers             connect to all and say how they are
+  toolgate servers show files  one of them, with what it offers and what it wrote to stderr
+  toolgate servers login web   log in to one that wants it
+  toolgate servers --json")]
+    Servers(ServersArgs),
+    /// List, show and call tools
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  toolgate tools list\n  toolgate tools call echo message=hello"
+    )]
+    Tools(ToolsCommand),
+    /// List prompts of MCP servers, and get one
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  toolgate prompts list\n  toolgate prompts get files review path=src/main.rs"
+    )]
+    Prompts(PromptsCommand),
+    /// List resources of MCP servers, and read one
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  toolgate resources list\n  toolgate resources read files file:///etc/hosts"
+    )]
+    Resources(ResourcesCommand),
     /// Take over the MCP servers of another program
     #[command(after_help = "\
 Examples:
@@ -98,6 +125,120 @@ Examples:
   toolgate completions zsh  > ~/.zfunc/_toolgate
   toolgate completions fish > ~/.config/fish/completions/toolgate.fish")]
     Completions(CompletionsArgs),
+    /// Run a program under a parent that ends all it starts
+    #[command(hide = true)]
+    Shim(ShimArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServersArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ServersCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServersCommand {
+    /// Show one server: what it offers, what it last wrote to stderr
+    #[command(after_help = "Example:\n  toolgate servers show files")]
+    Show(ServerArgs),
+    /// Log in to a server that wants it, with a browser
+    #[command(after_help = "\
+Examples:
+  toolgate servers login tickets
+  BROWSER=firefox toolgate servers login tickets
+
+The address of the login is printed, too, for a browser of your choice on this machine; it waits
+for five minutes. Tokens are kept for you alone, under $XDG_STATE_HOME or ~/.local/state, and are
+renewed by themselves as long as the server lets them.
+
+Exit codes: 0 logged in, 1 failed, 78 configuration refused, 130 interrupted.")]
+    Login(ServerArgs),
+    /// Forget the tokens of a server
+    #[command(after_help = "Example:\n  toolgate servers logout tickets")]
+    Logout(ServerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The server
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolsCommand {
+    /// List all tools
+    #[command(after_help = "\
+Examples:
+  toolgate tools list
+  toolgate tools list --json | jq -r '.[].name'")]
+    List,
+    /// Show one tool: what it does, what it takes
+    #[command(after_help = "Example:\n  toolgate tools show read_file")]
+    Show(NameArgs),
+    /// Call a tool
+    #[command(after_help = "\
+Examples:
+  toolgate tools call echo message=hello
+  toolgate tools call add a=1 b=2
+  toolgate tools call files__read_file --args '{\"path\": \"README.md\"}'")]
+    Call(CallArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PromptsCommand {
+    /// List all prompts
+    #[command(after_help = "Example:\n  toolgate prompts list --json")]
+    List,
+    /// Get one, filled in
+    #[command(after_help = "Example:\n  toolgate prompts get files review path=src/main.rs")]
+    Get(PromptArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ResourcesCommand {
+    /// List all resources and templates
+    #[command(after_help = "Example:\n  toolgate resources list")]
+    List,
+    /// Read one
+    #[command(after_help = "Example:\n  toolgate resources read files file:///etc/hosts")]
+    Read(ResourceArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NameArgs {
+    /// Its name; `{server}__{tool}` always works
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallArgs {
+    /// Its name; `{server}__{tool}` always works and starts that server only
+    pub(crate) name: String,
+    /// The arguments as one JSON object
+    #[arg(long, value_name = "JSON", conflicts_with = "pairs")]
+    pub(crate) args: Option<String>,
+    /// The arguments one by one
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) pairs: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PromptArgs {
+    /// The server
+    pub(crate) server: String,
+    /// The prompt
+    pub(crate) name: String,
+    /// Its arguments
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) pairs: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResourceArgs {
+    /// The server
+    pub(crate) server: String,
+    /// The resource
+    pub(crate) uri: String,
 }
 
 #[derive(Debug, Args)]
@@ -144,4 +285,12 @@ pub(crate) enum SchemaName {
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: Shell,
+}
+
+/// What `toolgate_upstream` reads itself: it is on the way of every server, where clap would take longer
+/// than all the rest.
+#[derive(Debug, Args)]
+pub(crate) struct ShimArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub(crate) line: Vec<OsString>,
 }

@@ -2,6 +2,13 @@
 
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod content;
 pub(crate) mod import;
 pub(crate) mod init;
+pub(crate) mod live;
+pub(crate) mod login;
+pub(crate) mod prompts;
+pub(crate) mod resources;
 pub(crate) mod schema;
+pub(crate) mod servers;
+pub(crate) mod tools;

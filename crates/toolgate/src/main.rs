@@ -10,6 +10,7 @@ mod output;
 use std::process::ExitCode;
 
 use clap::Parser;
+use toolgate_upstream::process::shim;
 
 use crate::cli::{Cli, Command};
 use crate::output::Output;
@@ -22,6 +23,11 @@ const FAILED: u8 = 1;
 const REFUSED: u8 = 78;
 
 fn main() -> ExitCode {
+    // First of all, since every server waits for it.
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|first| first == "shim") {
+        return shim::main(args);
+    }
     // Wrong usage ends here, with exit code 2 and a hint from clap.
     let cli = Cli::parse();
     let output = Output::new(cli.json, cli.color);
@@ -29,9 +35,15 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Init(args) => command::init::run(args, project, &output),
         Command::Check => command::check::run(project, &output),
+        Command::Servers(args) => command::servers::run(args, project, &output),
+        Command::Tools(command) => command::tools::run(command, project, &output),
+        Command::Prompts(command) => command::prompts::run(command, project, &output),
+        Command::Resources(command) => command::resources::run(command, project, &output),
         Command::Import(args) => command::import::run(args, project, &output),
         Command::Schema(args) => command::schema::run(args, &output),
         Command::Completions(args) => command::completions::run(args, &output),
+        // Known to clap so that nobody takes the name; only flags before it lead here.
+        Command::Shim(args) => return shim::main(args.line.iter().cloned()),
     };
     match result {
         Ok(code) => ExitCode::from(code),

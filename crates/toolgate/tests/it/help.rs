@@ -21,6 +21,10 @@ fn help() {
     Commands:
       init         Write a small working project, with comments
       check        Say whether a project is good, what it means, and where each value came from
+      servers      Show the MCP servers: whether they can be reached, what they speak, what they offer
+      tools        List, show and call tools
+      prompts      List prompts of MCP servers, and get one
+      resources    List resources of MCP servers, and read one
       import       Take over the MCP servers of another program
       schema       Print the JSON Schema of a file, for editors
       completions  Print completions for a shell
@@ -193,7 +197,9 @@ fn every_help_has_examples() {
         .map_while(|line| line.split_whitespace().next())
         .filter(|command| *command != "help")
         .collect();
-    assert_eq!(commands, ["init", "check", "import", "schema", "completions"]);
+    let expected =
+        ["init", "check", "servers", "tools", "prompts", "resources", "import", "schema", "completions"];
+    assert_eq!(commands, expected);
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");

@@ -84,11 +84,6 @@ fn vscode() {
     20 |       "sandboxEnabled": true
        |       ^^^^^^^^^^^^^^^^
 
-    note: `oauth` of MCP server `remote` was not taken
-      --> .vscode/mcp.json:26:7
-    26 |       "oauth": { "clientId": "abc" }
-       |       ^^^^^^^
-
     warning: MCP server `socket` was not taken: `unix://` is not an address that we can connect to
       --> .vscode/mcp.json:28:5
     28 |     "socket": { "type": "http", "url": "unix:///tmp/server.sock" },
@@ -133,6 +128,9 @@ fn vscode() {
           "headers": {
             "Authorization": "Bearer ${env:API_TOKEN}",
             "X-Trace": "on"
+          },
+          "oauth": {
+            "clientId": "abc"
           }
         },
         "mine": {

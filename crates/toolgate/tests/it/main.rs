@@ -8,6 +8,8 @@ mod help;
 mod import;
 mod init;
 mod mistakes;
+mod peers;
 mod program;
 mod promises;
 mod secrets;
+mod servers;

@@ -1,0 +1,99 @@
+//! A runtime for the length of one command: load, connect, work, stop.
+
+use std::future::Future;
+
+use toolgate_config::{Environment, Loaded, load};
+use toolgate_runtime::Runtime;
+use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::Project;
+use crate::command::login;
+use crate::output::{BOLD, DIM, Output};
+use crate::{FAILED, REFUSED};
+
+/// What a shell says of a command that was interrupted.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Loads the project, connects to its servers (to those that `wanted` says) and does the work.
+/// Whatever was started is gone when this returns.
+pub(crate) fn with<F>(
+    project: &Project,
+    output: &Output,
+    wanted: impl Fn(&str) -> bool,
+    work: impl FnOnce(std::sync::Arc<Runtime>, Vec<StartError>) -> F,
+) -> anyhow::Result<u8>
+where
+    F: Future<Output = anyhow::Result<u8>>,
+{
+    let Loaded { config, report } =
+        load(&project.folder, project.file.as_deref(), &Environment::of_process());
+    let Some(config) = config else {
+        output.message(&report.render());
+        output.next("`toolgate check` shows what is wrong; nothing was started");
+        return Ok(REFUSED);
+    };
+    log_to_stderr();
+    let setup = Setup {
+        own: config.tools,
+        settings: config.tool_settings,
+        servers: config.servers.into_iter().filter(|server| wanted(server.name.as_str())).collect(),
+        limits: config.limits,
+        logins: login::logins(),
+    };
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    tokio.block_on(async {
+        let runtime = std::sync::Arc::new(Runtime::new(setup));
+        let job = async {
+            let errors = runtime.discover(|status| progress(status, output)).await.err().unwrap_or_default();
+            if errors.iter().any(|error| matches!(error, StartError::Catalog(_))) {
+                tell(&errors, output);
+                return Ok(REFUSED);
+            }
+            work(std::sync::Arc::clone(&runtime), errors).await
+        };
+        let outcome = tokio::select! {
+            outcome = job => outcome,
+            _ = tokio::signal::ctrl_c() => {
+                output.message("interrupted: stopping what was started\n");
+                Ok(INTERRUPTED)
+            }
+        };
+        runtime.stop().await;
+        outcome
+    })
+}
+
+/// Log lines go to stderr: warnings, or what `TOOLGATE_LOG` says.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("TOOLGATE_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    // It would show codes and tokens; what goes wrong there is told by its errors.
+    let quiet = "rmcp::transport::auth=off".parse().expect("it is a directive");
+    let filter = filter.add_directive(quiet);
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .try_init();
+}
+
+/// The errors of the start, each with its way out.
+pub(crate) fn tell(errors: &[StartError], output: &Output) -> u8 {
+    for error in errors {
+        output.message(&format!("{BOLD}error{BOLD:#}: {error}\n"));
+        if let StartError::Server { hint: Some(hint), .. } = error {
+            output.message(&format!("hint: {hint}\n"));
+        }
+    }
+    if errors.is_empty() { crate::DONE } else { FAILED }
+}
+
+/// A line per server as it gets there.
+fn progress(status: &ServerStatus, output: &Output) {
+    let ServerStatus { name, transport, state, protocol_version, tools, .. } = status;
+    let line = match protocol_version {
+        Some(version) => format!("{DIM}{state} {name} · {transport} · {version} · {tools} tools{DIM:#}\n"),
+        None => format!("{state} {name} · {transport}\n"),
+    };
+    output.message(&line);
+}

@@ -1,0 +1,63 @@
+//! `toolgate servers [show NAME]`; logging in and out is in [`login`].
+
+use anyhow::bail;
+use toolgate_runtime::runtime::ServerStatus;
+
+use crate::DONE;
+use crate::cli::{Project, ServersArgs, ServersCommand};
+use crate::command::{live, login};
+use crate::output::{BOLD, DIM, Output};
+
+pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+    let only = match &args.command {
+        Some(ServersCommand::Login(server)) => return login::login(&server.name, project, output),
+        Some(ServersCommand::Logout(server)) => return login::logout(&server.name, project, output),
+        Some(ServersCommand::Show(server)) => Some(server.name.as_str()),
+        None => None,
+    };
+    let wanted = |name: &str| only.is_none_or(|only| only == name);
+    live::with(project, output, wanted, async |runtime, _errors| {
+        let servers = runtime.servers();
+        if let Some(name) = only.filter(|_| servers.is_empty()) {
+            bail!("there is no MCP server `{name}`; `toolgate servers` lists them");
+        }
+        if output.json {
+            output.document(&servers)?;
+            return Ok(DONE);
+        }
+        for server in &servers {
+            output.result(&shown(server));
+        }
+        for tool in runtime.catalog().tools().filter(|tool| only.is_some() && tool.server.is_some()) {
+            output.result(&format!("  {} {DIM}{}{DIM:#}\n", tool.name, first_line(&tool.description)));
+        }
+        if servers.is_empty() {
+            output.next("there are no MCP servers yet; `toolgate import CLIENT` adds those you have");
+        }
+        Ok(DONE)
+    })
+}
+
+fn shown(server: &ServerStatus) -> String {
+    let ServerStatus { name, transport, state, reason, protocol_version, tools, implementation, stderr } =
+        server;
+    let mut text = format!("{BOLD}{name}{BOLD:#}  {state}  {transport}");
+    if let Some(version) = protocol_version {
+        text.push_str(&format!("  {version}  {tools} tools"));
+    }
+    if let Some(implementation) = implementation {
+        text.push_str(&format!("  {DIM}{implementation}{DIM:#}"));
+    }
+    text.push('\n');
+    if let Some(reason) = reason {
+        text.push_str(&format!("  {reason}\n"));
+    }
+    for line in stderr {
+        text.push_str(&format!("  {DIM}stderr: {line}{DIM:#}\n"));
+    }
+    text
+}
+
+pub(crate) fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}

@@ -1,0 +1,253 @@
+//! MCP servers, good and bad, behind the real executable. The bad ones are `testkit`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+
+use crate::program::Program;
+
+/// The server that misbehaves on request, built once.
+#[expect(clippy::disallowed_methods, reason = "cargo builds what cargo test does not")]
+fn testkit() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "testkit"]).status();
+        assert!(status.expect("cargo is there").success(), "testkit builds");
+        // Test executables are in `deps`, those of packages beside it.
+        let own = std::env::current_exe().expect("a test knows where it is");
+        own.ancestors().nth(2).expect("it is in target/debug/deps").join("testkit")
+    })
+}
+
+fn entry(mode: &str) -> Json {
+    json!({ "command": testkit(), "args": [mode], "timeout": "5s" })
+}
+
+/// A project with a server per mode, each named as its mode.
+fn project(modes: &[&str]) -> Program {
+    let servers: serde_json::Map<_, _> = modes.iter().map(|mode| ((*mode).to_owned(), entry(mode))).collect();
+    Program::new(&[("mcp.json", &json!({ "servers": servers }).to_string())])
+}
+
+fn statuses(program: &Program) -> Vec<(String, String, Json)> {
+    let run = program.run("servers --json");
+    let all: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
+    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+    all.into_iter().map(|one| (text(&one["name"]), text(&one["state"]), one)).collect()
+}
+
+/// Nothing of a test may be left behind: no process has this variable in its environment.
+fn left_behind(marker: &str) -> usize {
+    let has_marker = |entry: std::io::Result<fs_err::DirEntry>| {
+        let environment = entry.ok().and_then(|entry| fs_err::read(entry.path().join("environ")).ok());
+        environment.is_some_and(|text| text.windows(marker.len()).any(|part| part == marker.as_bytes()))
+    };
+    fs_err::read_dir("/proc").expect("Linux").filter_map(|entry| has_marker(entry).then_some(())).count()
+}
+
+#[test]
+fn servers_that_misbehave_are_used_all_the_same() {
+    let modes = ["good", "deaf", "shy", "noisy", "wrong-ids", "flood", "stubborn"];
+    for (name, state, status) in statuses(&project(&modes)) {
+        assert_eq!((state.as_str(), &status["tools"]), ("ready", &json!(4)), "{name}: {status}");
+        assert_eq!(status["protocolVersion"], "2025-11-25");
+        assert_eq!(status["transport"], "stdio");
+    }
+}
+
+#[test]
+fn one_sick_server_delays_no_other() {
+    let program = project(&["good", "silent", "broken"]);
+    let run = program.run("tools list --json");
+    let tools: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
+    assert_eq!((run.code, tools.len()), (1, 4), "{}", run.stderr);
+    // The good one was there long before the silent one was given up.
+    let ready = run.stderr.find("ready good").expect("a line for the good one");
+    assert!(ready < run.stderr.find("unavailable silent").expect("a line for the silent one"));
+    assert!(run.took < Duration::from_secs(10), "{:?}", run.took);
+}
+
+#[test]
+fn an_error_names_the_server_the_exit_and_what_it_wrote() {
+    let program = project(&["broken"]);
+    let run = program.run("tools list");
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("Failed to connect to MCP server 'broken' at "), "{}", run.stderr);
+    assert!(run.stderr.contains("exited with code 3; it wrote: boom: missing licence"), "{}", run.stderr);
+    let end = "The application cannot start without connecting to all configured MCP servers.";
+    assert!(run.stderr.contains(end), "{}", run.stderr);
+}
+
+#[test]
+fn a_missing_program_is_told_with_a_way_out() {
+    let program = Program::new(&[("mcp.json", r#"{"servers": {"gone": {"command": "no-such-program"}}}"#)]);
+    let run = program.run("servers");
+    assert_eq!(run.code, 0);
+    assert!(run.stdout.contains("command `no-such-program` was not found"), "{}", run.stdout);
+    assert!(run.took < Duration::from_secs(3), "a program that is not there is not tried four times");
+}
+
+#[test]
+fn a_server_that_dies_in_a_call_is_told() {
+    let run = project(&["dies"]).run("tools call dies__echo message=x");
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("MCP server `dies`: the server closed the connection"), "{}", run.stderr);
+}
+
+#[test]
+fn a_result_that_is_too_large_ends_the_call_and_not_more() {
+    let run = project(&["huge"]).run("tools call huge__echo message=x");
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("more than 4194304 bytes"), "{}", run.stderr);
+}
+
+#[test]
+fn all_pages_are_read() {
+    let run = project(&["pages"]).run("tools list --json");
+    let tools: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
+    assert_eq!(tools.len(), 100);
+    assert_eq!(tools[99]["name"], "tool99");
+    let keys: Vec<_> = tools[0].as_object().expect("an object").keys().cloned().collect();
+    assert_eq!(keys, ["name", "server", "title", "description", "inputSchema", "state", "reason"]);
+}
+
+#[test]
+fn arguments_arrive_as_they_were_written() {
+    let program = project(&["good"]);
+    let arguments = r#"{"number":12345678901234567890123,"z":1.0,"a":-0,"e":1E2}"#;
+    let run = program.run_list(&["tools", "call", "echo", "--args", arguments]);
+    // The server parses and prints them itself; what it cannot hold it spells in its own way.
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.contains(r#""z":1.0"#), "{}", run.stdout);
+    let run = program.run("tools call good__echo message=42 number=7");
+    assert_eq!(run.stdout.trim(), r#"{"message":"42","number":7}"#);
+}
+
+#[test]
+fn every_kind_of_content_is_shown() {
+    let run = project(&["good"]).run("tools call picture");
+    let lines: Vec<_> = run.stdout.lines().collect();
+    assert!(
+        lines[0].starts_with("[image image/png saved to ") && lines[0].ends_with(".png]"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        lines[1].starts_with("[audio audio/wav saved to ") && lines[1].ends_with(".wav]"),
+        "{}",
+        run.stdout
+    );
+    assert_eq!(lines[2], "[resource test://one · one]");
+    assert_eq!(lines[3..5], ["[test://two]", "two"]);
+    assert!(run.stdout.contains(r#""type": "hologram""#), "{}", run.stdout);
+}
+
+#[test]
+fn a_failed_call_is_a_failed_command_and_its_text_is_clean() {
+    let program = project(&["good"]);
+    let run = program.run("tools call fail");
+    assert_eq!((run.code, run.stdout.as_str()), (1, "it did not work [2J\n"));
+    let run = program.run("tools call fail --json");
+    let answer: Json = serde_json::from_str(&run.stdout).expect("one JSON document");
+    assert_eq!((run.code, &answer["status"]), (1, &json!("error")));
+    let run = program.run("tools call nothing");
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("there is no tool `nothing`"), "{}", run.stderr);
+}
+
+#[test]
+fn poisoned_definitions_are_held_back_one_by_one() {
+    let program = project(&["poisoned"]);
+    let run = program.run("tools list --json");
+    let tools: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
+    let states: Vec<_> =
+        tools.iter().map(|tool| format!("{} {}", tool["name"], tool["state"]).replace('"', "")).collect();
+    let held = |name: &str| format!("poisoned__{name} quarantined");
+    assert_eq!(
+        states,
+        ["good ready".to_owned(), held("hidden"), held("bare"), "my-tool--- ready".to_owned(), held("long")]
+    );
+    assert!(!run.stdout.contains('\u{200B}') && !run.stdout.contains('\u{202E}'));
+    let run = program.run("tools call poisoned__hidden");
+    assert_eq!(run.code, 1);
+    assert!(
+        run.stderr.contains("is held back: its description hides the character U+200B"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn prompts_and_resources() {
+    let program = project(&["good"]);
+    assert_eq!(program.run("prompts list").stdout.trim(), "greet of good");
+    assert_eq!(program.run("prompts get good greet who=Ann").stdout.trim(), "user: Greet Ann.");
+    assert!(program.run("resources list").stdout.starts_with("test://one of good"), "the resource");
+    assert_eq!(program.run("resources read good test://one").stdout, "[test://one]\nthe content\n");
+}
+
+#[test]
+fn the_environment_of_a_server_is_what_was_declared() {
+    let program = project(&[]);
+    let mut server = entry("good");
+    server["env"] = json!({ "DECLARED": "${SECRET}", "EMPTY": null });
+    server["config"] = json!({ "allowed": ["a"] });
+    program.write("mcp.json", json!({ "servers": { "good": server } }).to_string());
+    let program = program.with("SECRET", "s3cret-value").with("UNDECLARED", "x");
+    let run = program.run("tools call environment");
+    let lines: Vec<_> = run.stdout.lines().filter(|line| !line.starts_with("PATH=")).collect();
+    assert_eq!(lines, ["DECLARED=s3cret-value", "HOME=[home]", r#"MCP_CONFIG={"allowed":["a"]}"#]);
+}
+
+#[test]
+fn a_strict_server_with_a_tool_that_is_not_configured() {
+    let command = testkit().display();
+    let config = format!(
+        "toolbox:\n  tools: [{{name: echo}}]\n  mcps:\n    - name: customers\n      command: {command}\n      \
+         args: [good]\n      mode: strict\n"
+    );
+    let program = Program::new(&[("toolgate.yaml", &config)]);
+    let run = program.run("tools list");
+    assert_eq!((run.code, run.stdout.as_str()), (78, ""));
+    let text = "Tool 'environment' from MCP server 'customers' is not configured in the toolbox.
+
+MCP Server: customers
+Mode: strict
+Missing Tool: environment
+
+Configured tools: [echo]
+
+To resolve:
+1. Add the tool to myai.toolbox.tools in your configuration, OR
+2. Change the MCP server mode to 'dynamic' and provide default_tool_config
+";
+    assert!(run.stderr.contains(text), "{}", run.stderr);
+}
+
+#[test]
+fn no_process_is_left_behind() {
+    let program = project(&[]);
+    let marker = format!("TOOLGATE_TEST_MARKER={}", std::process::id());
+    let mut servers = serde_json::Map::new();
+    for mode in ["good", "stubborn", "silent"] {
+        let mut server = entry(mode);
+        server["timeout"] = json!("1s");
+        server["env"] = json!({ "TOOLGATE_TEST_MARKER": std::process::id().to_string() });
+        servers.insert(mode.to_owned(), server);
+    }
+    program.write("mcp.json", json!({ "servers": servers }).to_string());
+    program.run("servers");
+    let start = wait_start();
+    while left_behind(&marker) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(3), "{} processes are left", left_behind(&marker));
+        std::thread::yield_now();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "processes end in real time")]
+fn wait_start() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,66 @@
+//! The MCP servers that others wrote, which the tests of the executable talk to.
+//!
+//! Invariant: they are installed below `target`, at the versions that `crates/toolgate/tests/peers`
+//! names, and nothing outside of the repository changes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::program;
+use crate::step::{Console, Outcome};
+
+/// Where the tests look for them.
+pub(crate) const VARIABLE: &str = "TOOLGATE_PEERS";
+
+/// The folder they are installed in.
+pub(crate) fn folder() -> PathBuf {
+    program::root().join("target/peers")
+}
+
+/// Installs what is not there yet.
+pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
+    let source = program::root().join("crates/toolgate/tests/peers");
+    let target = folder();
+    std::fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
+    let lists =
+        [("package.json", "npm"), ("requirements.txt", "python"), ("requirements-v1.txt", "python-v1")];
+    for (list, name) in lists {
+        let (list, folder) = (source.join(list), target.join(name));
+        let wanted = std::fs::read(&list).with_context(|| format!("cannot read {}", list.display()))?;
+        let stamp = folder.join("installed");
+        if std::fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+            continue;
+        }
+        console.say(&format!("installing the MCP servers of {name} …"))?;
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let commands = if name == "npm" { npm(&list, &folder) } else { python(&list, &folder) };
+        for command in commands {
+            let done = program::capture(command)?;
+            if !done.success {
+                let hint = "hint: this step needs npm and python3, and the network once";
+                return Ok(Outcome::Failed(format!("{}\n{hint}", done.output.trim_end())));
+            }
+        }
+        std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn npm(list: &Path, folder: &Path) -> Vec<Command> {
+    let mut copy = Command::new("cp");
+    copy.arg(list).arg(folder);
+    let mut install = Command::new("npm");
+    install.args(["install", "--no-audit", "--no-fund", "--no-package-lock"]).current_dir(folder);
+    vec![copy, install]
+}
+
+fn python(list: &Path, folder: &Path) -> Vec<Command> {
+    let mut venv = Command::new("python3");
+    venv.args(["-m", "venv"]).arg(folder);
+    let mut install = Command::new(folder.join("bin/pip"));
+    install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(list);
+    vec![venv, install]
+}
