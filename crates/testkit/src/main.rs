@@ -79,8 +79,8 @@ fn main() -> ExitCode {
         Mode::Flood => (0..200_000).for_each(|n| complain(&format!("line {n} of a very long story"))),
         _ => {}
     }
-    for line in std::io::stdin().lock().lines() {
-        let Ok(line) = line else { break };
+    let mut lines = std::io::stdin().lock().lines();
+    while let Some(Ok(line)) = lines.next() {
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
         match (mode, message["method"].as_str()) {
             (Mode::Silent, _) | (_, None) => {}
@@ -89,6 +89,10 @@ fn main() -> ExitCode {
             (Mode::Dies, Some("tools/call")) => {
                 complain("out of memory, or so");
                 return ExitCode::from(3);
+            }
+            (_, Some("tools/call")) if message["params"]["name"] == "ask" => {
+                let answer = ask(&mut lines);
+                respond(mode, &message["id"], Ok(json!({ "content": [{ "type": "text", "text": answer }] })));
             }
             (_, Some(method)) if !message["id"].is_null() => {
                 let answer = answer(mode, method, &message["params"]);
@@ -131,6 +135,18 @@ fn answer(mode: Mode, method: &str, params: &Value) -> Result<Value, (i64, Strin
     }
 }
 
+/// Asks the person a question in the middle of a call, and gives the answer back.
+fn ask(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
+    let schema = json!({ "type": "object", "properties": { "size": { "type": "integer", "default": 42 } } });
+    let params = json!({ "message": "How large?", "requestedSchema": schema });
+    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
+    write(format!("{question}\n").as_bytes());
+    let mut answers =
+        lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+    let answer = answers.find(|message| message["id"] == "q").unwrap_or_default();
+    answer.get("result").or_else(|| answer.get("error")).map(Value::to_string).unwrap_or_default()
+}
+
 fn tool(name: &str, description: &str) -> Value {
     let schema = json!({ "type": "object", "properties": { "message": { "type": "string" }, "number": { "type": "number" } } });
     json!({ "name": name, "description": description, "inputSchema": schema })
@@ -157,6 +173,7 @@ fn tools(mode: Mode, params: &Value) -> Value {
             tool("echo", "Says it back, as it was said."),
             tool("environment", "Shows the environment of the server."),
             tool("fail", "Fails."),
+            tool("ask", "Asks a question."),
             tool("picture", "Gives a picture, a sound, a link and something new."),
         ] }),
     }

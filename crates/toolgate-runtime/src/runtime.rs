@@ -9,7 +9,7 @@ use toolgate_types::server::Startup;
 use toolgate_types::{HumanDuration, Limits, ServerSpec, ToolDefinition, ToolSettings};
 use toolgate_upstream::offer::{Offer, Wanted, discover};
 use toolgate_upstream::scan::Limits as WireLimits;
-use toolgate_upstream::{Logins, Params, Raw, RequestError, Server, State, Unavailable, mirror};
+use toolgate_upstream::{Logins, Params, Questions, Raw, RequestError, Server, State, Unavailable, mirror};
 
 use crate::catalog::{Catalog, CatalogError, CatalogTool, Level, Parts, ToolState};
 
@@ -28,6 +28,8 @@ pub struct Setup {
     pub limits: Limits,
     /// Who logs in to servers that want it, and where tokens are kept.
     pub logins: Logins,
+    /// Who answers what servers ask for.
+    pub questions: Arc<dyn Questions>,
 }
 
 /// The servers and the catalog.
@@ -127,7 +129,7 @@ impl Runtime {
         let size = usize::try_from(setup.limits.max_output.bytes()).unwrap_or(usize::MAX);
         let wire = WireLimits { size, depth: DEPTH };
         let live = |spec| Live {
-            server: Server::new(spec, wire, &setup.logins),
+            server: Server::new(spec, wire, &setup.logins, Arc::clone(&setup.questions)),
             offer: ArcSwap::from_pointee(None),
         };
         Self {

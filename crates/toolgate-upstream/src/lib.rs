@@ -12,6 +12,6 @@ pub mod server;
 
 /// What callers of a server put together and get back.
 pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};
-pub use toolgate_mcp::{Params, Raw, RequestError, mirror, scan};
+pub use toolgate_mcp::{Params, Raw, RequestError, RpcError, mirror, scan};
 
-pub use server::{Server, State, Unavailable};
+pub use server::{Nobody, Questions, Server, State, Unavailable};

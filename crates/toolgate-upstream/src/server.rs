@@ -76,6 +76,41 @@ pub struct Unavailable {
     pub hint: Option<Arc<str>>,
 }
 
+/// Who answers what a server asks for on its own: elicitation, sampling, roots. Every door has its
+/// own way to a person or a model.
+pub trait Questions: Send + Sync + 'static {
+    /// What may be asked: the capabilities that are declared to servers.
+    fn capabilities(&self) -> serde_json::Value;
+
+    /// The answer to one question, or why there is none.
+    fn answer(
+        &self,
+        server: &str,
+        method: &str,
+        params: Option<Raw>,
+    ) -> BoxFuture<'static, Result<Raw, RpcError>>;
+}
+
+/// Nobody is there to answer; every question is refused politely.
+pub struct Nobody;
+
+impl Questions for Nobody {
+    fn capabilities(&self) -> serde_json::Value {
+        serde_json::json!({})
+    }
+
+    fn answer(
+        &self,
+        _server: &str,
+        method: &str,
+        _params: Option<Raw>,
+    ) -> BoxFuture<'static, Result<Raw, RpcError>> {
+        let error =
+            RpcError::new(RpcError::METHOD_NOT_FOUND, format!("`{}` is not offered here", clean(method)));
+        Box::pin(async { Err(error) })
+    }
+}
+
 /// One server.
 pub struct Server {
     spec: Arc<ServerSpec>,
@@ -88,7 +123,7 @@ pub struct Server {
 impl Server {
     /// Gets ready to connect. Nothing happens before somebody wants the server, unless it is to be
     /// there from the start.
-    pub fn new(spec: ServerSpec, limits: Limits, logins: &Logins) -> Self {
+    pub fn new(spec: ServerSpec, limits: Limits, logins: &Logins, questions: Arc<dyn Questions>) -> Self {
         let tokens = tokens(&spec, logins).map(Arc::new);
         let spec = Arc::new(spec);
         let (tell, state) = watch::channel(State::Idle);
@@ -96,7 +131,8 @@ impl Server {
         if spec.startup != Startup::Lazy {
             wake.notify_one();
         }
-        let connector = Connector { spec: Arc::clone(&spec), limits, tokens, tell, wake: Arc::clone(&wake) };
+        let connector =
+            Connector { spec: Arc::clone(&spec), limits, tokens, questions, tell, wake: Arc::clone(&wake) };
         let mut tasks = JoinSet::new();
         let stopped = Arc::clone(&stop);
         tasks.spawn(async move { connector.run(&stopped).await });
@@ -158,6 +194,7 @@ struct Connector {
     spec: Arc<ServerSpec>,
     limits: Limits,
     tokens: Option<Arc<TokenSource>>,
+    questions: Arc<dyn Questions>,
     tell: watch::Sender<State>,
     wake: Arc<Notify>,
 }
@@ -211,7 +248,8 @@ impl Connector {
         self.tell.send_replace(State::Connecting);
         let mut pauses = PAUSES.iter();
         for attempt in 1..=attempts {
-            let handler = Arc::new(Ear { server: self.spec.name.to_string() });
+            let questions = Arc::clone(&self.questions);
+            let handler = Arc::new(Ear { server: self.spec.name.to_string(), questions });
             match connect(&self.spec, self.limits, self.tokens.as_ref(), handler).await {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
@@ -268,9 +306,10 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Hears what a server says on its own. What it asks for is refused politely.
+/// Hears what a server says on its own, and passes on what it asks for.
 struct Ear {
     server: String,
+    questions: Arc<dyn Questions>,
 }
 
 impl Handler for Ear {
@@ -281,10 +320,12 @@ impl Handler for Ear {
         }
     }
 
-    fn request(&self, method: &str, _params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>> {
-        let error =
-            RpcError::new(RpcError::METHOD_NOT_FOUND, format!("`{}` is not offered here", clean(method)));
-        Box::pin(async { Err(error) })
+    fn request(&self, method: &str, params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>> {
+        self.questions.answer(&self.server, method, params)
+    }
+
+    fn capabilities(&self) -> serde_json::Value {
+        self.questions.capabilities()
     }
 
     fn violation(&self, what: &str) {

@@ -220,6 +220,19 @@ pub(crate) struct CallArgs {
     /// The arguments one by one
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) pairs: Vec<String>,
+    /// What to do when the server asks something before it answers
+    #[arg(long, value_name = "HOW", default_value = "ask")]
+    pub(crate) answers: Answers,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Answers {
+    /// Ask the person at the terminal; decline where there is none
+    Ask,
+    /// Take the defaults that the server gives
+    Defaults,
+    /// Decline
+    Decline,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ pub(crate) mod init;
 pub(crate) mod live;
 pub(crate) mod login;
 pub(crate) mod prompts;
+pub(crate) mod questions;
 pub(crate) mod resources;
 pub(crate) mod schema;
 pub(crate) mod servers;

@@ -47,6 +47,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Requests wait this long for the notification that ends the handshake to arrive before them.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the first requests wait for the server to let us listen. Some answer with the first event only.
+const LISTEN_PATIENCE: Duration = Duration::from_millis(300);
 /// A server may take this long to take a notification or an answer, or to end a session.
 const NOTIFY_TIME: Duration = Duration::from_secs(30);
 const FAREWELL_TIME: Duration = Duration::from_secs(2);
@@ -94,6 +96,8 @@ pub(super) struct Wire {
     waiting: AtomicUsize,
     /// Whether the notification that ends the handshake has arrived.
     settled: watch::Sender<bool>,
+    /// Whether the server has answered our wish to listen, or had the time to.
+    heard: watch::Sender<bool>,
 }
 
 /// What was agreed with the server.
@@ -191,9 +195,20 @@ impl Wire {
         limits: Limits,
         inbox: mpsc::Sender<Incoming>,
     ) -> Self {
-        let settled = watch::Sender::new(false);
+        let (settled, heard) = (watch::Sender::new(false), watch::Sender::new(false));
         let (slots, waiting) = (Semaphore::new(AT_ONCE), AtomicUsize::new(0));
-        Self { client, target, answers, limits, inbox, agreed: Mutex::default(), slots, waiting, settled }
+        Self {
+            client,
+            target,
+            answers,
+            limits,
+            inbox,
+            agreed: Mutex::default(),
+            slots,
+            waiting,
+            settled,
+            heard,
+        }
     }
 
     fn agreed(&self) -> std::sync::MutexGuard<'_, Agreed> {
@@ -218,6 +233,14 @@ impl Wire {
         if after_handshake && !*self.settled.borrow() {
             let mut settled = self.settled.subscribe();
             let _ = timeout(HANDSHAKE_PATIENCE, settled.wait_for(|settled| *settled)).await;
+        }
+        // A server may ask back on the stream we listen on; one that is not there yet loses the question.
+        let listens = self.agreed().revision.is_some_and(Revision::has_handshake)
+            && self.answers == Answers::OnTheirStream;
+        if after_handshake && listens && !*self.heard.borrow() {
+            let mut heard = self.heard.subscribe();
+            let _ = timeout(LISTEN_PATIENCE, heard.wait_for(|heard| *heard)).await;
+            self.heard.send_replace(true);
         }
         let slot = self.slot().await?;
         let had_session = self.agreed().session.is_some() && &*request.method != "initialize";
@@ -382,7 +405,9 @@ impl Wire {
         let (mut before, mut failures, mut pause): (Option<Stream>, _, _) = (None, 0, PAUSE);
         loop {
             let last_id = before.as_ref().and_then(Stream::resume_id);
-            match self.get(last_id.as_ref()).await {
+            let got = self.get(last_id.as_ref()).await;
+            self.heard.send_replace(true);
+            match got {
                 Ok(response) => {
                     failures = 0;
                     let since = Instant::now();

@@ -7,8 +7,8 @@ use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::Project;
-use crate::command::login;
+use crate::cli::{Answers, Project};
+use crate::command::{login, questions};
 use crate::output::{BOLD, DIM, Output};
 use crate::{FAILED, REFUSED};
 
@@ -20,14 +20,22 @@ pub(crate) const INTERRUPTED: u8 = 130;
 pub(crate) fn with<F>(
     project: &Project,
     output: &Output,
+    answers: Answers,
     wanted: impl Fn(&str) -> bool,
     work: impl FnOnce(std::sync::Arc<Runtime>, Vec<StartError>) -> F,
 ) -> anyhow::Result<u8>
 where
     F: Future<Output = anyhow::Result<u8>>,
 {
-    let Loaded { config, report } =
-        load(&project.folder, project.file.as_deref(), &Environment::of_process());
+    let environment = Environment::of_process();
+    let load = |environment: &Environment| load(&project.folder, project.file.as_deref(), environment);
+    let mut loaded = load(&environment);
+    let inputs =
+        loaded.config.as_ref().map(|config| questions::inputs(&config.inputs, output)).transpose()?;
+    if let Some(answers) = inputs.filter(|answers| !answers.is_empty()) {
+        loaded = load(&questions::answered(&environment, answers));
+    }
+    let Loaded { config, report } = loaded;
     let Some(config) = config else {
         output.message(&report.render());
         output.next("`toolgate check` shows what is wrong; nothing was started");
@@ -40,6 +48,7 @@ where
         servers: config.servers.into_iter().filter(|server| wanted(server.name.as_str())).collect(),
         limits: config.limits,
         logins: login::logins(),
+        questions: questions::of_servers(answers),
     };
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use toolgate_mcp::Params;
 
 use crate::DONE;
-use crate::cli::{Project, PromptArgs, PromptsCommand};
+use crate::cli::{Answers, Project, PromptArgs, PromptsCommand};
 use crate::command::servers::first_line;
 use crate::command::{content, live, tools};
 use crate::output::{BOLD, DIM, Output};
@@ -20,6 +20,7 @@ fn list(project: &Project, output: &Output) -> anyhow::Result<u8> {
     live::with(
         project,
         output,
+        Answers::Ask,
         |_| true,
         async |runtime, errors| {
             let mut all = Vec::new();
@@ -50,6 +51,7 @@ fn get(args: &PromptArgs, project: &Project, output: &Output) -> anyhow::Result<
     live::with(
         project,
         output,
+        Answers::Ask,
         |server| server == args.server,
         async |runtime, _errors| {
             // Arguments of prompts are texts.

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use toolgate_mcp::Params;
 
 use crate::DONE;
-use crate::cli::{Project, ResourceArgs, ResourcesCommand};
+use crate::cli::{Answers, Project, ResourceArgs, ResourcesCommand};
 use crate::command::{content, live};
 use crate::output::{BOLD, DIM, Output};
 
@@ -19,6 +19,7 @@ fn list(project: &Project, output: &Output) -> anyhow::Result<u8> {
     live::with(
         project,
         output,
+        Answers::Ask,
         |_| true,
         async |runtime, errors| {
             let mut all = Vec::new();
@@ -53,6 +54,7 @@ fn read(args: &ResourceArgs, project: &Project, output: &Output) -> anyhow::Resu
     live::with(
         project,
         output,
+        Answers::Ask,
         |server| server == args.server,
         async |runtime, _errors| {
             let params = Params::none().with("uri", &args.uri);

@@ -4,7 +4,7 @@ use anyhow::bail;
 use toolgate_runtime::runtime::ServerStatus;
 
 use crate::DONE;
-use crate::cli::{Project, ServersArgs, ServersCommand};
+use crate::cli::{Answers, Project, ServersArgs, ServersCommand};
 use crate::command::{live, login};
 use crate::output::{BOLD, DIM, Output};
 
@@ -16,7 +16,7 @@ pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> any
         None => None,
     };
     let wanted = |name: &str| only.is_none_or(|only| only == name);
-    live::with(project, output, wanted, async |runtime, _errors| {
+    live::with(project, output, Answers::Ask, wanted, async |runtime, _errors| {
         let servers = runtime.servers();
         if let Some(name) = only.filter(|_| servers.is_empty()) {
             bail!("there is no MCP server `{name}`; `toolgate servers` lists them");

@@ -7,7 +7,7 @@ use toolgate_mcp::scan::Limits;
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::{CatalogTool, ToolState};
 
-use crate::cli::{CallArgs, Project, ToolsCommand};
+use crate::cli::{Answers, CallArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
 use crate::command::{content, live};
 use crate::output::{BOLD, DIM, Output};
@@ -25,6 +25,7 @@ fn list(project: &Project, output: &Output) -> anyhow::Result<u8> {
     live::with(
         project,
         output,
+        Answers::Ask,
         |_| true,
         async |runtime, errors| {
             let catalog = runtime.catalog();
@@ -57,6 +58,7 @@ fn show(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
     live::with(
         project,
         output,
+        Answers::Ask,
         |server| only(name, server),
         async |runtime, errors| {
             let catalog = runtime.catalog();
@@ -85,6 +87,7 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
     live::with(
         project,
         output,
+        args.answers,
         |server| only(&args.name, server),
         async |runtime, errors| {
             let catalog = runtime.catalog();

@@ -33,11 +33,20 @@ printf '{"servers":{"s":{"type":"http","url":"%s","timeout":10%s}}}' \
 case $scenario in
 tools_call) toolgate tools call s__add_numbers a=5 b=3 ;;
 sse-retry) toolgate tools call s__test_reconnection ;;
-elicitation*) toolgate tools call s__test_client_elicitation_defaults ;;
+elicitation*) toolgate tools call s__test_client_elicitation_defaults --answers defaults ;;
+http-custom-headers)
+    # The calls to make are in the context, a line of name and arguments each.
+    printf '%s' "$MCP_CONFORMANCE_CONTEXT" | python3 -c '
+import json, sys
+for call in json.load(sys.stdin)["toolCalls"]:
+    print(call["name"], json.dumps(call["arguments"]))' | while read -r tool arguments; do
+        toolgate tools call "s__$tool" --args "$arguments"
+    done
+    ;;
 *)
     tools=$(toolgate tools list --color never) || exit 1
     printf '%s\n' "$tools" | while read -r tool _; do
-        if [ -n "$tool" ]; then toolgate tools call "s__$tool" --args '{}' || :; fi
+        if [ -n "$tool" ]; then toolgate tools call "s__$tool" --args '{}' --answers defaults || :; fi
     done
     ;;
 esac

@@ -52,7 +52,7 @@ fn left_behind(marker: &str) -> usize {
 fn servers_that_misbehave_are_used_all_the_same() {
     let modes = ["good", "deaf", "shy", "noisy", "wrong-ids", "flood", "stubborn"];
     for (name, state, status) in statuses(&project(&modes)) {
-        assert_eq!((state.as_str(), &status["tools"]), ("ready", &json!(4)), "{name}: {status}");
+        assert_eq!((state.as_str(), &status["tools"]), ("ready", &json!(5)), "{name}: {status}");
         assert_eq!(status["protocolVersion"], "2025-11-25");
         assert_eq!(status["transport"], "stdio");
     }
@@ -63,7 +63,7 @@ fn one_sick_server_delays_no_other() {
     let program = project(&["good", "silent", "broken"]);
     let run = program.run("tools list --json");
     let tools: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
-    assert_eq!((run.code, tools.len()), (1, 4), "{}", run.stderr);
+    assert_eq!((run.code, tools.len()), (1, 5), "{}", run.stderr);
     // The good one was there long before the silent one was given up.
     let ready = run.stderr.find("ready good").expect("a line for the good one");
     assert!(ready < run.stderr.find("unavailable silent").expect("a line for the silent one"));
@@ -200,6 +200,37 @@ fn the_environment_of_a_server_is_what_was_declared() {
     let run = program.run("tools call environment");
     let lines: Vec<_> = run.stdout.lines().filter(|line| !line.starts_with("PATH=")).collect();
     assert_eq!(lines, ["DECLARED=s3cret-value", "HOME=[home]", r#"MCP_CONFIG={"allowed":["a"]}"#]);
+}
+
+#[test]
+fn a_question_in_the_middle_of_a_call() {
+    let program = project(&["good"]);
+    let answered = program.run("tools call good__ask --answers defaults");
+    assert_eq!(answered.stdout.trim(), r#"{"action":"accept","content":{"size":42}}"#, "{}", answered.stderr);
+    // Nobody is at the terminal of a test.
+    for how in ["ask", "decline"] {
+        let refused = program.run(&format!("tools call good__ask --answers {how}"));
+        assert!(refused.stdout.contains("`elicitation/create` is not offered here"), "{}", refused.stdout);
+    }
+}
+
+#[test]
+fn an_input_that_nobody_answers_is_told_before_anything_starts() {
+    let mut server = entry("good");
+    server["env"] = json!({ "KEY": "${input:api-key}" });
+    let inputs =
+        json!([{ "id": "api-key", "type": "promptString", "description": "The key", "password": true }]);
+    let program = Program::new(&[(
+        "mcp.json",
+        &json!({ "inputs": inputs, "servers": { "good": server } }).to_string(),
+    )]);
+    let run = program.run("servers");
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("input `api-key` is needed to start"), "{}", run.stderr);
+    assert!(run.stderr.contains("hint: set `TOOLGATE_INPUT_API_KEY`"), "{}", run.stderr);
+    let program = program.with("TOOLGATE_INPUT_API_KEY", "typed-before");
+    let run = program.run("tools call environment");
+    assert!(run.stdout.lines().any(|line| line == "KEY=typed-before"), "{}", run.stdout);
 }
 
 #[test]
