@@ -1,7 +1,8 @@
 //! Fuzzing: the targets in `fuzz/`, each for a bounded time, from its seeds and its corpus.
 //!
 //! Invariant: works on the stable toolchain. `-s none` leaves out the sanitizers, which need a nightly
-//! one and would look for memory errors that safe code does not have.
+//! one and would look for memory errors that safe code does not have. `--dev` takes the profile that
+//! `fuzz/Cargo.toml` has for this.
 
 use std::fs;
 use std::io::Write;
@@ -25,6 +26,9 @@ pub(crate) fn run(only: Option<&str>, seconds: u32) -> anyhow::Result<bool> {
         }
         targets.retain(|target| target == only);
     }
+    if !program::stream(cargo_fuzz("build")?)? {
+        bail!("the fuzz targets do not build");
+    }
     for target in &targets {
         println!("Fuzzing `{target}` for {seconds} s …");
         if !program::stream(command(target, seconds)?)? {
@@ -40,6 +44,11 @@ pub(crate) fn run(only: Option<&str>, seconds: u32) -> anyhow::Result<bool> {
 pub(crate) fn step(console: &mut Console<impl Write>, seconds: u32) -> anyhow::Result<Outcome> {
     tools::FUZZ.ensure(console)?;
     let targets = targets()?;
+    console.say("building the targets, which takes some minutes the first time")?;
+    let built = program::capture(cargo_fuzz("build")?)?;
+    if !built.success {
+        return Ok(Outcome::Failed(built.output));
+    }
     for target in &targets {
         let captured = program::capture(command(target, seconds)?)?;
         if !captured.success {
@@ -67,6 +76,13 @@ fn targets() -> anyhow::Result<Vec<String>> {
     Ok(targets)
 }
 
+/// `cargo fuzz`, in the target folder of the product: macros and build scripts are there already.
+fn cargo_fuzz(what: &str) -> anyhow::Result<Command> {
+    let mut command = program::cargo(["fuzz", what, "--fuzz-dir", "fuzz", "--dev", "-s", "none"]);
+    command.arg("--target-dir").arg(Metadata::read(Path::new("Cargo.toml"))?.target_directory);
+    Ok(command)
+}
+
 fn command(target: &str, seconds: u32) -> anyhow::Result<Command> {
     let corpus = format!("fuzz/corpus/{target}");
     let seeds = format!("fuzz/seeds/{target}");
@@ -76,8 +92,8 @@ fn command(target: &str, seconds: u32) -> anyhow::Result<Command> {
     // Ignored by git, so a fresh clone has none. New inputs go to the first folder named, which is this one.
     let folder = program::root().join(&corpus);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let mut command = program::cargo(["fuzz", "run", "--fuzz-dir", "fuzz", "-s", "none", target]);
-    command.args([&corpus, &seeds]).arg("--").arg(format!("-max_total_time={seconds}")).args([
+    let mut command = cargo_fuzz("run")?;
+    command.args([target, &corpus, &seeds]).arg("--").arg(format!("-max_total_time={seconds}")).args([
         "-rss_limit_mb=2048",
         // One input this small must not take five seconds, on any machine.
         "-timeout=5",
