@@ -62,8 +62,8 @@ fn check() -> anyhow::Result<()> {
 
     let scratch = Scratch::new("bench")?;
     let file = scratch.path().join("toolgate.yaml");
-    let config = mistakes::config();
-    fs::write(&file, &config).with_context(|| format!("cannot write {}", file.display()))?;
+    let broken = mistakes::config();
+    fs::write(&file, &broken.text).with_context(|| format!("cannot write {}", file.display()))?;
 
     // The first run reads the binary from the disk, which is not what is measured.
     let first = run_once(&binary, scratch.path())?;
@@ -72,7 +72,7 @@ fn check() -> anyhow::Result<()> {
         (0..RUNS).map(|_| run_once(&binary, scratch.path())).collect::<anyhow::Result<_>>()?;
     let mean = before.zip(children_cpu()).map(|(before, after)| (after - before) / RUNS);
 
-    println!("bench `check`: {RUNS} runs on {} lines with mistakes", config.lines().count());
+    println!("bench `check`: {RUNS} runs on {} lines with mistakes", broken.text.lines().count());
     let cpu: Option<Vec<_>> = runs.iter().map(|run| run.cpu).collect();
     let median_cpu = match (cpu, mean) {
         (Some(times), Some(mean)) => {
@@ -92,15 +92,17 @@ fn check() -> anyhow::Result<()> {
     let (median, worst) = median_and_worst(runs.iter().map(|run| run.wall).collect());
     println!("  wall per run  median {}, worst {}", ms(median), ms(worst));
     let code = first.code.map_or_else(|| "none, a signal".to_owned(), |code| code.to_string());
-    println!("  problems      {} reported, exit code {code}", problems(&first.output));
+    let told = problems(&first.output);
+    println!("  problems      {told} of {} reported, exit code {code}", broken.mistakes);
     println!("  binary        {:.2} MiB", size as f64 / f64::from(1 << 20));
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     let verdict = match median_cpu {
+        _ if told != broken.mistakes => "missed",
         Some(time) if time <= CHECK_BAR => "met",
         Some(_) => "missed",
         None => "unknown",
     };
-    println!("  bar           at most {} CPU per run: {verdict}", ms(CHECK_BAR));
+    println!("  bar           at most {} CPU per run, every problem reported: {verdict}", ms(CHECK_BAR));
     Ok(())
 }
 

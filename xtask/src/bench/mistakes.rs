@@ -10,62 +10,89 @@ const LINES: usize = 500;
 /// Where the tools end and the servers begin.
 const TOOL_LINES: usize = 200;
 
+/// The file, and how many mistakes are in it.
+pub(super) struct Broken {
+    pub(super) text: String,
+    pub(super) mistakes: usize,
+    random: Random,
+}
+
 /// Writes the file.
-pub(super) fn config() -> String {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut text = String::from("# A file with many mistakes.\ntoolbox:\n");
-    let _ = writeln!(text, "  max_concurrent: -4\n  default_timeout: 10 parsecs\n  tools:");
+pub(super) fn config() -> Broken {
+    let text = "# A file with many mistakes.\ntoolbox:\n  max_concurrent: -4\n  default_timeout: 10 parsecs\n  tools:\n";
+    let mut broken = Broken { text: text.to_owned(), mistakes: 2, random: Random(0x9e37_79b9_7f4a_7c15) };
     for number in 0.. {
-        if text.lines().count() + 4 > TOOL_LINES {
+        if broken.text.lines().count() + 4 > TOOL_LINES {
             break;
         }
-        tool(&mut text, &mut random, number);
+        broken.tool(number);
     }
-    let _ = writeln!(text, "  mcps:");
+    broken.text.push_str("  mcps:\n");
     for number in 0.. {
-        if text.lines().count() + 9 > LINES {
+        if broken.text.lines().count() + 9 > LINES {
             break;
         }
-        server(&mut text, &mut random, number);
+        broken.server(number);
     }
-    for number in text.lines().count()..LINES {
-        let _ = writeln!(text, "# Line {}.", number + 1);
+    for number in broken.text.lines().count()..LINES {
+        let _ = writeln!(broken.text, "# Line {}.", number + 1);
     }
-    text
+    broken
 }
 
-fn tool(text: &mut String, random: &mut Random, number: u32) {
-    let instances = random.pick(&["1", "4", "16", "-2", "0.5", "many"]);
-    let timeout = random.pick(&["30s", "2m", "500ms", "soon", "10 parsecs", "-5s"]);
-    let extra = random.pick(&["", "", "      time_out: 3s\n", "      max_instance: 2\n"]);
-    let _ = write!(
-        text,
-        "    - name: tool_{number}\n      max_instances: {instances}\n      timeout: {timeout}\n{extra}"
-    );
-}
-
-fn server(text: &mut String, random: &mut Random, number: u32) {
-    let transport = random.pick(&["streamable_http", "stdio", "sse", "websocket", "carrier_pigeon"]);
-    let mode = random.pick(&["strict", "dynamic", "lenient", "\"\""]);
-    let instances = random.pick(&["2", "8", "-1", "lots"]);
-    let timeout = random.pick(&["10s", "1m", "eventually"]);
-    let extra = random.pick(&["", "", "      modes: strict\n", "      header: none\n"]);
-    let _ = writeln!(text, "    - name: server_{number}");
-    if transport == "stdio" {
-        let _ = writeln!(
-            text,
-            "      command: server-{number}\n      args: [--token, \"${{BENCH_UNSET_{number}}}\"]"
+impl Broken {
+    fn tool(&mut self, number: u32) {
+        let instances = self.pick(&["1", "4", "16"], &["-2", "0.5", "many"]);
+        let timeout = self.pick(&["30s", "2m", "500ms"], &["soon", "10 parsecs", "-5s"]);
+        let extra = self.pick(&["", ""], &["      time_out: 3s\n", "      max_instance: 2\n"]);
+        let _ = write!(
+            self.text,
+            "    - name: tool_{number}\n      max_instances: {instances}\n      timeout: {timeout}\n{extra}"
         );
-    } else {
-        let host = random.pick(&["example.com", "[::1", "", "${BENCH_UNSET_HOST}"]);
-        let scheme = random.pick(&["https", "http", "gopher", "ht tp"]);
-        let _ = writeln!(text, "      url: \"{scheme}://{host}/mcp\"");
     }
-    let _ = write!(
-        text,
-        "      transport: {transport}\n      mode: {mode}\n{extra}      default_tool_config:\n        \
-         max_instances: {instances}\n        timeout: {timeout}\n"
-    );
+
+    fn server(&mut self, number: u32) {
+        let transport = self.pick(&["streamable_http", "stdio", "sse", "websocket"], &["carrier_pigeon"]);
+        let mode = self.pick(&["strict", "dynamic"], &["lenient", "\"\""]);
+        let instances = self.pick(&["2", "8"], &["-1", "lots"]);
+        let timeout = self.pick(&["10s", "1m"], &["eventually"]);
+        let extra = self.pick(&["", ""], &["      modes: strict\n", "      header: none\n"]);
+        let _ = writeln!(self.text, "    - name: server_{number}");
+        if transport == "stdio" {
+            self.mistakes += 1;
+            let _ = writeln!(
+                self.text,
+                "      command: server-{number}\n      args: [--token, \"${{BENCH_UNSET_{number}}}\"]"
+            );
+        } else {
+            let good = if transport == "websocket" { "wss" } else { "https" };
+            let url = match self.random.pick(&["good", "good", "host", "scheme", "words", "unset"]) {
+                "good" => format!("{good}://example.com/mcp"),
+                wrong => {
+                    self.mistakes += 1;
+                    match wrong {
+                        "host" => format!("{good}://[::1/mcp"),
+                        "scheme" => "gopher://example.com/mcp".to_owned(),
+                        "words" => "ht tp://example.com/mcp".to_owned(),
+                        _ => format!("{good}://${{BENCH_UNSET_HOST}}/mcp"),
+                    }
+                }
+            };
+            let _ = writeln!(self.text, "      url: \"{url}\"");
+        }
+        let _ = write!(
+            self.text,
+            "      transport: {transport}\n      mode: {mode}\n{extra}      default_tool_config:\n        \
+             max_instances: {instances}\n        timeout: {timeout}\n"
+        );
+    }
+
+    /// One of either kind; a wrong one counts.
+    fn pick<'a>(&mut self, good: &[&'a str], wrong: &[&'a str]) -> &'a str {
+        let picked = self.random.pick(&[good, wrong].concat());
+        self.mistakes += usize::from(wrong.contains(&picked));
+        picked
+    }
 }
 
 /// Xorshift: enough to vary a file, and no dependency.
@@ -82,9 +109,10 @@ impl Random {
 
 #[test]
 fn the_file_has_its_lines_and_is_the_same_every_time() {
-    assert_eq!(config().lines().count(), LINES);
-    assert_eq!(config(), config());
+    let Broken { text, mistakes, .. } = config();
+    assert_eq!(text.lines().count(), LINES);
+    assert_eq!((config().text, config().mistakes), (text.clone(), mistakes));
     for part in ["transport: stdio", "url: \"https://", "timeout: soon", "${BENCH_UNSET_"] {
-        assert!(config().contains(part), "{part}");
+        assert!(text.contains(part), "{part}");
     }
 }
