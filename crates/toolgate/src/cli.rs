@@ -276,8 +276,8 @@ pub(crate) struct ImportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
-    /// The file to describe
-    #[arg(value_name = "FILE", default_value = "project")]
+    /// `project` for toolgate.yaml, `tools` for tools.json, `mcp` for mcp.json
+    #[arg(value_name = "FILE", default_value = "project", hide_possible_values = true)]
     pub(crate) of: SchemaName,
     /// Print the reference page instead, as Markdown
     #[arg(long, conflicts_with = "of")]

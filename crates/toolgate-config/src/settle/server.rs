@@ -340,7 +340,13 @@ fn check_url(url: &At<Text>, schemes: &[&str], cx: &mut Context<'_>) -> Option<(
             cx.error(url.span, message, example);
             None
         }
-        Ok(parsed) if parsed.host_str().is_some_and(|host| !host.is_empty()) => Some(()),
+        // The parser takes `https:///mcp` for the host `mcp`, which nobody means.
+        Ok(parsed)
+            if parsed.host_str().is_some_and(|host| !host.is_empty())
+                && !url.value.expose().contains(":///") =>
+        {
+            Some(())
+        }
         Ok(_) => {
             cx.error(url.span, format!("`{shown}` names no host{}", cx.whereabouts()), example);
             None

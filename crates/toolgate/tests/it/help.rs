@@ -122,39 +122,16 @@ fn help() {
     Usage: toolgate schema [OPTIONS] [FILE]
 
     Arguments:
-      [FILE]
-              The file to describe
-
-              Possible values:
-              - project: toolgate.yaml
-              - tools:   tools.json
-              - mcp:     mcp.json
-              
-              [default: project]
+      [FILE]  `project` for toolgate.yaml, `tools` for tools.json, `mcp` for mcp.json [default: project]
 
     Options:
-      -C, --project <DIR>
-              Work on the project in DIR
-              
-              [default: .]
-
-          --reference
-              Print the reference page instead, as Markdown
-
-          --file <FILE>
-              The project file, where it has an unusual name; any known shape will do
-
-          --json
-              Print one JSON document on stdout; messages go to stderr
-
-          --color <WHEN>
-              When to use colours; `NO_COLOR` is honoured
-              
-              [default: auto]
-              [possible values: auto, always, never]
-
-      -h, --help
-              Print help (see a summary with '-h')
+      -C, --project <DIR>  Work on the project in DIR [default: .]
+          --reference      Print the reference page instead, as Markdown
+          --file <FILE>    The project file, where it has an unusual name; any known shape will do
+          --json           Print one JSON document on stdout; messages go to stderr
+          --color <WHEN>   When to use colours; `NO_COLOR` is honoured [default: auto] [possible values:
+                           auto, always, never]
+      -h, --help           Print help
 
     Examples:
       toolgate schema > toolgate.schema.json

@@ -300,6 +300,7 @@ toolbox:
     - { name: h, transport: stdio, mode: strict }
     - { name: i, command: '', mode: strict }
     - { name: j, command: x, server: y, mode: strict }
+    - { name: k, url: 'https:///mcp', mode: strict }
 "), @"
     exit code 78
     ----- stdout
@@ -364,7 +365,13 @@ toolbox:
        |                              ^^^^^^
     hint: keep one of the two
 
-    refused: 10 errors; nothing was started.
+    error: `https:///mcp` names no host in MCP server `k`
+      --> toolgate.yaml:13:23
+    13 |     - { name: k, url: 'https:///mcp', mode: strict }
+       |                       ^^^^^^^^^^^^^^
+    hint: write a whole address, such as `http://localhost:8080/mcp`
+
+    refused: 11 errors; nothing was started.
     next: mend what is above and run `toolgate check` again
     ");
 }
