@@ -20,6 +20,11 @@ pub(crate) fn folder() -> PathBuf {
     program::root().join("target/peers")
 }
 
+/// Whether the last of them is there.
+pub(crate) fn are_installed() -> bool {
+    folder().join("python-v1/installed").is_file()
+}
+
 /// Installs what is not there yet.
 pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     let source = program::root().join("crates/toolgate/tests/peers");
