@@ -44,6 +44,14 @@ pub(crate) fn shown_path(path: &Path) -> String {
     printable(&if path.as_os_str().is_empty() { ".".into() } else { path.display().to_string() })
 }
 
+/// The command for a project, as a person would type it.
+pub(crate) fn toolgate_in(folder: &Path) -> String {
+    match shown_path(folder) {
+        here if here == "." => "toolgate".to_owned(),
+        folder => format!("toolgate -C {folder}"),
+    }
+}
+
 /// Masks every text in a document.
 pub(crate) fn mask_strings(json: &mut Json, mask: &impl Fn(&str) -> String) {
     match json {

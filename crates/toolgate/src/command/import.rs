@@ -11,7 +11,7 @@ use toolgate_types::redact::printable;
 
 use crate::DONE;
 use crate::cli::{ImportArgs, Project};
-use crate::output::{BOLD, Output, hinted, mask_strings, shown_path};
+use crate::output::{BOLD, Output, hinted, mask_strings, shown_path, toolgate_in};
 
 const EMPTY: &str = "{\n  \"servers\": {}\n}\n";
 
@@ -83,19 +83,19 @@ pub(crate) fn run(args: &ImportArgs, project: &Project, output: &Output) -> anyh
         output.message(&format!("the {values} of {names} {verb} to {file}: keep that file to yourself\n"));
         warn_if_open(&env_path, output);
     }
-    output.next(&next(args.dry_run, &import));
+    output.next(&next(args.dry_run, &import, &toolgate_in(&project.folder)));
     Ok(DONE)
 }
 
-fn next(dry_run: bool, import: &Import) -> String {
+fn next(dry_run: bool, import: &Import, toolgate: &str) -> String {
     match &import.unnamed_in {
         _ if dry_run => "run it again without `--dry-run` to write this".to_owned(),
-        None => "`toolgate check` shows what the servers mean".to_owned(),
+        None => format!("`{toolgate} check` shows what the servers mean"),
         Some(file) if file.ends_with("toolgate.yaml") || file.ends_with("toolgate.yml") => {
-            format!("add `registries: {{ mcp: mcp.json }}` to {}, then `toolgate check`", shown_path(file))
+            format!("add `registries: {{ mcp: mcp.json }}` to {}, then `{toolgate} check`", shown_path(file))
         }
         Some(file) => format!(
-            "as long as there is {}, that is the project; `toolgate --file mcp.json check` shows the servers",
+            "as long as there is {}, that is the project; `{toolgate} --file mcp.json check` shows the servers",
             shown_path(file)
         ),
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::DONE;
 use crate::cli::{InitArgs, Project};
-use crate::output::{Output, hinted, shown_path};
+use crate::output::{Output, hinted, shown_path, toolgate_in};
 
 /// The files of `examples/quickstart`, which a test keeps good.
 const FILES: [(&str, &str); 6] = [
@@ -44,10 +44,7 @@ pub(crate) fn run(args: &InitArgs, project: &Project, output: &Output) -> anyhow
         let files: Vec<_> = FILES.iter().map(|(name, _)| *name).collect();
         output.document(&json!({ "ok": true, "project": shown_path(&folder), "files": files }))?;
     }
-    let toolgate = match shown_path(&folder) {
-        here if here == "." => "toolgate".to_owned(),
-        folder => format!("toolgate -C {folder}"),
-    };
+    let toolgate = toolgate_in(&folder);
     output.next(&format!(
         "`{toolgate} check` shows what the project means; `{toolgate} import CLIENT` adds MCP servers you have"
     ));

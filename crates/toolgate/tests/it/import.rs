@@ -807,6 +807,20 @@ fn lines_of_env_are_added_and_never_changed() {
 }
 
 #[test]
+fn a_project_elsewhere() {
+    let program = Program::new(&[("new.json", r#"{ "servers": { "a": { "command": "a" } } }"#)]);
+    program.run("init other");
+    assert_snapshot!(program.run("-C other import new.json"), @"
+    exit code 0
+    ----- stdout
+    ----- stderr
+    added a from [project]/new.json
+    next: `toolgate -C other check` shows what the servers mean
+    ");
+    assert_eq!(program.run("-C other check --json").json()["servers"][0]["name"], "a");
+}
+
+#[test]
 fn a_project_file_that_names_no_registry() {
     let files =
         [("toolgate.yaml", "toolbox: {}\n"), ("new.json", r#"{ "servers": { "a": { "command": "a" } } }"#)];
