@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+mod scripted;
+
 /// How to misbehave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -67,6 +69,13 @@ impl Mode {
 }
 
 fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    if let [mode, file, era @ ..] = words.as_slice()
+        && mode == "scripted"
+    {
+        scripted::run(file, era == ["modern"]);
+        return ExitCode::SUCCESS;
+    }
     let Some(mode) = std::env::args().nth(1).as_deref().and_then(Mode::of) else {
         complain("usage: testkit MODE");
         return ExitCode::from(2);

@@ -226,6 +226,12 @@ keys! {
         terminate_on_close: bool = "true",
         /// How long one request may take.
         request_timeout: HumanDuration = "60s",
+        /// Whether what its tools promise of themselves counts: that they only read, that they may
+        /// be repeated. A server can promise anything, so by default it does not.
+        trusted: bool = "false",
+        /// With `false` nothing of it is used before `toolgate servers approve NAME`, neither now
+        /// nor what it adds later.
+        approved: bool = "true",
         /// Whether its tools are discovered.
         load_tools: bool = "true",
         /// Whether its prompts are discovered.

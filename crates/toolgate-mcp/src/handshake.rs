@@ -57,6 +57,19 @@ impl Peer {
         capabilities.is_ok_and(|capabilities| capabilities.contains_key(capability))
     }
 
+    /// Whether it tells when its list of `tools`, `prompts` or `resources` changes.
+    pub fn tells_of_changes(&self, capability: &str) -> bool {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Capability {
+            #[serde(default)]
+            list_changed: bool,
+        }
+        let capabilities: Result<std::collections::HashMap<&str, &RawValue>, _> = self.capabilities.look();
+        let one = capabilities.ok().and_then(|all| serde_json::from_str(all.get(capability)?.get()).ok());
+        one.is_some_and(|one: Capability| one.list_changed)
+    }
+
     /// Without a handshake every request says who asks.
     pub(crate) fn describe_us(&self, params: &mut Params, capabilities: &serde_json::Value) {
         if !self.revision.has_handshake() {

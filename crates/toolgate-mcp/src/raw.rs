@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -54,6 +54,30 @@ impl Raw {
     /// A typed look inside that borrows.
     pub fn look<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.0)
+    }
+
+    /// The members of an object, in their order; none where it is not an object.
+    pub fn members(&self) -> Vec<(String, &RawValue)> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(member) = members.next_entry()? {
+                    all.push(member);
+                }
+                Ok(all)
+            }
+        }
+
+        let mut deserializer = serde_json::Deserializer::from_slice(&self.0);
+        serde::Deserializer::deserialize_map(&mut deserializer, Members).unwrap_or_default()
     }
 
     /// A part of this text, found by a typed look inside.

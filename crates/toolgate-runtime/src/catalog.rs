@@ -3,19 +3,23 @@
 //! A pure function makes it from own tools, servers and settings. Invariant: who owns a bare name
 //! depends on the configuration and never on which server answered first.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use serde::{Serialize, Serializer};
-use toolgate_types::server::ToolMode;
-use toolgate_types::tool::SettingsMode;
-use toolgate_types::{
-    HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolName, ToolSettings,
-};
+use toolgate_types::tool::{Category, Contract};
+use toolgate_types::{OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings};
 use toolgate_upstream::Raw;
 use toolgate_upstream::mirror::Mirror;
-use toolgate_upstream::offer::{Offer, OfferedTool};
+use toolgate_upstream::offer::Offer;
+
+use crate::pins::{NewPin, Pins};
+
+mod build;
+mod names;
+
+use build::Builder;
 
 /// What stands between a server's prefix and a tool's name.
 pub const SEPARATOR: &str = "__";
@@ -26,6 +30,7 @@ pub struct Catalog {
     /// By the name they are shown under, in the order of the configuration.
     tools: Vec<Arc<CatalogTool>>,
     names: HashMap<Box<str>, usize>,
+    listing: OnceLock<Bytes>,
 }
 
 /// One tool.
@@ -45,6 +50,24 @@ pub struct CatalogTool {
     pub description: String,
     /// The schema of its arguments.
     pub input_schema: Raw,
+    /// The schema of its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Raw>,
+    /// What may be done with it beside calling it once.
+    #[serde(flatten)]
+    pub contract: Contract,
+    /// What kind of tool it is, where somebody said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<Category>,
+    /// Words to find it by.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Its definition as a server wrote it; `None` for one's own.
+    #[serde(skip)]
+    pub definition: Option<Raw>,
+    /// The pin that its definition makes; `None` for one's own.
+    #[serde(skip)]
+    pub hash: Option<Box<str>>,
     /// Its limits.
     #[serde(skip)]
     pub limits: ToolLimits,
@@ -61,8 +84,26 @@ pub struct CatalogTool {
 pub enum ToolState {
     /// It can.
     Ready,
-    /// It cannot, because of what it is.
-    Quarantined(String),
+    /// It cannot.
+    Quarantined {
+        /// What it takes to change that.
+        why: Why,
+        /// The reason, for people.
+        reason: String,
+    },
+}
+
+/// Why a tool is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Its definition is of no use, whatever anyone says.
+    Faulty,
+    /// Its server is strict, and the configuration does not name it.
+    NotConfigured,
+    /// Nobody has approved it yet, and somebody should.
+    NotApproved,
+    /// It is not what it was when it was approved or first seen.
+    Changed,
 }
 
 impl Serialize for ToolState {
@@ -71,7 +112,7 @@ impl Serialize for ToolState {
         let mut fields = serializer.serialize_struct("ToolState", 2)?;
         let (state, reason) = match self {
             Self::Ready => ("ready", None),
-            Self::Quarantined(reason) => ("quarantined", Some(reason)),
+            Self::Quarantined { reason, .. } => ("quarantined", Some(reason)),
         };
         fields.serialize_field("state", state)?;
         fields.serialize_field("reason", &reason)?;
@@ -145,30 +186,43 @@ pub struct Parts<'a> {
     pub own: &'a [ToolDefinition],
     /// What the operator says about single tools.
     pub settings: &'a [ToolSettings],
-    /// The servers that answered, in the order of the configuration, with what they offer.
-    pub servers: &'a [(&'a ServerSpec, &'a Offer)],
+    /// The servers in the order of the configuration, with what those that answered offer.
+    pub servers: &'a [(&'a ServerSpec, Option<&'a Offer>)],
+    /// What servers said of their tools before.
+    pub pins: &'a Pins,
     /// Who gets a name that two tools want.
     pub on_collision: OnCollision,
-    /// The catalog before, to know what is new and what is gone.
+    /// The catalog before, to know what is new, what is gone and who has which name.
     pub previous: Option<&'a Catalog>,
+}
+
+/// A catalog, and what was noticed in making it.
+#[derive(Debug)]
+pub struct Built {
+    /// The catalog.
+    pub catalog: Catalog,
+    /// Lines for the log.
+    pub events: Vec<Event>,
+    /// Definitions to remember.
+    pub pins: Vec<NewPin>,
 }
 
 impl Catalog {
     /// Makes the catalog. At the first time a strict server's unknown tool is an error; later it is
     /// quarantined, and the rest goes on.
-    pub fn build(parts: &Parts<'_>) -> Result<(Self, Vec<Event>), Vec<CatalogError>> {
-        let mut builder = Builder {
-            parts,
-            tools: Vec::new(),
-            owners: BTreeMap::new(),
-            events: Vec::new(),
-            errors: Vec::new(),
-        };
+    ///
+    /// # Errors
+    /// When the tools do not go together; all of the reasons.
+    pub fn build(parts: &Parts<'_>) -> Result<Built, Vec<CatalogError>> {
+        let mut builder = Builder::new(parts);
         for tool in parts.own {
             builder.own(tool);
         }
         for (spec, offer) in parts.servers {
-            builder.server(spec, offer);
+            match offer {
+                Some(offer) => builder.server(spec, offer),
+                None => builder.absent(spec),
+            }
         }
         builder.finish()
     }
@@ -183,238 +237,66 @@ impl Catalog {
         self.names.get(name).map(|at| &self.tools[*at])
     }
 
+    /// The tools that can be called, as the result of `tools/list`. Written once for each catalog.
+    pub fn listing(&self) -> &Bytes {
+        self.listing.get_or_init(|| {
+            let ready = self.tools.iter().filter(|tool| tool.state == ToolState::Ready);
+            let mut text = String::from("{\"tools\":[");
+            for (at, tool) in ready.enumerate() {
+                text.push_str(if at > 0 { "," } else { "" });
+                tool.list_into(&mut text);
+            }
+            text.push_str("]}");
+            text.into()
+        })
+    }
+
+    /// Whether callers would notice that this catalog took the place of another.
+    pub fn differs_from(&self, other: &Self) -> bool {
+        let shown = |tool: &Arc<CatalogTool>| {
+            let CatalogTool { name, server, hash, state, .. } = tool.as_ref();
+            (name.clone(), server.clone(), hash.clone(), state.clone())
+        };
+        !self.tools.iter().map(shown).eq(other.tools.iter().map(shown))
+    }
+
     fn has_of(&self, server: &ServerName, original: &str) -> bool {
         self.tools.iter().any(|tool| tool.server.as_ref() == Some(server) && tool.original == original)
     }
+
+    /// Who had a bare name.
+    fn owner(&self, bare: &str) -> Option<&CatalogTool> {
+        self.resolve(bare).map(Arc::as_ref).filter(|tool| tool.name == bare)
+    }
 }
 
-struct Builder<'a> {
-    parts: &'a Parts<'a>,
-    tools: Vec<CatalogTool>,
-    /// Who has a bare name.
-    owners: BTreeMap<String, usize>,
-    events: Vec<Event>,
-    errors: Vec<CatalogError>,
-}
-
-impl Builder<'_> {
-    fn own(&mut self, tool: &ToolDefinition) {
-        let input_schema = Raw::of(&tool.input_schema);
-        self.claim(
-            tool.name.to_string(),
-            CatalogTool {
-                name: tool.name.to_string(),
-                server: None,
-                original: tool.name.to_string(),
-                title: None,
-                description: tool.description.clone(),
-                input_schema,
-                limits: tool.limits,
-                mirrors: Vec::new(),
-                state: ToolState::Ready,
-            },
-        );
-    }
-
-    fn server(&mut self, spec: &ServerSpec, offer: &Offer) {
-        let server = &spec.name;
-        if spec.load_tools && offer.tools.is_empty() {
-            let place = spec.transport.place();
-            self.event(Level::Warning, format!("MCP server '{server}' at {place} returned no tools"));
-        }
-        let mut seen: HashSet<String> = HashSet::new();
-        for offered in &offer.tools {
-            let allowed = spec.tools.allow.as_ref().is_none_or(|names| names.contains(&offered.name));
-            if !allowed || spec.tools.deny.contains(&offered.name) {
-                continue;
+impl CatalogTool {
+    /// The definition under the name that callers use; the rest as the server wrote it.
+    fn list_into(&self, out: &mut String) {
+        let name = serde_json::Value::from(self.name.as_str());
+        let Some(definition) = &self.definition else {
+            let description = serde_json::Value::from(self.description.as_str());
+            out.push_str(&format!(
+                r#"{{"name":{name},"description":{description},"inputSchema":{}"#,
+                self.input_schema.get()
+            ));
+            if let Some(schema) = &self.output_schema {
+                out.push_str(r#","outputSchema":"#);
+                out.push_str(schema.get());
             }
-            let name = normalised(&offered.name);
-            if !seen.insert(name.clone()) {
-                self.event(Level::Warning, format!("Tool '{}' from MCP '{server}' has the same name as another of its tools and is left out", offered.name));
-                continue;
-            }
-            self.offered(spec, offered, name);
-        }
-        for settings in self.parts.settings {
-            let gone =
-                self.parts.previous.is_some_and(|before| before.has_of(server, settings.name.as_str()));
-            if gone && !seen.contains(settings.name.as_str()) {
-                let message = format!(
-                    "Tool '{}' was configured but is no longer available from MCP server '{server}'",
-                    settings.name
-                );
-                self.event(Level::Warning, message);
-            }
-        }
-    }
-
-    fn offered(&mut self, spec: &ServerSpec, offered: &OfferedTool, name: String) {
-        let server = &spec.name;
-        let settings = self.parts.settings.iter().find(|settings| settings.name.as_str() == name);
-        let (limits, mut state) = match (&spec.mode, settings) {
-            (ToolMode::Strict, Some(settings)) => {
-                self.event(
-                    Level::Debug,
-                    format!(
-                        "Tool '{name}' registered with explicit configuration: {}",
-                        Shown(settings.limits)
-                    ),
-                );
-                (settings.limits, ToolState::Ready)
-            }
-            (ToolMode::Strict, None) => {
-                let error = CatalogError::NotConfigured {
-                    tool: offered.name.clone(),
-                    server: server.clone(),
-                    configured: self
-                        .parts
-                        .settings
-                        .iter()
-                        .map(|settings| settings.name.to_string())
-                        .collect(),
-                };
-                if self.parts.previous.is_none() {
-                    self.errors.push(error);
-                    return;
-                }
-                self.event(Level::Error, error.to_string());
-                (
-                    ToolLimits::default(),
-                    ToolState::Quarantined("it is not configured, and its server is strict".to_owned()),
-                )
-            }
-            (ToolMode::Dynamic { default_tool_config }, Some(settings)) => {
-                let strict = settings.mode == Some(SettingsMode::Strict);
-                let merged = if strict { settings.limits } else { settings.limits.or(*default_tool_config) };
-                self.event(
-                    Level::Debug,
-                    format!(
-                        "Tool '{name}' configuration merged: explicit={}, default={}, final={}",
-                        Shown(settings.limits),
-                        Shown(*default_tool_config),
-                        Shown(merged)
-                    ),
-                );
-                (merged, ToolState::Ready)
-            }
-            (ToolMode::Dynamic { default_tool_config }, None) => {
-                let new = self.parts.previous.is_some_and(|before| !before.has_of(server, &offered.name));
-                self.event(Level::Info, if new {
-                    format!("New tool '{name}' discovered from MCP server '{server}', registering with default configuration")
-                } else {
-                    format!("Tool '{name}' from MCP '{server}' not explicitly configured, using default configuration")
-                });
-                (*default_tool_config, ToolState::Ready)
-            }
+            return out.push('}');
         };
-        if let Some(fault) = &offered.fault {
-            self.event(Level::Error, format!("Tool '{name}' from MCP '{server}' is held back: {fault}"));
-            state = ToolState::Quarantined(fault.clone());
-        } else if name.parse::<ToolName>().is_err() {
-            state = ToolState::Quarantined("its name is empty or longer than 128 characters".to_owned());
-        }
-        let tool = CatalogTool {
-            name: format!("{}{SEPARATOR}{name}", server.prefix()),
-            server: Some(server.clone()),
-            original: offered.name.clone(),
-            title: offered.title.clone(),
-            description: offered.description.clone(),
-            input_schema: offered.input_schema.clone(),
-            limits,
-            mirrors: offered.mirrors.clone(),
-            state,
-        };
-        self.claim(name, tool);
-    }
-
-    /// Gives a tool its bare name, if the rules say so; it has its qualified one already.
-    fn claim(&mut self, bare: String, mut tool: CatalogTool) {
-        let at = self.tools.len();
-        match self.owners.get(&bare).copied() {
-            // A tool that cannot be called takes no name from one that can.
-            _ if tool.state != ToolState::Ready => {}
-            None => {
-                self.owners.insert(bare.clone(), at);
-                tool.name = bare;
-            }
-            Some(first) => {
-                let (has, wants) = (source(&self.tools[first]), source(&tool));
-                match self.parts.on_collision {
-                    OnCollision::Qualify => {
-                        let message =
-                            format!("Tool '{bare}' of {wants} is called '{}': {has} has the name", tool.name);
-                        self.event(Level::Warning, message);
-                    }
-                    OnCollision::LastWins => {
-                        self.event(
-                            Level::Warning,
-                            format!("Tool '{bare}' of {wants} replaces the one of {has}"),
-                        );
-                        let qualified = qualified(&self.tools[first]);
-                        self.tools[first].name = qualified;
-                        self.owners.insert(bare.clone(), at);
-                        tool.name = bare;
-                    }
-                    OnCollision::Error => {
-                        self.errors.push(CatalogError::Collision { name: bare, first: has, second: wants })
-                    }
-                }
+        out.push_str(r#"{"name":"#);
+        out.push_str(&name.to_string());
+        for (member, value) in definition.members() {
+            if member != "name" {
+                out.push(',');
+                out.push_str(&serde_json::Value::from(member).to_string());
+                out.push(':');
+                out.push_str(value.get());
             }
         }
-        self.tools.push(tool);
-    }
-
-    fn event(&mut self, level: Level, message: String) {
-        self.events.push(Event { level, message });
-    }
-
-    fn finish(self) -> Result<(Catalog, Vec<Event>), Vec<CatalogError>> {
-        if !self.errors.is_empty() {
-            return Err(self.errors);
-        }
-        let mut names = HashMap::new();
-        for (at, tool) in self.tools.iter().enumerate() {
-            names.entry(qualified(tool).into()).or_insert(at);
-        }
-        // A shown name counts more than somebody else's qualified one.
-        for (at, tool) in self.tools.iter().enumerate() {
-            names.insert(tool.name.as_str().into(), at);
-        }
-        Ok((Catalog { tools: self.tools.into_iter().map(Arc::new).collect(), names }, self.events))
-    }
-}
-
-/// `{server}__{tool}`; an own tool that lost its name to a server keeps it behind `own__`.
-fn qualified(tool: &CatalogTool) -> String {
-    let prefix = tool.server.as_ref().map_or_else(|| "own".to_owned(), ServerName::prefix);
-    format!("{prefix}{SEPARATOR}{}", normalised(&tool.original))
-}
-
-fn source(tool: &CatalogTool) -> String {
-    tool.server.as_ref().map_or_else(|| "your own tools".to_owned(), |server| format!("MCP '{server}'"))
-}
-
-/// Every character that a tool's name cannot have becomes `-`.
-fn normalised(name: &str) -> String {
-    name.chars()
-        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
-        .collect()
-}
-
-/// Limits as the log shows them.
-struct Shown(ToolLimits);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        let ToolLimits { max_instances, timeout, .. } = self.0;
-        let timeout = timeout.as_ref().map(HumanDuration::to_string);
-        write!(
-            f,
-            "{{max_instances: {}, timeout: {}}}",
-            value(max_instances.map(|n| n.to_string())),
-            value(timeout)
-        )
+        out.push('}');
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: the catalog is immutable and swapped in one step; a reader never waits.
 
 pub mod catalog;
+pub mod pins;
 pub mod runtime;
 
 pub use catalog::{Catalog, CatalogError, CatalogTool, Event, ToolState};

@@ -30,6 +30,10 @@ pub struct ServerSpec {
     /// Which of its tools may be used.
     #[serde(flatten)]
     pub tools: ToolFilter,
+    /// Whether what its tools promise of themselves counts: that they only read, or may be repeated.
+    pub trusted: bool,
+    /// Whether its tools may be used before a person has looked at them.
+    pub approved: bool,
     /// Whether its tools are discovered.
     pub load_tools: bool,
     /// Whether its prompts are discovered.

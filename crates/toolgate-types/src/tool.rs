@@ -160,6 +160,75 @@ pub enum Category {
     Generation,
 }
 
+impl Category {
+    /// Its name in configuration, commands and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::Mutation => "mutation",
+            Self::Analysis => "analysis",
+            Self::Generation => "generation",
+        }
+    }
+}
+
+/// How much harm a call can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Risk {
+    /// It reads.
+    Low,
+    /// It makes something new, and destroys nothing.
+    Medium,
+    /// It changes something, or nobody says that it does not.
+    High,
+}
+
+impl Risk {
+    /// Its name in listings and policies.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+impl From<Option<Category>> for Risk {
+    fn from(category: Option<Category>) -> Self {
+        match category {
+            Some(Category::Query | Category::Analysis) => Self::Low,
+            Some(Category::Generation) => Self::Medium,
+            Some(Category::Mutation) | None => Self::High,
+        }
+    }
+}
+
+/// What may be done with a tool beside calling it once. What nobody vouches for is the worst.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Contract {
+    /// The version of the tool, or of the server it comes from.
+    pub version: String,
+    /// How much harm a call can do.
+    pub risk: Risk,
+    /// Whether calling it twice is as good as calling it once.
+    pub idempotent: bool,
+    /// Whether a result may be served again.
+    pub cacheable: bool,
+}
+
+impl From<&ToolDefinition> for Contract {
+    fn from(tool: &ToolDefinition) -> Self {
+        Self {
+            version: tool.version.clone(),
+            risk: tool.category.into(),
+            idempotent: tool.idempotent,
+            cacheable: tool.cache_ttl.is_some(),
+        }
+    }
+}
+
 /// How fast a tool usually answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -9,6 +9,7 @@ pub mod offer;
 pub mod process;
 pub mod schema;
 pub mod server;
+pub mod suspicion;
 
 /// What callers of a server put together and get back.
 pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};

@@ -14,13 +14,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_mcp::oauth::{Logins, TokenSource};
 use toolgate_mcp::scan::Limits;
-use toolgate_mcp::{Handler, Raw, RpcError};
+use toolgate_mcp::{Handler, Params, Raw, RequestError, RpcError};
 use toolgate_types::ServerSpec;
 use toolgate_types::clean::clean;
 use toolgate_types::redact::mask;
 use toolgate_types::server::Startup;
 
 use crate::connect::{Connection, connect, tokens};
+use crate::offer::Kinds;
 
 /// Pauses between the attempts of one outage, each with up to half of it more or less.
 const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
@@ -28,6 +29,9 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// How often an optional server is tried in the background.
 const BACKGROUND_EVERY: Duration = Duration::from_secs(30);
+/// The pause before a server is asked again to tell of changes, and the longest one.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+const LISTEN_SELDOM: Duration = Duration::from_secs(60);
 
 /// What a server is doing.
 #[derive(Clone)]
@@ -115,6 +119,8 @@ impl Questions for Nobody {
 pub struct Server {
     spec: Arc<ServerSpec>,
     state: watch::Receiver<State>,
+    stale: Arc<watch::Sender<Kinds>>,
+    interest: Arc<Notify>,
     wake: Arc<Notify>,
     stop: Arc<Notify>,
     tasks: tokio::sync::Mutex<JoinSet<()>>,
@@ -131,12 +137,22 @@ impl Server {
         if spec.startup != Startup::Lazy {
             wake.notify_one();
         }
-        let connector =
-            Connector { spec: Arc::clone(&spec), limits, tokens, questions, tell, wake: Arc::clone(&wake) };
+        let stale = Arc::new(watch::Sender::new(Kinds::default()));
+        let interest = Arc::new(Notify::new());
+        let connector = Connector {
+            spec: Arc::clone(&spec),
+            limits,
+            tokens,
+            questions,
+            tell,
+            stale: Arc::clone(&stale),
+            interest: Arc::clone(&interest),
+            wake: Arc::clone(&wake),
+        };
         let mut tasks = JoinSet::new();
         let stopped = Arc::clone(&stop);
         tasks.spawn(async move { connector.run(&stopped).await });
-        Self { spec, state, wake, stop, tasks: tokio::sync::Mutex::new(tasks) }
+        Self { spec, state, stale, interest, wake, stop, tasks: tokio::sync::Mutex::new(tasks) }
     }
 
     /// Its description.
@@ -179,6 +195,28 @@ impl Server {
         }
     }
 
+    /// Waits for a change of state.
+    pub fn states(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
+    /// Waits until the server has said that something changed, or was connected anew. Only who
+    /// waits here makes us ask a server to tell of changes.
+    pub async fn is_stale(&self) {
+        self.interest.notify_one();
+        let _ = self.stale.subscribe().wait_for(|kinds| !kinds.is_empty()).await;
+    }
+
+    /// What may have changed since this was last asked for. Whoever takes it has to look.
+    pub fn take_stale(&self) -> Kinds {
+        self.stale.send_replace(Kinds::default())
+    }
+
+    /// Puts back what was taken and could not be looked at.
+    pub fn put_stale(&self, kinds: Kinds) {
+        mark(&self.stale, kinds);
+    }
+
     fn unavailable(&self, reason: &Arc<str>, hint: Option<&Arc<str>>) -> Unavailable {
         Unavailable { server: self.spec.name.to_string(), reason: Arc::clone(reason), hint: hint.cloned() }
     }
@@ -196,6 +234,8 @@ struct Connector {
     tokens: Option<Arc<TokenSource>>,
     questions: Arc<dyn Questions>,
     tell: watch::Sender<State>,
+    stale: Arc<watch::Sender<Kinds>>,
+    interest: Arc<Notify>,
     wake: Arc<Notify>,
 }
 
@@ -217,6 +257,7 @@ impl Connector {
             let ended = tokio::select! {
                 () = stop.notified() => None,
                 ended = self.attend(&connection) => Some(ended),
+                never = self.listen(&connection) => match never {},
             };
             match ended {
                 Some(reason) => {
@@ -249,10 +290,12 @@ impl Connector {
         let mut pauses = PAUSES.iter();
         for attempt in 1..=attempts {
             let questions = Arc::clone(&self.questions);
-            let handler = Arc::new(Ear { server: self.spec.name.to_string(), questions });
+            let stale = Arc::clone(&self.stale);
+            let handler = Arc::new(Ear { server: self.spec.name.to_string(), questions, stale });
             match connect(&self.spec, self.limits, self.tokens.as_ref(), handler).await {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
+                    mark(&self.stale, Kinds::ALL);
                     self.tell.send_replace(State::Ready(Arc::clone(&connection)));
                     return Some(connection);
                 }
@@ -275,6 +318,43 @@ impl Connector {
         None
     }
 
+    /// Asks a server of the newest revision to tell of changes, again and again; older ones tell
+    /// unasked. What may have changed while nobody listened is looked at: the first thing that a
+    /// server says on such a stream is that it listens now, which the [`Ear`] hears.
+    async fn listen(&self, connection: &Connection) -> std::convert::Infallible {
+        let tells = |capability| connection.peer.tells_of_changes(capability);
+        let wanted = Kinds {
+            tools: self.spec.load_tools && tells("tools"),
+            prompts: self.spec.load_prompts && tells("prompts"),
+            resources: tells("resources"),
+        };
+        if connection.peer.revision.has_handshake() || wanted.is_empty() {
+            return std::future::pending().await;
+        }
+        self.interest.notified().await;
+        // Whoever was interested once is so after the next outage too.
+        self.interest.notify_one();
+        let filter = serde_json::json!({
+            "toolsListChanged": wanted.tools,
+            "promptsListChanged": wanted.prompts,
+            "resourcesListChanged": wanted.resources,
+        });
+        let mut pause = LISTEN_AGAIN;
+        loop {
+            let began = Instant::now();
+            let params = Params::none().with("notifications", &filter);
+            let outcome = connection.session.request("subscriptions/listen", params, Duration::MAX).await;
+            tracing::debug!(server = %self.spec.name, ?outcome, "no longer told of changes");
+            if let Err(RequestError::Rpc(RpcError { code: RpcError::METHOD_NOT_FOUND, .. })) = outcome {
+                return std::future::pending().await;
+            }
+            // One that ends every stream at once is asked less and less often.
+            pause =
+                if began.elapsed() > LISTEN_SELDOM { LISTEN_AGAIN } else { (pause * 2).min(LISTEN_SELDOM) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
     /// Until the conversation ends; why it did.
     async fn attend(&self, connection: &Arc<Connection>) -> Arc<str> {
         let why = connection.session.end().await;
@@ -283,6 +363,15 @@ impl Connector {
             if stderr.is_empty() { String::new() } else { format!("; it wrote: {}", stderr.join(" | ")) };
         mask(&format!("{why}{wrote}"), &[]).into()
     }
+}
+
+/// More of what a server offers may have changed.
+fn mark(stale: &watch::Sender<Kinds>, kinds: Kinds) {
+    stale.send_modify(|all| {
+        all.tools |= kinds.tools;
+        all.prompts |= kinds.prompts;
+        all.resources |= kinds.resources;
+    });
 }
 
 /// Callers may still hold the connection; the last of them lets go of it soon, since it has ended.
@@ -310,12 +399,18 @@ fn chain(error: &dyn std::error::Error) -> String {
 struct Ear {
     server: String,
     questions: Arc<dyn Questions>,
+    stale: Arc<watch::Sender<Kinds>>,
 }
 
 impl Handler for Ear {
     fn notification(&self, method: &str, params: Option<&Raw>) {
+        let changed = |kinds| mark(&self.stale, kinds);
         match method {
             "notifications/message" => log(&self.server, params),
+            "notifications/tools/list_changed" => changed(Kinds { tools: true, ..Kinds::default() }),
+            "notifications/prompts/list_changed" => changed(Kinds { prompts: true, ..Kinds::default() }),
+            "notifications/resources/list_changed" => changed(Kinds { resources: true, ..Kinds::default() }),
+            "notifications/subscriptions/acknowledged" => changed(Kinds::ALL),
             _ => tracing::trace!(server = %self.server, method, "notification"),
         }
     }

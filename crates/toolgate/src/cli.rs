@@ -77,8 +77,13 @@ Nothing is started and nothing is written. Every problem in every file is report
 Examples:
   toolgate servers             connect to all and say how they are
   toolgate servers show files  one of them, with what it offers and what it wrote to stderr
+  toolgate servers approve web let through what it has changed or added
   toolgate servers login web   log in to one that wants it
-  toolgate servers --json")]
+  toolgate servers --watch     stay, and tell what changes
+  toolgate servers --json
+
+What servers say of their tools is remembered in toolgate.lock when it is first seen. A tool that
+changes in a way that could hurt is held back until `toolgate servers approve`.")]
     Servers(ServersArgs),
     /// List, show and call tools
     #[command(
@@ -131,9 +136,13 @@ Examples:
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ServersArgs {
     #[command(subcommand)]
     pub(crate) command: Option<ServersCommand>,
+    /// Stay connected and tell what changes, until Ctrl-C; with `--json` an object on each line
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -141,6 +150,18 @@ pub(crate) enum ServersCommand {
     /// Show one server: what it offers, what it last wrote to stderr
     #[command(after_help = "Example:\n  toolgate servers show files")]
     Show(ServerArgs),
+    /// Let through what a server has changed or added since it was approved or first seen
+    #[command(after_help = "\
+Examples:
+  toolgate servers approve tickets                 show what waits, and ask
+  toolgate servers approve tickets close_ticket    one tool of it
+  toolgate servers approve tickets --yes           without asking, for scripts
+
+What is approved is written to toolgate.lock, which belongs to the project. Definitions that are of
+no use to anyone (hidden characters, unsafe schemas) cannot be approved.
+
+Exit codes: 0 approved or nothing to approve, 1 not approved, 78 configuration refused.")]
+    Approve(ApproveArgs),
     /// Log in to a server that wants it, with a browser
     #[command(after_help = "\
 Examples:
@@ -164,14 +185,27 @@ pub(crate) struct ServerArgs {
     pub(crate) name: String,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// The server
+    pub(crate) name: String,
+    /// Its tools, by the names it gives them; all that wait where none is named
+    pub(crate) tools: Vec<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolsCommand {
     /// List all tools
     #[command(after_help = "\
 Examples:
   toolgate tools list
+  toolgate tools list --server files
+  toolgate tools list --category query --tag billing
   toolgate tools list --json | jq -r '.[].name'")]
-    List,
+    List(ListArgs),
     /// Show one tool: what it does, what it takes
     #[command(after_help = "Example:\n  toolgate tools show read_file")]
     Show(NameArgs),
@@ -182,6 +216,19 @@ Examples:
   toolgate tools call add a=1 b=2
   toolgate tools call files__read_file --args '{\"path\": \"README.md\"}'")]
     Call(CallArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only those of this server
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Option<String>,
+    /// Only those of this category: query, mutation, analysis or generation
+    #[arg(long, value_parser = ["query", "mutation", "analysis", "generation"])]
+    pub(crate) category: Option<String>,
+    /// Only those with this tag
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,10 +1,12 @@
 //! The subcommands, a file each. `run` returns the exit code.
 
+pub(crate) mod approve;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod content;
 pub(crate) mod import;
 pub(crate) mod init;
+pub(crate) mod listing;
 pub(crate) mod live;
 pub(crate) mod login;
 pub(crate) mod prompts;
@@ -13,3 +15,4 @@ pub(crate) mod resources;
 pub(crate) mod schema;
 pub(crate) mod servers;
 pub(crate) mod tools;
+pub(crate) mod watch;

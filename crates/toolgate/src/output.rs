@@ -78,6 +78,15 @@ impl Output {
         Self { json, choice }
     }
 
+    /// Whether what others write to stderr may have colours.
+    pub(crate) fn colours_stderr(&self) -> bool {
+        let choice = match self.choice {
+            ColorChoice::Auto => anstream::AutoStream::choice(&std::io::stderr()),
+            choice => choice,
+        };
+        !matches!(choice, ColorChoice::Never)
+    }
+
     /// The result, for people. A closed pipe is not our problem: `toolgate check | head` ends quietly.
     pub(crate) fn result(&self, text: &str) {
         let stdout = std::io::stdout();
@@ -94,6 +103,13 @@ impl Output {
     pub(crate) fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(value)?;
         let _ = writeln!(std::io::stdout().lock(), "{text}");
+        Ok(())
+    }
+
+    /// One of several results, for programs: an object on a line of its own.
+    pub(crate) fn line(&self, value: &impl Serialize) -> anyhow::Result<()> {
+        let text = serde_json::to_string(value)?;
+        writeln!(std::io::stdout().lock(), "{text}")?;
         Ok(())
     }
 

@@ -97,6 +97,8 @@ impl Draft {
                 allow: values(file.tool_allowlist),
                 deny: values(file.tool_denylist).unwrap_or_default(),
             },
+            trusted: file.trusted.is_some_and(|at| at.value),
+            approved: file.approved.is_none_or(|at| at.value),
             load_tools: file.load_tools.is_none_or(|at| at.value),
             load_prompts: file.load_prompts.is_none_or(|at| at.value),
             prompts: values(file.prompts),

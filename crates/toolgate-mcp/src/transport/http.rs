@@ -260,7 +260,10 @@ impl Wire {
         let status = response.status();
         match content_type(response.headers()).as_str() {
             EVENTS => {
-                let mut stream = self.stream(response, Patience::Request);
+                // Nothing is due on a stream that tells of changes, so silence on it says little.
+                let listens = &*request.method == "subscriptions/listen";
+                let patience = if listens { Patience::Listening } else { Patience::Request };
+                let mut stream = self.stream(response, patience);
                 while let Some(early) = self.relay(&mut stream, request.id).await? {
                     stream = self.resume(&stream, &early).await?;
                 }

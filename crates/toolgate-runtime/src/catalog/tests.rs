@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use toolgate_types::Text;
-use toolgate_types::server::{Remote, Startup, ToolFilter, Transport};
+use serde_json::{Value, json};
+use toolgate_types::server::{Remote, Startup, ToolFilter, ToolMode, Transport};
+use toolgate_types::tool::{Risk, SettingsMode};
+use toolgate_types::{HumanDuration, Text};
+use toolgate_upstream::offer::{Annotations, OfferedTool};
 
+use super::build::Shown;
 use super::*;
 
 fn limits(max_instances: u32, seconds: u64) -> ToolLimits {
@@ -30,6 +34,8 @@ fn server(name: &str, mode: ToolMode) -> ServerSpec {
         startup: Startup::Required,
         mode,
         tools: ToolFilter::default(),
+        trusted: false,
+        approved: true,
         load_tools: true,
         load_prompts: true,
         prompts: None,
@@ -47,18 +53,31 @@ fn dynamic(name: &str) -> ServerSpec {
     server(name, ToolMode::Dynamic { default_tool_config: limits(10, 30) })
 }
 
-fn offer(names: &[&str]) -> Offer {
-    let tool = |name: &&str| OfferedTool {
-        name: (*name).to_owned(),
+fn tool(name: &str, definition: Value) -> OfferedTool {
+    let text = |key: &str| definition[key].as_str().unwrap_or_default();
+    OfferedTool {
+        name: name.to_owned(),
         title: None,
-        description: String::new(),
-        input_schema: Raw::of(&serde_json::json!({})),
+        description: text("description").to_owned(),
+        input_schema: Raw::of(&json!({})),
         output_schema: None,
+        annotations: serde_json::from_value(definition["annotations"].clone()).unwrap_or_default(),
         mirrors: vec![],
-        definition: Raw::of(&serde_json::json!({})),
+        // Good enough to tell definitions apart.
+        hash: definition.to_string().into(),
+        definition: Raw::of(&definition),
         fault: None,
-    };
-    Offer { tools: names.iter().map(tool).collect(), ..Offer::default() }
+        suspicion: None,
+    }
+}
+
+fn offer(names: &[&str]) -> Offer {
+    let tool = |name: &&str| tool(name, json!({ "name": name, "inputSchema": {} }));
+    Offer { tools: names.iter().map(tool).collect(), version: "1.2".to_owned(), ..Offer::default() }
+}
+
+fn offering(tools: Vec<OfferedTool>) -> Offer {
+    Offer { tools: tools.into(), ..Offer::default() }
 }
 
 fn settings(name: &str, limits: ToolLimits) -> ToolSettings {
@@ -90,24 +109,58 @@ struct Case {
     own: Vec<ToolDefinition>,
     settings: Vec<ToolSettings>,
     servers: Vec<(ServerSpec, Offer)>,
+    absent: Vec<ServerSpec>,
+    pins: Pins,
     on_collision: OnCollision,
     previous: Option<Catalog>,
 }
 
 impl Case {
     fn new(servers: Vec<(ServerSpec, Offer)>) -> Self {
-        Self { own: vec![], settings: vec![], servers, on_collision: OnCollision::Qualify, previous: None }
+        Self {
+            own: vec![],
+            settings: vec![],
+            servers,
+            absent: vec![],
+            pins: Pins::default(),
+            on_collision: OnCollision::Qualify,
+            previous: None,
+        }
     }
 
-    fn build(&self) -> Result<(Catalog, Vec<Event>), Vec<CatalogError>> {
-        let servers: Vec<_> = self.servers.iter().map(|(spec, offer)| (spec, offer)).collect();
+    fn built(&self) -> Result<Built, Vec<CatalogError>> {
+        let absent = self.absent.iter().map(|spec| (spec, None));
+        let servers: Vec<_> =
+            absent.chain(self.servers.iter().map(|(spec, offer)| (spec, Some(offer)))).collect();
         Catalog::build(&Parts {
             own: &self.own,
             settings: &self.settings,
             servers: &servers,
+            pins: &self.pins,
             on_collision: self.on_collision,
             previous: self.previous.as_ref(),
         })
+    }
+
+    fn build(&self) -> Result<(Catalog, Vec<Event>), Vec<CatalogError>> {
+        self.built().map(|built| (built.catalog, built.events))
+    }
+
+    /// As after a start: what is offered now was seen before.
+    fn started(mut self) -> Self {
+        let Built { catalog, pins, .. } = self.built().unwrap();
+        self.pins.remember(pins);
+        self.previous = Some(catalog);
+        self
+    }
+
+    /// The names that tools are shown under, and why some are held back.
+    fn names(&self) -> String {
+        let name = |tool: &Arc<CatalogTool>| match &tool.state {
+            ToolState::Ready => tool.name.clone(),
+            ToolState::Quarantined { why, reason } => format!("{}: {why:?}, {reason}", tool.name),
+        };
+        self.build().unwrap().0.tools().map(name).collect::<Vec<_>>().join("\n")
     }
 
     /// The catalog and the log, a line each.
@@ -121,7 +174,7 @@ impl Case {
                         Shown(tool.limits),
                         match &tool.state {
                             ToolState::Ready => String::new(),
-                            ToolState::Quarantined(reason) => format!(" quarantined: {reason}"),
+                            ToolState::Quarantined { reason, .. } => format!(" quarantined: {reason}"),
                         }
                     )
                 };
@@ -176,8 +229,8 @@ fn strict_quarantines_others_later() {
     case.servers[0].1 = offer(&["a", "delete"]);
     let (catalog, events) = case.build().unwrap();
     let tool = catalog.resolve("customers__delete").unwrap();
-    assert!(matches!(tool.state, ToolState::Quarantined(_)));
-    assert!(catalog.resolve("delete").is_none());
+    assert!(matches!(tool.state, ToolState::Quarantined { .. }));
+    assert!(std::ptr::eq(catalog.resolve("delete").unwrap(), tool), "who asks for it hears why");
     assert!(events.iter().any(
         |event| event.level == Level::Error && event.message.starts_with("Tool 'delete' from MCP server")
     ));
@@ -282,12 +335,13 @@ fn allow_and_deny_lists() {
 
 #[test]
 fn a_faulty_definition_spoils_itself_only() {
-    let mut bad = offer(&["good", "bad"]);
-    bad.tools[1].fault = Some("its description hides the character U+200B from people".to_owned());
+    let mut bad = tool("bad", json!({}));
+    bad.fault = Some("its description hides the character U+200B from people".to_owned());
+    let bad = offering(vec![tool("good", json!({})), bad]);
     let case = Case::new(vec![(dynamic("s"), bad), (dynamic("t"), offer(&["bad"]))]);
     let (catalog, _) = case.build().unwrap();
     assert_eq!(catalog.resolve("bad").unwrap().server.as_ref().unwrap().as_str(), "t");
-    assert!(matches!(catalog.resolve("s__bad").unwrap().state, ToolState::Quarantined(_)));
+    assert!(matches!(catalog.resolve("s__bad").unwrap().state, ToolState::Quarantined { .. }));
     assert_eq!(catalog.resolve("good").unwrap().state, ToolState::Ready);
 }
 
@@ -300,4 +354,158 @@ fn switching_from_strict_to_dynamic() {
     assert!(case.build().is_err());
     case.servers[0].0 = dynamic("s");
     assert_eq!(case.build().unwrap().0.tools().count(), 2);
+}
+
+#[test]
+fn what_a_server_leaves_out_is_the_worst() {
+    let says = |annotations: Value| tool("t", json!({ "annotations": annotations })).annotations;
+    assert_eq!(
+        says(json!({ "readOnlyHint": true })),
+        Annotations { read_only_hint: Some(true), ..Annotations::default() }
+    );
+    let contract = |trusted, annotations: Value| {
+        let spec = ServerSpec { trusted, ..dynamic("s") };
+        let mut offer = offering(vec![tool("t", json!({ "annotations": annotations }))]);
+        offer.version = "1.2".to_owned();
+        let catalog = Case::new(vec![(spec, offer)]).build().unwrap().0;
+        let Contract { version, risk, idempotent, cacheable } =
+            catalog.resolve("t").unwrap().contract.clone();
+        assert_eq!((version.as_str(), cacheable), ("1.2", false));
+        (risk, idempotent)
+    };
+    let (reads, adds) =
+        (json!({ "readOnlyHint": true }), json!({ "destructiveHint": false, "idempotentHint": true }));
+    assert_eq!(contract(false, reads.clone()), (Risk::High, false), "anyone can claim anything");
+    assert_eq!(contract(false, json!(null)), (Risk::High, false));
+    assert_eq!(contract(true, json!(null)), (Risk::High, false));
+    assert_eq!(contract(true, reads), (Risk::Low, true));
+    assert_eq!(contract(true, adds), (Risk::Medium, true));
+}
+
+#[test]
+fn a_changed_definition_is_held_back_until_it_is_approved() {
+    let v1 = json!({ "description": "Adds", "inputSchema": { "properties": {} } });
+    let v2 = json!({ "description": "Adds", "inputSchema": { "required": ["all"] } });
+    let held = "sum: its definition changed (breaking): its argument `all` is required now; `toolgate servers approve s` shows it and lets it through";
+    for server in [dynamic("s"), strict("s")] {
+        let mut case = Case {
+            settings: vec![settings("sum", limits(1, 1))],
+            ..Case::new(vec![(server, offering(vec![tool("sum", v1.clone())]))])
+        };
+        case = case.started();
+        case.servers[0].1 = offering(vec![tool("sum", v2.clone())]);
+        assert_eq!(case.names(), format!("s__{}", held.replace("sum: ", "sum: Changed, ")));
+        let (catalog, _) = case.build().unwrap();
+        assert!(
+            matches!(catalog.resolve("sum").unwrap().state, ToolState::Quarantined { .. }),
+            "its callers hear why"
+        );
+        // Seeing it again does not make it good.
+        let built = case.built().unwrap();
+        assert_eq!(built.pins, []);
+        let changed = tool("sum", v2.clone());
+        case.pins.approve(&"s".parse().unwrap(), [("sum".to_owned(), (&changed).into())]);
+        assert_eq!(case.names(), "sum");
+    }
+}
+
+#[test]
+fn a_change_that_cannot_hurt_passes_unless_the_server_is_strict() {
+    let v1 = json!({ "inputSchema": { "properties": {} } });
+    let v2 = json!({ "inputSchema": { "properties": { "more": {} } } });
+    let after = |server| {
+        let mut case = Case {
+            settings: vec![settings("sum", limits(1, 1))],
+            ..Case::new(vec![(server, offering(vec![tool("sum", v1.clone())]))])
+        };
+        case = case.started();
+        case.servers[0].1 = offering(vec![tool("sum", v2.clone())]);
+        (case.names(), case.built().unwrap().pins.len())
+    };
+    assert_eq!(after(dynamic("s")), ("sum".to_owned(), 1));
+    let (names, pins) = after(strict("s"));
+    assert!(names.starts_with("s__sum: Changed, its definition changed (compatible)"), "{names}");
+    assert_eq!(pins, 0);
+}
+
+#[test]
+fn what_should_be_read_first_waits() {
+    let mut suspicious = tool("sum", json!({}));
+    suspicious.suspicion = Some("wants something kept from the user");
+    let case = Case::new(vec![(dynamic("s"), offering(vec![suspicious]))]);
+    assert!(
+        case.names().starts_with("s__sum: NotApproved, it wants something kept from the user; `toolgate"),
+        "{}",
+        case.names()
+    );
+    let spec = ServerSpec { approved: false, ..dynamic("s") };
+    let mut case = Case::new(vec![(spec, offer(&["sum"]))]);
+    assert!(case.names().starts_with("s__sum: NotApproved, it is not approved"), "{}", case.names());
+    let pin = case.servers[0].1.tools[0].hash.clone();
+    let pin = crate::pins::Pin { hash: pin, definition: json!({}) };
+    case.pins.approve(&"s".parse().unwrap(), [("sum".to_owned(), pin)]);
+    assert_eq!(case.names(), "sum");
+}
+
+#[test]
+fn names_do_not_change_hands_while_running() {
+    let both = || vec![(dynamic("one"), offer(&["send"])), (dynamic("two"), offer(&["send"]))];
+    for on_collision in [OnCollision::Qualify, OnCollision::LastWins, OnCollision::Error] {
+        // The first comes late: the second has the name, and keeps it.
+        let mut case = Case { on_collision, ..Case::new(vec![both().remove(1)]) }.started();
+        case.servers = both();
+        assert_eq!(case.names(), "one__send\nsend", "{on_collision:?}");
+        // The owner is gone: nobody inherits.
+        let mut case = Case::new(both()).started();
+        case.servers[0].1 = offer(&[]);
+        assert_eq!(case.names(), "two__send");
+    }
+}
+
+#[test]
+fn a_server_that_is_away_keeps_its_names() {
+    let case =
+        Case::new(vec![(dynamic("one"), offer(&["send"])), (dynamic("two"), offer(&["send"]))]).started();
+    let case = Case {
+        absent: vec![dynamic("one")],
+        pins: case.pins,
+        ..Case::new(vec![(dynamic("two"), offer(&["send"]))])
+    };
+    assert_eq!(case.names(), "two__send");
+    let (_, events) = case.build().unwrap();
+    assert!(events.iter().any(|event| event.message.contains("MCP 'one' has the name, and is not there")));
+}
+
+#[test]
+fn look_alikes_are_clashes() {
+    let case = Case {
+        own: vec![own("send_email")],
+        ..Case::new(vec![(dynamic("evil"), offer(&["s\u{0435}nd_email", "send_emaiI", "other"]))])
+    };
+    assert_eq!(case.names(), "send_email\nevil__s-nd_email\nevil__send_emaiI\nother");
+    let (_, events) = case.build().unwrap();
+    assert!(events.iter().any(|event| event.message == "Tool 'send_emaiI' of MCP 'evil' is called 'evil__send_emaiI': your own tools has 'send_email', which looks the same"));
+    // Two that become one by being written out are a clash as well.
+    let case = Case::new(vec![(dynamic("a"), offer(&["my tool"])), (dynamic("b"), offer(&["my-tool"]))]);
+    assert_eq!(case.names(), "my-tool\nb__my-tool");
+    // One server may call its tools as it likes.
+    let case = Case::new(vec![(dynamic("a"), offer(&["step_1", "step_l"]))]);
+    assert_eq!(case.names(), "step_1\nstep_l");
+}
+
+#[test]
+fn the_listing_is_what_servers_wrote_under_the_names_that_callers_use() {
+    let definition =
+        json!({ "title": "S", "name": "send", "x-vendor": { "b": 1, "a": 1.0 }, "inputSchema": {} });
+    let case = Case {
+        own: vec![own("send")],
+        ..Case::new(vec![(dynamic("one"), offering(vec![tool("send", definition)]))])
+    };
+    let (catalog, _) = case.build().unwrap();
+    let listing = std::str::from_utf8(catalog.listing()).unwrap();
+    assert_eq!(
+        listing,
+        r#"{"tools":[{"name":"send","description":"","inputSchema":{}},{"name":"one__send","title":"S","x-vendor":{"b":1,"a":1.0},"inputSchema":{}}]}"#
+    );
+    assert!(std::ptr::eq(catalog.listing(), catalog.listing()), "written once");
 }

@@ -1,9 +1,11 @@
 //! A runtime for the length of one command: load, connect, work, stop.
 
+use std::error::Error as _;
 use std::future::Future;
 
 use toolgate_config::{Environment, Loaded, load};
 use toolgate_runtime::Runtime;
+use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
 use tracing_subscriber::EnvFilter;
 
@@ -41,7 +43,7 @@ where
         output.next("`toolgate check` shows what is wrong; nothing was started");
         return Ok(REFUSED);
     };
-    log_to_stderr();
+    log_to_stderr(output);
     let setup = Setup {
         own: config.tools,
         settings: config.tool_settings,
@@ -49,13 +51,14 @@ where
         limits: config.limits,
         logins: login::logins(),
         questions: questions::of_servers(answers),
+        lock: Some(LockFile::of(&config.project)),
     };
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
         let runtime = std::sync::Arc::new(Runtime::new(setup));
         let job = async {
             let errors = runtime.discover(|status| progress(status, output)).await.err().unwrap_or_default();
-            if errors.iter().any(|error| matches!(error, StartError::Catalog(_))) {
+            if errors.iter().any(|error| matches!(error, StartError::Catalog(_) | StartError::Lock(_))) {
                 tell(&errors, output);
                 return Ok(REFUSED);
             }
@@ -74,7 +77,7 @@ where
 }
 
 /// Log lines go to stderr: warnings, or what `TOOLGATE_LOG` says.
-fn log_to_stderr() {
+fn log_to_stderr(output: &Output) {
     let filter = EnvFilter::try_from_env("TOOLGATE_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
     // It would show codes and tokens; what goes wrong there is told by its errors.
     let quiet = "rmcp::transport::auth=off".parse().expect("it is a directive");
@@ -82,6 +85,7 @@ fn log_to_stderr() {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(output.colours_stderr())
         .with_target(false)
         .try_init();
 }
@@ -90,8 +94,15 @@ fn log_to_stderr() {
 pub(crate) fn tell(errors: &[StartError], output: &Output) -> u8 {
     for error in errors {
         output.message(&format!("{BOLD}error{BOLD:#}: {error}\n"));
-        if let StartError::Server { hint: Some(hint), .. } = error {
-            output.message(&format!("hint: {hint}\n"));
+        if let Some(cause) = error.source() {
+            output.message(&format!("  because: {cause}\n"));
+        }
+        match error {
+            StartError::Server { hint: Some(hint), .. } => output.message(&format!("hint: {hint}\n")),
+            StartError::Lock(_) => output.message(
+                "hint: take an older version of the file, or move it away: tools are then trusted as they are now\n",
+            ),
+            _ => {}
         }
     }
     if errors.is_empty() { crate::DONE } else { FAILED }
@@ -99,10 +110,14 @@ pub(crate) fn tell(errors: &[StartError], output: &Output) -> u8 {
 
 /// A line per server as it gets there.
 fn progress(status: &ServerStatus, output: &Output) {
+    output.message(&line(status));
+}
+
+/// A server on one line.
+pub(crate) fn line(status: &ServerStatus) -> String {
     let ServerStatus { name, transport, state, protocol_version, tools, .. } = status;
-    let line = match protocol_version {
+    match protocol_version {
         Some(version) => format!("{DIM}{state} {name} · {transport} · {version} · {tools} tools{DIM:#}\n"),
         None => format!("{state} {name} · {transport}\n"),
-    };
-    output.message(&line);
+    }
 }

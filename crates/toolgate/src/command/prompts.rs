@@ -1,50 +1,24 @@
 //! `toolgate prompts list|get`.
 
+use anyhow::bail;
 use serde_json::{Value as Json, json};
 use toolgate_mcp::Params;
 
 use crate::DONE;
 use crate::cli::{Answers, Project, PromptArgs, PromptsCommand};
-use crate::command::servers::first_line;
-use crate::command::{content, live, tools};
-use crate::output::{BOLD, DIM, Output};
+use crate::command::{content, listing, live, tools};
+use crate::output::{BOLD, Output};
 
 pub(crate) fn run(command: &PromptsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
     match command {
-        PromptsCommand::List => list(project, output),
+        PromptsCommand::List => listing::list(
+            "name",
+            |offer| offer.prompts.iter().map(|prompt| ("prompt", prompt)).collect(),
+            project,
+            output,
+        ),
         PromptsCommand::Get(args) => get(args, project, output),
     }
-}
-
-fn list(project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(
-        project,
-        output,
-        Answers::Ask,
-        |_| true,
-        async |runtime, errors| {
-            let mut all = Vec::new();
-            for (server, offer) in runtime.offers() {
-                for prompt in offer.iter().flat_map(|offer| &offer.prompts) {
-                    all.push(json!({ "name": prompt.id, "server": server, "title": prompt.title, "description": prompt.description, "definition": prompt.definition }));
-                }
-            }
-            if output.json {
-                output.document(&all)?;
-            } else {
-                for prompt in &all {
-                    let text = |name: &str| prompt[name].as_str().unwrap_or_default();
-                    let line = first_line(text("description"));
-                    output.result(&format!(
-                        "{BOLD}{}{BOLD:#} {DIM}of {}{DIM:#}  {line}\n",
-                        text("name"),
-                        text("server")
-                    ));
-                }
-            }
-            Ok(live::tell(&errors, output))
-        },
-    )
 }
 
 fn get(args: &PromptArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
@@ -54,6 +28,17 @@ fn get(args: &PromptArgs, project: &Project, output: &Output) -> anyhow::Result<
         Answers::Ask,
         |server| server == args.server,
         async |runtime, _errors| {
+            let offers = runtime.offers();
+            let known = offers.iter().flat_map(|(_, offer)| offer.prompts.iter());
+            if !offers.is_empty()
+                && !known.into_iter().any(|prompt| prompt.id == args.name && prompt.fault.is_none())
+            {
+                bail!(
+                    "there is no prompt `{}` of `{}`; `toolgate prompts list` shows them all",
+                    args.name,
+                    args.server
+                );
+            }
             // Arguments of prompts are texts.
             let texts = json!({ "properties": args.pairs.iter().filter_map(|pair| Some((pair.split_once('=')?.0.to_owned(), json!({ "type": "string" })))).collect::<serde_json::Map<_, _>>() });
             let arguments = tools::pairs(&args.pairs, &texts)?;

@@ -1,53 +1,26 @@
 //! `toolgate resources list|read`.
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use toolgate_mcp::Params;
 
 use crate::DONE;
 use crate::cli::{Answers, Project, ResourceArgs, ResourcesCommand};
-use crate::command::{content, live};
-use crate::output::{BOLD, DIM, Output};
+use crate::command::{content, listing, live};
+use crate::output::Output;
 
 pub(crate) fn run(command: &ResourcesCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
     match command {
-        ResourcesCommand::List => list(project, output),
+        ResourcesCommand::List => listing::list(
+            "uri",
+            |offer| {
+                let resources = offer.resources.iter().map(|resource| ("resource", resource));
+                resources.chain(offer.templates.iter().map(|template| ("template", template))).collect()
+            },
+            project,
+            output,
+        ),
         ResourcesCommand::Read(args) => read(args, project, output),
     }
-}
-
-fn list(project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(
-        project,
-        output,
-        Answers::Ask,
-        |_| true,
-        async |runtime, errors| {
-            let mut all = Vec::new();
-            for (server, offer) in runtime.offers() {
-                let Some(offer) = offer.as_ref() else { continue };
-                let kinds = [("resource", &offer.resources), ("template", &offer.templates)];
-                for (kind, resource) in
-                    kinds.into_iter().flat_map(|(kind, all)| all.iter().map(move |one| (kind, one)))
-                {
-                    all.push(json!({ "uri": resource.id, "kind": kind, "server": server, "title": resource.title, "description": resource.description, "definition": resource.definition }));
-                }
-            }
-            if output.json {
-                output.document(&all)?;
-            } else {
-                for resource in &all {
-                    let text = |name: &str| resource[name].as_str().unwrap_or_default();
-                    output.result(&format!(
-                        "{BOLD}{}{BOLD:#} {DIM}of {}{DIM:#}  {}\n",
-                        text("uri"),
-                        text("server"),
-                        text("title")
-                    ));
-                }
-            }
-            Ok(live::tell(&errors, output))
-        },
-    )
 }
 
 fn read(args: &ResourceArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {

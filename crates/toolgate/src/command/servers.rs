@@ -5,11 +5,12 @@ use toolgate_runtime::runtime::ServerStatus;
 
 use crate::DONE;
 use crate::cli::{Answers, Project, ServersArgs, ServersCommand};
-use crate::command::{live, login};
+use crate::command::{approve, live, login, tools, watch};
 use crate::output::{BOLD, DIM, Output};
 
 pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
     let only = match &args.command {
+        Some(ServersCommand::Approve(args)) => return approve::run(args, project, output),
         Some(ServersCommand::Login(server)) => return login::login(&server.name, project, output),
         Some(ServersCommand::Logout(server)) => return login::logout(&server.name, project, output),
         Some(ServersCommand::Show(server)) => Some(server.name.as_str()),
@@ -17,6 +18,9 @@ pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> any
     };
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     live::with(project, output, Answers::Ask, wanted, async |runtime, _errors| {
+        if args.watch {
+            return watch::run(&runtime, output).await;
+        }
         let servers = runtime.servers();
         if let Some(name) = only.filter(|_| servers.is_empty()) {
             bail!("there is no MCP server `{name}`; `toolgate servers` lists them");
@@ -29,7 +33,8 @@ pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> any
             output.result(&shown(server));
         }
         for tool in runtime.catalog().tools().filter(|tool| only.is_some() && tool.server.is_some()) {
-            output.result(&format!("  {} {DIM}{}{DIM:#}\n", tool.name, first_line(&tool.description)));
+            let (name, about) = (&tool.name, first_line(&tool.description));
+            output.result(&format!("  {name} {DIM}{about}{DIM:#}{}\n", tools::held(tool)));
         }
         if servers.is_empty() {
             output.next("there are no MCP servers yet; `toolgate import CLIENT` adds those you have");
@@ -39,11 +44,23 @@ pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> any
 }
 
 fn shown(server: &ServerStatus) -> String {
-    let ServerStatus { name, transport, state, reason, protocol_version, tools, implementation, stderr } =
-        server;
+    let ServerStatus {
+        name,
+        transport,
+        state,
+        reason,
+        protocol_version,
+        tools,
+        held_back,
+        implementation,
+        stderr,
+    } = server;
     let mut text = format!("{BOLD}{name}{BOLD:#}  {state}  {transport}");
     if let Some(version) = protocol_version {
         text.push_str(&format!("  {version}  {tools} tools"));
+        if *held_back > 0 {
+            text.push_str(&format!(" ({held_back} held back)"));
+        }
     }
     if let Some(implementation) = implementation {
         text.push_str(&format!("  {DIM}{implementation}{DIM:#}"));

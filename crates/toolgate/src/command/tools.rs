@@ -6,8 +6,10 @@ use toolgate_mcp::Raw;
 use toolgate_mcp::scan::Limits;
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::{CatalogTool, ToolState};
+use toolgate_types::ServerName;
+use toolgate_types::tool::{Category, Contract};
 
-use crate::cli::{Answers, CallArgs, Project, ToolsCommand};
+use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
 use crate::command::{content, live};
 use crate::output::{BOLD, DIM, Output};
@@ -15,32 +17,35 @@ use crate::{DONE, FAILED};
 
 pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
     match command {
-        ToolsCommand::List => list(project, output),
+        ToolsCommand::List(args) => list(args, project, output),
         ToolsCommand::Show(args) => show(&args.name, project, output),
         ToolsCommand::Call(args) => call(args, project, output),
     }
 }
 
-fn list(project: &Project, output: &Output) -> anyhow::Result<u8> {
+fn list(args: &ListArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+    let ListArgs { server, category, tag } = args;
     live::with(
         project,
         output,
         Answers::Ask,
-        |_| true,
+        |name| server.as_deref().is_none_or(|server| server == name),
         async |runtime, errors| {
             let catalog = runtime.catalog();
-            let tools: Vec<_> = catalog.tools().collect();
+            let wanted = |tool: &&std::sync::Arc<CatalogTool>| {
+                let from = tool.server.as_ref().map(ServerName::as_str);
+                server.as_deref().is_none_or(|server| from == Some(server))
+                    && category.as_deref().is_none_or(|name| tool.category.map(Category::label) == Some(name))
+                    && tag.as_ref().is_none_or(|tag| tool.tags.contains(tag))
+            };
+            let tools: Vec<_> = catalog.tools().filter(wanted).collect();
             if output.json {
                 output.document(&tools.iter().map(|tool| tool.as_ref()).collect::<Vec<_>>())?;
             } else {
                 let width = tools.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
                 for tool in &tools {
-                    let state = match &tool.state {
-                        ToolState::Ready => String::new(),
-                        ToolState::Quarantined(reason) => format!(" [held back: {reason}]"),
-                    };
                     let line = first_line(&tool.description);
-                    output.result(&format!("{BOLD}{:width$}{BOLD:#}  {line}{state}\n", tool.name));
+                    output.result(&format!("{BOLD}{:width$}{BOLD:#}  {line}{}\n", tool.name, held(tool)));
                 }
             }
             let code = live::tell(&errors, output);
@@ -52,6 +57,14 @@ fn list(project: &Project, output: &Output) -> anyhow::Result<u8> {
             Ok(code)
         },
     )
+}
+
+/// Why a tool is held back, to be written behind it.
+pub(crate) fn held(tool: &CatalogTool) -> String {
+    match &tool.state {
+        ToolState::Ready => String::new(),
+        ToolState::Quarantined { reason, .. } => format!(" [held back: {reason}]"),
+    }
 }
 
 fn show(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
@@ -70,13 +83,20 @@ fn show(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
                 output.document(tool.as_ref())?;
                 return Ok(DONE);
             }
-            let CatalogTool { name, server, title, description, input_schema, .. } = tool.as_ref();
+            let CatalogTool { name, server, title, description, input_schema, contract, .. } = tool.as_ref();
             let from = server.as_ref().map_or_else(|| "your own".to_owned(), |server| format!("of {server}"));
             let title = title.as_ref().map(|title| format!(" · {title}")).unwrap_or_default();
             let schema: Json = input_schema.parse()?;
             let schema = serde_json::to_string_pretty(&schema)?;
+            let Contract { version, risk, idempotent, cacheable } = contract;
+            let may = |may: bool| if may { "may" } else { "may not" };
             output.result(&format!(
-                "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}\n{description}\n\n{schema}\n"
+                "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}{}\n{description}\n\n\
+                 version {version}, {} risk, {} be repeated, {} be cached\n{schema}\n",
+                held(tool),
+                risk.label(),
+                may(*idempotent),
+                may(*cacheable),
             ));
             Ok(DONE)
         },

@@ -130,6 +130,8 @@ fn a_project_with_one_of_everything() {
         default_tool_config.max_instances  10                             toolgate.yaml:17:45
         default_tool_config.timeout        30s                            toolgate.yaml:17:58
         tool_denylist                      delete_customer                toolgate.yaml:18:22
+        trusted                            false                          default
+        approved                           true                           default
         load_tools                         true                           default
         load_prompts                       true                           default
         timeout                            10s                            default
@@ -144,6 +146,8 @@ fn a_project_with_one_of_everything() {
         encoding          utf-8        default
         startup           required     default
         mode              dynamic      default
+        trusted           false        default
+        approved          true         default
         load_tools        true         default
         load_prompts      true         default
         timeout           1m           default
@@ -259,6 +263,8 @@ fn a_project_of_registries_alone() {
         encoding         utf-8            default
         startup          required         default
         mode             dynamic          default
+        trusted          false            default
+        approved         true             default
         load_tools       true             default
         load_prompts     true             default
         timeout          1m               default
@@ -316,6 +322,8 @@ fn a_file_of_another_name() {
         terminate_on_close  true                          default
         startup             optional                      default
         mode                dynamic                       default
+        trusted             false                         default
+        approved            true                          default
         load_tools          true                          default
         load_prompts        true                          default
         timeout             30s                           default
@@ -395,6 +403,8 @@ evaluations: { metrics: [] }
         startup          lazy                                        default
         mode             dynamic                                     default
         tool_allowlist   ***                                         agent.yaml:10:61
+        trusted          false                                       default
+        approved         true                                        default
         load_tools       true                                        default
         load_prompts     true                                        default
         timeout          1m                                          default
@@ -469,6 +479,8 @@ myai:
         terminate_on_close  true                       default
         startup             required                   default
         mode                strict                     config.yaml:8:96
+        trusted             false                      default
+        approved            true                       default
         load_tools          true                       default
         load_prompts        true                       default
         prompts             (none)                     config.yaml:8:113
@@ -527,6 +539,8 @@ mod overrides {
             startup                      required                   default
             mode                         dynamic                    environment variable TOOLGATE__TOOLBOX__MCPS__0__MODE
             default_tool_config.timeout  5s                         toolgate.yaml:3:106
+            trusted                      false                      default
+            approved                     true                       default
             load_tools                   true                       default
             load_prompts                 true                       default
             timeout                      10s                        default
@@ -551,6 +565,8 @@ mod overrides {
             startup                      required                   default
             mode                         dynamic                    environment variable TOOLGATE__TOOLBOX__MCPS__CUSTOMERS__MODE
             default_tool_config.timeout  5s                         toolgate.yaml:3:106
+            trusted                      false                      default
+            approved                     true                       default
             load_tools                   true                       default
             load_prompts                 true                       default
             timeout                      10s                        default
@@ -576,6 +592,8 @@ mod overrides {
             startup              required                default
             mode                 dynamic                 environment variable APP_MYAI__TOOLBOX__MCPS__0__MODE
             default_tool_config  {}                      config.yaml:3:89
+            trusted              false                   default
+            approved             true                    default
             load_tools           true                    default
             load_prompts         true                    default
             timeout              10s                     default
@@ -602,6 +620,8 @@ mod overrides {
             terminate_on_close  true                       default
             startup             required                   default
             mode                strict                     toolgate.yaml:3:66
+            trusted             false                      default
+            approved            true                       default
             load_tools          true                       default
             load_prompts        true                       default
             timeout             10s                        default
@@ -614,6 +634,8 @@ mod overrides {
             encoding         utf-8        default
             startup          required     default
             mode             strict       environment variable TOOLGATE__TOOLBOX__MCPS__1
+            trusted          false        default
+            approved         true         default
             load_tools       true         default
             load_prompts     true         default
             timeout          10s          default

@@ -13,3 +13,4 @@ mod program;
 mod promises;
 mod secrets;
 mod servers;
+mod trust;

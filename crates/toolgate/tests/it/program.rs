@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
@@ -79,12 +81,33 @@ impl Program {
         self.run_list(&arguments.split_whitespace().collect::<Vec<_>>())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the executable is what is tested, and its time is real")]
-    pub(crate) fn run_list(&self, arguments: &[&str]) -> Run {
+    #[expect(clippy::disallowed_methods, reason = "the executable is what is tested")]
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
         command.args(arguments).current_dir(&self.project).stdin(Stdio::null()).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", &self.home);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Starts `toolgate` for a command that does not end by itself.
+    pub(crate) fn start(&self, arguments: &str) -> Running {
+        let mut command = self.command(&arguments.split_whitespace().collect::<Vec<_>>());
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the executable starts");
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Running { child, lines }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "its time is real")]
+    pub(crate) fn run_list(&self, arguments: &[&str]) -> Run {
+        let mut command = self.command(arguments);
         let start = Instant::now();
         let output = command.output().expect("the executable starts");
         let took = start.elapsed();
@@ -103,6 +126,35 @@ impl Program {
         text.replace(&shown(&self.project), "[project]")
             .replace(&shown(&self.home), "[home]")
             .replace(concat!("toolgate ", env!("CARGO_PKG_VERSION")), "toolgate [version]")
+    }
+}
+
+/// A run that goes on, until it is dropped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Running {
+    /// The next line on stdout that fits, and how long it took to come.
+    #[expect(clippy::disallowed_methods, reason = "its time is real")]
+    pub(crate) fn line(&self, fits: impl Fn(&str) -> bool) -> (String, Duration) {
+        let start = Instant::now();
+        let mut passed = Vec::new();
+        loop {
+            match self.lines.recv_timeout(Duration::from_secs(20)) {
+                Ok(line) if fits(&line) => return (line, start.elapsed()),
+                Ok(line) => passed.push(line),
+                Err(_) => panic!("no such line came; what came is {passed:#?}"),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

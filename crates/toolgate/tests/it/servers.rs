@@ -11,7 +11,7 @@ use crate::program::Program;
 
 /// The server that misbehaves on request, built once.
 #[expect(clippy::disallowed_methods, reason = "cargo builds what cargo test does not")]
-fn testkit() -> &'static Path {
+pub(crate) fn testkit() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "testkit"]).status();
@@ -111,7 +111,22 @@ fn all_pages_are_read() {
     assert_eq!(tools.len(), 100);
     assert_eq!(tools[99]["name"], "tool99");
     let keys: Vec<_> = tools[0].as_object().expect("an object").keys().cloned().collect();
-    assert_eq!(keys, ["name", "server", "title", "description", "inputSchema", "state", "reason"]);
+    assert_eq!(
+        keys,
+        [
+            "name",
+            "server",
+            "title",
+            "description",
+            "inputSchema",
+            "version",
+            "risk",
+            "idempotent",
+            "cacheable",
+            "state",
+            "reason"
+        ]
+    );
 }
 
 #[test]
@@ -187,6 +202,46 @@ fn prompts_and_resources() {
     assert_eq!(program.run("prompts get good greet who=Ann").stdout.trim(), "user: Greet Ann.");
     assert!(program.run("resources list").stdout.starts_with("test://one of good"), "the resource");
     assert_eq!(program.run("resources read good test://one").stdout, "[test://one]\nthe content\n");
+}
+
+#[test]
+fn only_the_prompts_that_may_be_used() {
+    let mut server = entry("good");
+    server["prompts"] = json!(["other"]);
+    let program = Program::new(&[("mcp.json", &json!({ "servers": { "good": server } }).to_string())]);
+    assert_eq!(program.run("prompts list").stdout, "");
+    let run = program.run("prompts get good greet who=Ann");
+    assert!(run.stderr.contains("there is no prompt `greet` of `good`"), "{}", run.stderr);
+}
+
+#[test]
+fn tools_by_server_category_and_tag() {
+    let tool = |name: &str, category: &str, tag: &str| {
+        json!({ "name": name, "description": "Mine.", "input_schema": { "type": "object" },
+            "script_path": "a.py", "category": category, "tags": [tag] })
+    };
+    let own = json!({ "tools": [tool("find", "query", "cards"), tool("pay", "mutation", "cards"), tool("look", "query", "shops")] });
+    let program = Program::new(&[
+        ("toolgate.yaml", "registries: { tools: tools.json, mcp: mcp.json }\n"),
+        ("mcp.json", &json!({ "servers": { "good": entry("good") } }).to_string()),
+        ("tools.json", &own.to_string()),
+        ("tools/a.py", ""),
+    ]);
+    let names = |line: &str| {
+        let run = program.run(&format!("tools list --json {line}"));
+        let tools = run.json();
+        let names = tools.as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names("--category query"), "find look");
+    assert_eq!(names("--category query --tag cards"), "find");
+    assert_eq!(names("--tag cards"), "find pay");
+    assert!(names("--server good").starts_with("echo environment"));
+    assert_eq!(program.run("tools list --category none").code, 2);
+    let shown = program.run("tools show find").stdout;
+    assert!(shown.contains("version 1.0.0, low risk, may not be repeated, may not be cached"), "{shown}");
+    let shown = program.run("tools show good__echo").stdout;
+    assert!(shown.contains("version 1.0.0, high risk, may not be repeated, may not be cached"), "{shown}");
 }
 
 #[test]

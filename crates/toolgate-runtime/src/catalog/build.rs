@@ -1,0 +1,369 @@
+//! Making a catalog: whom to take, with which limits, under which name.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use toolgate_types::server::ToolMode;
+use toolgate_types::tool::{Contract, Risk, SettingsMode};
+use toolgate_types::{
+    HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolName,
+};
+use toolgate_upstream::Raw;
+use toolgate_upstream::offer::{Offer, OfferedTool, canonical};
+
+use super::names::{looks, normalised, qualified, source};
+use super::{Built, Catalog, CatalogError, CatalogTool, Event, Level, Parts, SEPARATOR, ToolState, Why};
+use crate::pins::{Drift, DriftClass, NewPin, Pin};
+
+pub(super) struct Builder<'a> {
+    parts: &'a Parts<'a>,
+    tools: Vec<CatalogTool>,
+    /// Who has a bare name, by what it looks like.
+    owners: BTreeMap<String, Owner>,
+    events: Vec<Event>,
+    errors: Vec<CatalogError>,
+    pins: Vec<NewPin>,
+}
+
+/// Who has a bare name.
+#[derive(Clone)]
+enum Owner {
+    /// A tool, by its place.
+    Tool(usize),
+    /// A tool that a server had when it was last there.
+    Absent(ServerName),
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(parts: &'a Parts<'a>) -> Self {
+        Self {
+            parts,
+            tools: Vec::new(),
+            owners: BTreeMap::new(),
+            events: Vec::new(),
+            errors: Vec::new(),
+            pins: Vec::new(),
+        }
+    }
+
+    pub(super) fn own(&mut self, tool: &ToolDefinition) {
+        self.claim(
+            tool.name.to_string(),
+            CatalogTool {
+                name: tool.name.to_string(),
+                server: None,
+                original: tool.name.to_string(),
+                title: None,
+                description: tool.description.clone(),
+                input_schema: Raw::of(&tool.input_schema),
+                output_schema: tool.output_schema.as_ref().map(Raw::of),
+                contract: tool.into(),
+                category: tool.category,
+                tags: tool.tags.clone(),
+                definition: None,
+                hash: None,
+                limits: tool.limits,
+                mirrors: Vec::new(),
+                state: ToolState::Ready,
+            },
+        );
+    }
+
+    /// A server that is not there keeps the names that it had, so that nobody else can take them
+    /// by answering while it is away.
+    pub(super) fn absent(&mut self, spec: &ServerSpec) {
+        for original in self.parts.pins.names(&spec.name).filter(|name| may_be_used(spec, name)) {
+            for look in looks(original) {
+                self.owners.entry(look).or_insert_with(|| Owner::Absent(spec.name.clone()));
+            }
+        }
+    }
+
+    pub(super) fn server(&mut self, spec: &ServerSpec, offer: &Offer) {
+        let server = &spec.name;
+        if spec.load_tools && offer.tools.is_empty() {
+            let place = spec.transport.place();
+            self.event(Level::Warning, format!("MCP server '{server}' at {place} returned no tools"));
+        }
+        let mut seen: HashSet<String> = HashSet::new();
+        for offered in offer.tools.iter().filter(|offered| may_be_used(spec, &offered.name)) {
+            let name = normalised(&offered.name);
+            if !seen.insert(name.clone()) {
+                self.event(Level::Warning, format!("Tool '{}' from MCP '{server}' has the same name as another of its tools and is left out", offered.name));
+                continue;
+            }
+            self.offered(spec, offered, &offer.version, name);
+        }
+        for settings in self.parts.settings {
+            let gone =
+                self.parts.previous.is_some_and(|before| before.has_of(server, settings.name.as_str()));
+            if gone && !seen.contains(settings.name.as_str()) {
+                let message = format!(
+                    "Tool '{}' was configured but is no longer available from MCP server '{server}'",
+                    settings.name
+                );
+                self.event(Level::Warning, message);
+            }
+        }
+    }
+
+    fn offered(&mut self, spec: &ServerSpec, offered: &OfferedTool, version: &str, name: String) {
+        let server = &spec.name;
+        let Some((limits, mut state)) = self.configured(spec, offered, &name) else { return };
+        if let Some(fault) = &offered.fault {
+            state = held(Why::Faulty, fault.clone());
+        } else if name.parse::<ToolName>().is_err() {
+            state = held(Why::Faulty, "its name is empty or longer than 128 characters".to_owned());
+        } else if state == ToolState::Ready {
+            state = self.trusted(spec, offered);
+        }
+        if let ToolState::Quarantined { reason, why } = &state
+            && *why != Why::NotConfigured
+        {
+            self.event(Level::Error, format!("Tool '{name}' from MCP '{server}' is held back: {reason}"));
+        }
+        let tool = CatalogTool {
+            name: format!("{}{SEPARATOR}{name}", server.prefix()),
+            server: Some(server.clone()),
+            original: offered.name.clone(),
+            title: offered.title.clone(),
+            description: offered.description.clone(),
+            input_schema: offered.input_schema.clone(),
+            output_schema: offered.output_schema.clone(),
+            contract: contract(spec, offered, version),
+            category: None,
+            tags: Vec::new(),
+            definition: Some(offered.definition.clone()),
+            hash: Some(offered.hash.clone()),
+            limits,
+            mirrors: offered.mirrors.clone(),
+            state,
+        };
+        self.claim(name, tool);
+    }
+
+    /// What the configuration says of a tool; `None` where it must not be there at all.
+    fn configured(
+        &mut self,
+        spec: &ServerSpec,
+        offered: &OfferedTool,
+        name: &str,
+    ) -> Option<(ToolLimits, ToolState)> {
+        let server = &spec.name;
+        let settings = self.parts.settings.iter().find(|settings| settings.name.as_str() == name);
+        Some(match (&spec.mode, settings) {
+            (ToolMode::Strict, Some(settings)) => {
+                self.event(
+                    Level::Debug,
+                    format!(
+                        "Tool '{name}' registered with explicit configuration: {}",
+                        Shown(settings.limits)
+                    ),
+                );
+                (settings.limits, ToolState::Ready)
+            }
+            (ToolMode::Strict, None) => {
+                let configured = self.parts.settings.iter().map(|settings| settings.name.to_string());
+                let error = CatalogError::NotConfigured {
+                    tool: offered.name.clone(),
+                    server: server.clone(),
+                    configured: configured.collect(),
+                };
+                if self.parts.previous.is_none() {
+                    self.errors.push(error);
+                    return None;
+                }
+                self.event(Level::Error, error.to_string());
+                let reason = "it is not configured, and its server is strict".to_owned();
+                (ToolLimits::default(), held(Why::NotConfigured, reason))
+            }
+            (ToolMode::Dynamic { default_tool_config }, Some(settings)) => {
+                let strict = settings.mode == Some(SettingsMode::Strict);
+                let merged = if strict { settings.limits } else { settings.limits.or(*default_tool_config) };
+                self.event(
+                    Level::Debug,
+                    format!(
+                        "Tool '{name}' configuration merged: explicit={}, default={}, final={}",
+                        Shown(settings.limits),
+                        Shown(*default_tool_config),
+                        Shown(merged)
+                    ),
+                );
+                (merged, ToolState::Ready)
+            }
+            (ToolMode::Dynamic { default_tool_config }, None) => {
+                let new = self.parts.previous.is_some_and(|before| !before.has_of(server, &offered.name));
+                self.event(Level::Info, if new {
+                    format!("New tool '{name}' discovered from MCP server '{server}', registering with default configuration")
+                } else {
+                    format!("Tool '{name}' from MCP '{server}' not explicitly configured, using default configuration")
+                });
+                (*default_tool_config, ToolState::Ready)
+            }
+        })
+    }
+
+    /// Whether a tool is the one that was approved or first seen, and what is remembered of it.
+    fn trusted(&mut self, spec: &ServerSpec, offered: &OfferedTool) -> ToolState {
+        let server = &spec.name;
+        let approve = format!("`toolgate servers approve {server}` shows it and lets it through");
+        let pin = self.parts.pins.get(server, &offered.name);
+        if pin.is_some_and(|pin| pin.hash == offered.hash) {
+            return ToolState::Ready;
+        }
+        if let Some(pin) = pin {
+            let drift = Drift::between(&pin.definition, &canonical(&offered.definition));
+            if drift.class != DriftClass::Compatible || matches!(spec.mode, ToolMode::Strict) {
+                return held(Why::Changed, format!("{drift}; {approve}"));
+            }
+            self.event(Level::Info, format!("Tool '{}' from MCP '{server}': {drift}", offered.name));
+        } else if !spec.approved {
+            return held(Why::NotApproved, format!("it is not approved; {approve}"));
+        } else if let Some(sign) = offered.suspicion {
+            return held(Why::NotApproved, format!("it {sign}; {approve}"));
+        }
+        self.pins.push(NewPin {
+            server: server.clone(),
+            tool: offered.name.clone(),
+            pin: Pin::from(offered),
+            replaces: pin.map(|pin| pin.hash.clone()),
+        });
+        ToolState::Ready
+    }
+
+    /// Gives a tool its bare name, if the rules say so; it has its qualified one already.
+    fn claim(&mut self, bare: String, mut tool: CatalogTool) {
+        // A look-alike from another alphabet is found by how its server spells it.
+        let looks = [looks(&bare), looks(&tool.original)].concat();
+        let owner = looks.iter().find_map(|look| self.owners.get(look)).cloned();
+        let before = self.parts.previous.and_then(|previous| previous.owner(&bare));
+        let moved = before.filter(|before| before.server != tool.server || before.original != tool.original);
+        let takes = match (owner, moved) {
+            // A tool that cannot be called takes no name from one that can.
+            _ if tool.state != ToolState::Ready => false,
+            (_, Some(before)) => {
+                let why = format!("{} had the name, and names change hands only at a start", source(before));
+                self.refuse(&bare, &tool, &why)
+            }
+            (None, _) => true,
+            (Some(Owner::Absent(server)), _) if tool.server.as_ref() == Some(&server) => true,
+            (Some(Owner::Absent(server)), _) => {
+                self.refuse(&bare, &tool, &format!("MCP '{server}' has the name, and is not there"))
+            }
+            // What one server calls alike misleads nobody about whom it calls.
+            (Some(Owner::Tool(first)), _)
+                if self.tools[first].server == tool.server && self.tools[first].name != bare =>
+            {
+                true
+            }
+            (Some(Owner::Tool(first)), _) => self.clash(first, &bare, &tool),
+        };
+        if takes {
+            let at = self.tools.len();
+            self.owners.extend(looks.into_iter().map(|look| (look, Owner::Tool(at))));
+            tool.name = bare;
+        }
+        self.tools.push(tool);
+    }
+
+    fn refuse(&mut self, bare: &str, tool: &CatalogTool, why: &str) -> bool {
+        let message = format!("Tool '{bare}' of {} is called '{}': {why}", source(tool), tool.name);
+        self.event(Level::Warning, message);
+        false
+    }
+
+    /// Two tools want one name, or names that look alike. Says whether the second gets it.
+    fn clash(&mut self, first: usize, bare: &str, tool: &CatalogTool) -> bool {
+        let (has, wants) = (source(&self.tools[first]), source(tool));
+        match self.parts.on_collision {
+            OnCollision::LastWins if self.parts.previous.is_none() => {
+                self.event(Level::Warning, format!("Tool '{bare}' of {wants} replaces the one of {has}"));
+                self.tools[first].name = qualified(&self.tools[first]);
+                true
+            }
+            OnCollision::Error if self.parts.previous.is_none() => {
+                let name = bare.to_owned();
+                self.errors.push(CatalogError::Collision { name, first: has, second: wants });
+                false
+            }
+            // After the start nobody takes a name from anybody, and nothing ends the process.
+            OnCollision::Qualify | OnCollision::LastWins | OnCollision::Error => {
+                let same = self.tools[first].name == bare;
+                let name = &self.tools[first].name;
+                let why = if same {
+                    format!("{has} has the name")
+                } else {
+                    format!("{has} has '{name}', which looks the same")
+                };
+                self.refuse(bare, tool, &why)
+            }
+        }
+    }
+
+    fn event(&mut self, level: Level, message: String) {
+        self.events.push(Event { level, message });
+    }
+
+    pub(super) fn finish(self) -> Result<Built, Vec<CatalogError>> {
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        // A shown name counts more than somebody else's qualified one, and that more than the bare
+        // name of a tool that is held back, whose caller should hear why.
+        let mut names = HashMap::new();
+        for (at, tool) in self.tools.iter().enumerate() {
+            names.insert(tool.name.as_str().into(), at);
+        }
+        for (at, tool) in self.tools.iter().enumerate() {
+            names.entry(qualified(tool).into()).or_insert(at);
+        }
+        for (at, tool) in self.tools.iter().enumerate() {
+            if tool.state != ToolState::Ready {
+                names.entry(normalised(&tool.original).into()).or_insert(at);
+            }
+        }
+        let tools = self.tools.into_iter().map(Arc::new).collect();
+        let catalog = Catalog { tools, names, ..Catalog::default() };
+        Ok(Built { catalog, events: self.events, pins: self.pins })
+    }
+}
+
+fn may_be_used(spec: &ServerSpec, tool: &str) -> bool {
+    let listed = |names: &[String]| names.iter().any(|name| name == tool);
+    spec.tools.allow.as_deref().is_none_or(listed) && !listed(&spec.tools.deny)
+}
+
+fn held(why: Why, reason: String) -> ToolState {
+    ToolState::Quarantined { why, reason }
+}
+
+/// What may be done with a server's tool: the worst is assumed unless the operator trusts what the
+/// server says, and nothing of a server is served twice.
+fn contract(spec: &ServerSpec, offered: &OfferedTool, version: &str) -> Contract {
+    let says = offered.annotations;
+    let (risk, idempotent) = match (says.read_only_hint, says.destructive_hint) {
+        _ if !spec.trusted => (Risk::High, false),
+        (Some(true), _) => (Risk::Low, true),
+        (_, Some(false)) => (Risk::Medium, says.idempotent_hint == Some(true)),
+        _ => (Risk::High, says.idempotent_hint == Some(true)),
+    };
+    Contract { version: version.to_owned(), risk, idempotent, cacheable: false }
+}
+
+/// Limits as the log shows them.
+pub(super) struct Shown(pub(super) ToolLimits);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        let ToolLimits { max_instances, timeout, .. } = self.0;
+        let timeout = timeout.as_ref().map(HumanDuration::to_string);
+        write!(
+            f,
+            "{{max_instances: {}, timeout: {}}}",
+            value(max_instances.map(|n| n.to_string())),
+            value(timeout)
+        )
+    }
+}

@@ -1,0 +1,121 @@
+//! Keeps the catalog true while it is used: servers tell of changes, come back, or are approved.
+//!
+//! A server that tells of changes without end is asked at most once a second, and less and less
+//! often where nothing has changed. Invariant: the last change is never lost, and one server's
+//! storm is no other's.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use tokio::time::{Instant, sleep, sleep_until};
+use toolgate_upstream::State;
+
+use super::{Live, Runtime};
+
+/// The shortest time between two looks at one server, and the longest.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+/// How often the file with the pins is looked at, for what another process has written.
+const PINS_EVERY: Duration = Duration::from_secs(1);
+
+impl Runtime {
+    /// Runs until it is dropped. Without it the catalog stays as it was discovered.
+    pub async fn keep(&self) -> Infallible {
+        let servers = self.servers.iter().map(|live| join(self.keep_server(live), self.tell_states(live)));
+        join(join_all(servers), self.keep_pins()).await;
+        // Nothing is left to be kept.
+        std::future::pending().await
+    }
+
+    /// A server that goes or comes back is a change, too.
+    async fn tell_states(&self, live: &Live) {
+        let mut states = live.server.states();
+        while states.changed().await.is_ok() {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    async fn keep_server(&self, live: &Live) {
+        let (mut last, mut pace) = (Instant::now(), Pace::default());
+        loop {
+            live.server.is_stale().await;
+            // One that is down is looked at when it is back, and not brought back to be looked at.
+            let _ = live.server.states().wait_for(|state| matches!(state, State::Ready(_))).await;
+            sleep_until(last + pace.pause(last.elapsed())).await;
+            last = Instant::now();
+            let outcome = live.refresh(live.server.take_stale()).await;
+            pace.looked(outcome.as_ref().is_ok_and(|changed| !changed.is_empty()));
+            match outcome {
+                Ok(changed) => {
+                    if changed.tools {
+                        self.rebuild_now().await;
+                    }
+                    if changed.prompts || changed.resources {
+                        self.version.send_modify(|version| *version += 1);
+                    }
+                }
+                Err(error) => tracing::warn!("what changed cannot be told: {error}"),
+            }
+        }
+    }
+
+    async fn keep_pins(&self) {
+        let Some(lock) = &self.lock else { return };
+        let mut seen = lock.stamp();
+        loop {
+            sleep(PINS_EVERY).await;
+            let stamp = lock.stamp();
+            if stamp == seen {
+                continue;
+            }
+            seen = stamp;
+            match lock.read() {
+                Ok(pins) => {
+                    *self.pins() = pins;
+                    self.rebuild_now().await;
+                }
+                Err(error) => tracing::error!("the pins stay as they were: {error}"),
+            }
+        }
+    }
+}
+
+/// How often one server is looked at.
+#[derive(Default)]
+struct Pace {
+    /// Looks in a row that found nothing new.
+    fruitless: u32,
+}
+
+impl Pace {
+    /// The time from one look to the next. A server that was quiet for long starts afresh.
+    fn pause(&mut self, since: Duration) -> Duration {
+        let pause = SHORTEST.saturating_mul(1 << self.fruitless.saturating_sub(1).min(10)).min(LONGEST);
+        if since >= LONGEST.max(pause * 2) {
+            self.fruitless = 0;
+            return SHORTEST;
+        }
+        pause
+    }
+
+    fn looked(&mut self, found: bool) {
+        self.fruitless = if found { 0 } else { self.fruitless + 1 };
+    }
+}
+
+#[test]
+fn a_storm_is_asked_less_and_less_often() {
+    let mut pace = Pace::default();
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        pauses.push(pace.pause(Duration::ZERO).as_secs());
+        pace.looked(false);
+    }
+    // Two looks a second apart: a burst, and what came behind it.
+    assert_eq!(pauses, [1, 1, 2, 4, 8, 16, 32, 60, 60]);
+    pace.looked(true);
+    assert_eq!(pace.pause(Duration::ZERO).as_secs(), 1);
+    pace.fruitless = 7;
+    assert_eq!(pace.pause(Duration::from_secs(120)).as_secs(), 1);
+}
