@@ -16,6 +16,7 @@ use crate::metadata::Metadata;
 use crate::program;
 use crate::scratch::Scratch;
 
+mod catalog;
 mod mistakes;
 
 /// The benchmarks.
@@ -23,6 +24,8 @@ mod mistakes;
 pub(crate) enum Name {
     /// `toolgate check` on 500 lines with many mistakes.
     Check,
+    /// Servers connected, discovered and listed; the catalog's memory and answers.
+    Catalog,
 }
 
 /// Processor time that one `toolgate check` may take, so that an editor can run it on every save.
@@ -45,10 +48,17 @@ struct Run {
 
 /// Runs one benchmark, or all of them.
 pub(crate) fn run(name: Option<Name>) -> anyhow::Result<bool> {
-    match name {
-        None | Some(Name::Check) => check()?,
+    if matches!(name, None | Some(Name::Check)) {
+        check()?;
+    }
+    if matches!(name, None | Some(Name::Catalog)) {
+        catalog::run()?;
     }
     Ok(true)
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "missed" }
 }
 
 fn check() -> anyhow::Result<()> {
@@ -98,8 +108,7 @@ fn check() -> anyhow::Result<()> {
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     let verdict = match median_cpu {
         _ if told != broken.mistakes => "missed",
-        Some(time) if time <= CHECK_BAR => "met",
-        Some(_) => "missed",
+        Some(time) => verdict(time <= CHECK_BAR),
         None => "unknown",
     };
     println!("  bar           at most {} CPU per run, every problem reported: {verdict}", ms(CHECK_BAR));
