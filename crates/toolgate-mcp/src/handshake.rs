@@ -158,7 +158,10 @@ impl Session {
     async fn probe(&self, within: Duration) -> Result<Peer, HandshakeError> {
         let discover = self.discover(within);
         tokio::pin!(discover);
-        let probed = match timeout(PATIENCE, &mut discover).await {
+        // Over HTTP every request has its answer: one that takes long says that the server is slow, and
+        // not that it passes over what it does not know.
+        let patience = if self.over_http() { within / 2 } else { PATIENCE };
+        let probed = match timeout(patience, &mut discover).await {
             Ok(probed) => probed,
             Err(_) => {
                 // Slow to start, or one that passes over what it does not know: ask both ways.
@@ -193,12 +196,22 @@ impl Session {
 
     /// The outer error is final; the inner one may mean an older server.
     async fn discover(&self, within: Duration) -> Result<Result<Peer, RequestError>, HandshakeError> {
-        let mut params = Params::none();
-        describe_us(&mut params, Revision::NEWEST, &self.our_capabilities());
-        let answer = match self.request("server/discover", params, within).await {
+        let ask = || {
+            let mut params = Params::none();
+            describe_us(&mut params, Revision::NEWEST, &self.our_capabilities());
+            self.request("server/discover", params, within)
+        };
+        let answer = match ask().await {
+            // A server that refuses the revision and names the same one wants to be asked again.
+            Err(RequestError::Rpc(error)) if offers(&error, |revision| revision == Revision::NEWEST) => {
+                ask().await
+            }
+            answer => answer,
+        };
+        let answer = match answer {
             Ok(answer) => answer,
             Err(RequestError::Rpc(error))
-                if error.code == UNSUPPORTED_REVISION && !offers_handshake(&error) =>
+                if supported(&error).is_some() && !offers(&error, Revision::has_handshake) =>
             {
                 return Err(HandshakeError::NoCommonRevision(error.message));
             }
@@ -251,12 +264,17 @@ impl Session {
     }
 }
 
-/// Whether the list of revisions in the error holds one with a handshake.
-fn offers_handshake(error: &RpcError) -> bool {
+/// Whether the list of revisions in the error holds such a one.
+fn offers(error: &RpcError, such: impl Fn(Revision) -> bool) -> bool {
+    supported(error).is_some_and(|names| names.iter().any(|name| name.parse().is_ok_and(&such)))
+}
+
+/// The revisions that a server speaks, where it refuses one and says so.
+fn supported(error: &RpcError) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct Data {
         supported: Vec<String>,
     }
-    let Some(data) = error.data.as_ref().and_then(|data| data.parse::<Data>().ok()) else { return true };
-    data.supported.iter().any(|name| name.parse::<Revision>().is_ok_and(Revision::has_handshake))
+    let data = error.data.as_ref().filter(|_| error.code == UNSUPPORTED_REVISION)?;
+    data.parse::<Data>().ok().map(|data| data.supported)
 }

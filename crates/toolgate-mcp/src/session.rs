@@ -157,6 +157,10 @@ impl Session {
         let _ = self.0.mail.peer.set(peer);
     }
 
+    pub(crate) fn over_http(&self) -> bool {
+        self.0.mail.over_http
+    }
+
     /// Why the conversation is over, if it is.
     pub fn ended(&self) -> Option<&LinkError> {
         self.0.mail.end.get()

@@ -34,8 +34,15 @@ impl Handler for Ear {
     }
 }
 
-/// Every message of ours goes to the function; what it returns comes back, `null` ends the link.
 fn server(
+    behave: impl FnMut(&Value) -> Vec<Value> + Send + 'static,
+) -> (Session, Arc<Ear>, Arc<Mutex<Vec<Value>>>) {
+    server_over(false, behave)
+}
+
+/// Every message of ours goes to the function; what it returns comes back, `null` ends the link.
+fn server_over(
+    http: bool,
     mut behave: impl FnMut(&Value) -> Vec<Value> + Send + 'static,
 ) -> (Session, Arc<Ear>, Arc<Mutex<Vec<Value>>>) {
     let (outbox, mut from_us) = mpsc::channel(16);
@@ -67,7 +74,7 @@ fn server(
         }
     });
     let ear = Arc::new(Ear::default());
-    let session = Session::start(Link { outbox, inbox, tasks }, false, Limits::default(), ear.clone());
+    let session = Session::start(Link { outbox, inbox, tasks }, http, Limits::default(), ear.clone());
     (session, ear, said)
 }
 
@@ -250,6 +257,38 @@ async fn every_kind_of_server_is_recognised() {
         "no answer within 5s | server/discover initialize notifications/cancelled",
     )
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_is_refused_and_named_is_asked_for_once_more() {
+    let stubborn = |refusals: usize| {
+        let mut refused = 0;
+        move |message: &Value| match message["method"].as_str() {
+            Some("server/discover") if refused < refusals => {
+                refused += 1;
+                let data = json!({ "supported": ["2026-07-28"], "requested": "2026-07-28" });
+                let error = json!({ "code": -32022, "message": "no", "data": data });
+                vec![json!({ "jsonrpc": "2.0", "id": message["id"], "error": error })]
+            }
+            _ => discovered(message),
+        }
+    };
+    check(ProtocolMode::Auto, stubborn(1), "2026-07-28 | server/discover server/discover").await;
+    check(ProtocolMode::Auto, stubborn(2), "nothing in common | server/discover server/discover").await;
+}
+
+/// A server over HTTP that takes its time is not asked for a handshake that it may not know.
+#[tokio::test(start_paused = true)]
+async fn silence_over_http_means_less_than_over_a_pipe() {
+    for (http, silence) in [(false, 800), (true, 2_500)] {
+        let (session, ..) = server_over(http, |message| match message["method"].as_str() {
+            Some("initialize") => initialized(message),
+            _ => vec![],
+        });
+        let start = tokio::time::Instant::now();
+        session.introduce(ProtocolMode::Auto, SOON).await.unwrap();
+        assert_eq!(start.elapsed().as_millis(), silence, "over HTTP: {http}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
