@@ -14,6 +14,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod ci;
+mod conformance;
 mod fuzz;
 mod metadata;
 mod peers;
@@ -34,7 +35,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run everything that must be green: format, tidy, dependencies, lints, docs, tests, fuzz targets.
+    /// Run everything that must be green: format, tidy, lints, docs, tests, conformance, fuzz targets.
     ///
     /// Stops at the first failure, shows its output and says how to rerun only that step. Tools that are
     /// missing are installed on the way.

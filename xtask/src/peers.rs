@@ -20,22 +20,35 @@ pub(crate) fn folder() -> PathBuf {
     program::root().join("target/peers")
 }
 
-/// Whether the last of them is there.
+/// What is installed, and the folder for it. The text of the list is kept beside what it brought, so
+/// that a list that changed is seen.
+const LISTS: [(&str, &str); 3] =
+    [("package.json", "npm"), ("requirements.txt", "python"), ("requirements-v1.txt", "python-v1")];
+
+fn source() -> PathBuf {
+    program::root().join("crates/toolgate/tests/peers")
+}
+
+fn stamp(name: &str) -> PathBuf {
+    folder().join(name).join("installed")
+}
+
+/// Whether all of them are there, at the versions that are wanted.
 pub(crate) fn are_installed() -> bool {
-    folder().join("python-v1/installed").is_file()
+    LISTS.iter().all(|(list, name)| {
+        let (wanted, installed) = (std::fs::read(source().join(list)), std::fs::read(stamp(name)));
+        matches!((wanted, installed), (Ok(wanted), Ok(installed)) if wanted == installed)
+    })
 }
 
 /// Installs what is not there yet.
 pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
-    let source = program::root().join("crates/toolgate/tests/peers");
-    let target = folder();
+    let (source, target) = (source(), folder());
     std::fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
-    let lists =
-        [("package.json", "npm"), ("requirements.txt", "python"), ("requirements-v1.txt", "python-v1")];
-    for (list, name) in lists {
+    for (list, name) in LISTS {
         let (list, folder) = (source.join(list), target.join(name));
         let wanted = std::fs::read(&list).with_context(|| format!("cannot read {}", list.display()))?;
-        let stamp = folder.join("installed");
+        let stamp = stamp(name);
         if std::fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
             continue;
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::bail;
 
 use crate::step::{Console, Outcome, Step, run_all};
-use crate::{fuzz, peers, program, tidy, tools};
+use crate::{conformance, fuzz, peers, program, tidy, tools};
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let steps = steps(options.fuzz_seconds);
     if options.list {
         for step in &steps {
-            println!("{:<8} {}", step.name, step.about);
+            println!("{:<12} {}", step.name, step.about);
         }
         return Ok(true);
     }
@@ -72,13 +72,18 @@ fn steps(fuzz_seconds: u32) -> Vec<Step<Stdout>> {
         Step { name: "docs", about: "the docs build without a warning", run: Box::new(|_| docs()) },
         Step {
             name: "peers",
-            about: "the MCP servers that others wrote are installed below `target`, for the tests",
+            about: "the MCP servers and the conformance suite that others wrote are installed below `target`",
             run: Box::new(peers::step),
         },
         Step {
             name: "tests",
             about: "unit and integration tests, output shown as it comes",
             run: Box::new(tests),
+        },
+        Step {
+            name: "conformance",
+            about: "the official MCP conformance suite, with `toolgate` as the client under test",
+            run: Box::new(conformance::step),
         },
         Step {
             name: "fuzz",

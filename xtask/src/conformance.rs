@@ -1,0 +1,126 @@
+//! The official conformance suite of MCP, with `toolgate` as the client under test.
+//!
+//! The suite is installed with the peers, at a fixed version. Invariant: it passes only when every
+//! scenario that a revision scores passes, and when there are as many of them as there were; a suite
+//! that runs nothing would pass for nothing.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::metadata::Metadata;
+use crate::step::{Console, Outcome};
+use crate::{peers, program};
+
+/// The revisions that are scored for clients, each with its number of scenarios.
+const SUITES: [(&str, usize); 2] = [("2025-11-25", 18), ("2026-07-28", 32)];
+
+/// What the suite found.
+#[derive(Debug, PartialEq, Eq)]
+struct Score {
+    /// Scenarios that count.
+    scored: usize,
+    /// Those of them that failed.
+    failed: Vec<String>,
+}
+
+/// The conformance step of `cargo xtask test`.
+pub(crate) fn step(_: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
+    if !peers::are_installed() {
+        bail!("the suite is not installed\nhint: `cargo xtask test --only peers` installs it");
+    }
+    // Built as for the tests of the executable, which cargo has done by now.
+    let built = program::capture(program::cargo(["test", "--workspace", "--test", "it", "--no-run"]))?;
+    if !built.success {
+        return Ok(Outcome::Failed(built.output));
+    }
+    let target = Metadata::read(Path::new("Cargo.toml"))?.target_directory;
+    let mut figures = Vec::new();
+    for (revision, expected) in SUITES {
+        let logs = target.join("conformance").join(revision);
+        match fs::remove_dir_all(&logs) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", logs.display()));
+            }
+            _ => {}
+        }
+        let run = program::capture(command(revision, &target, &logs))?;
+        let Score { scored, failed } = score(&run.output);
+        if !run.success || scored != expected || !failed.is_empty() {
+            // A suite that did not get to its summary says why, and one that did says too much.
+            let output = if scored == 0 { run.output } else { String::new() };
+            let passed = scored - failed.len();
+            let which: String = failed.iter().map(|name| format!("\nfailed: {name}")).collect();
+            return Ok(Outcome::Failed(format!(
+                "{output}{passed} of {expected} scored scenarios of {revision} passed{which}\n\
+                 hint: what they saw and said is in {}",
+                logs.display()
+            )));
+        }
+        figures.push(format!("{scored} of {expected} of {revision}"));
+    }
+    Ok(Outcome::PassedWith(format!("scored scenarios: {}", figures.join(", "))))
+}
+
+/// One suite: all scenarios of a revision, at once.
+fn command(revision: &str, target: &Path, logs: &Path) -> Command {
+    let installed = peers::folder().join("npm/node_modules");
+    let client = program::root().join("crates/toolgate/tests/conformance/client.sh");
+    let mut command = Command::new(installed.join("node/bin/node"));
+    command
+        .arg(installed.join("@modelcontextprotocol/conformance/dist/index.js"))
+        .args(["client", "--requirements", revision, "--command"])
+        .arg(client)
+        .arg("--output-dir")
+        .arg(logs)
+        .env("TOOLGATE", target.join("debug/toolgate"))
+        .current_dir(program::root());
+    command
+}
+
+/// Reads the summary: a line per scenario such as `✓ tools_call: 2 passed, 0 failed`, then those
+/// that do not count, such as `  ✗ auth/dpop (extension)`.
+fn score(output: &str) -> Score {
+    let summary = output.split("=== SUITE SUMMARY ===").nth(1).unwrap_or_default();
+    let (all, rest) = summary.split_once("Not scored for").unwrap_or((summary, ""));
+    let marked = |line: &str| line.trim_start().strip_prefix(['✓', '✗']).map(|line| line.trim().to_owned());
+    let unscored: Vec<String> = rest
+        .lines()
+        .filter_map(marked)
+        .filter_map(|line| line.rsplit_once(" (").map(|(name, _)| name.to_owned()))
+        .collect();
+    let mut score = Score { scored: 0, failed: Vec::new() };
+    for line in all.lines().filter_map(marked) {
+        let Some((name, counts)) = line.rsplit_once(": ") else { continue };
+        if unscored.iter().any(|unscored| unscored == name) {
+            continue;
+        }
+        score.scored += 1;
+        if !counts.split(", ").any(|count| count == "0 failed") {
+            score.failed.push(name.to_owned());
+        }
+    }
+    score
+}
+
+#[test]
+fn a_summary_is_counted() {
+    let check = |output: &str, scored, failed: &[&str]| {
+        let failed = failed.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(score(output), Score { scored, failed }, "{output}");
+    };
+    let summary = "✗ noise: 0 passed, 1 failed\n=== SUITE SUMMARY ===\n\n\
+        ✓ tools_call: 2 passed, 0 failed\n\
+        ✗ request-metadata: 4 passed, 0 failed, 1 warnings\n\
+        ✗ auth/scope-step-up: 3 passed, 10 failed\n\
+        ✗ auth/dpop: 9 passed, 3 failed\n\n\
+        Total: 18 passed, 13 failed, 1 warnings\n\n\
+        Not scored for 2026-07-28: 1 scenario(s) run, 1 failing. These do not affect conformance.\n  \
+        ✗ auth/dpop (extension)\n";
+    check(summary, 3, &["auth/scope-step-up"]);
+    check("=== SUITE SUMMARY ===\n✓ initialize: 1 passed, 0 failed\n", 1, &[]);
+    check("Error: no such revision\n", 0, &[]);
+}
