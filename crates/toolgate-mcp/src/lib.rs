@@ -6,6 +6,8 @@
 //! Invariant: nothing from outside is parsed before it was scanned, and no server can make a reader
 //! wait for a writer.
 
+#[doc(hidden)]
+pub mod fuzz;
 pub mod handshake;
 pub mod link;
 pub mod message;

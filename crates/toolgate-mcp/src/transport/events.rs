@@ -11,7 +11,7 @@ use bytes::Bytes;
 use memchr::memchr2;
 
 /// An event type or an id may be this long.
-const LABEL_BYTES: usize = 4096;
+pub(crate) const LABEL_BYTES: usize = 4096;
 /// Every field we know has a name of at most this length, and so has the byte order mark.
 const NAME_BYTES: usize = 5;
 
@@ -126,6 +126,11 @@ impl Parser {
         self.retry
     }
 
+    /// What is held of the event that is not whole yet.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.name.len() + self.value.len() + self.data.len()
+    }
+
     fn take_name<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         if bytes[0] == b':' {
             self.place = Place::Colon;
@@ -198,7 +203,8 @@ impl Parser {
             // An id with a NUL could not be sent back.
             Field::Id if !value.contains('\0') => self.next_id = Some(value.into()),
             Field::Retry if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
-                self.retry = value.parse().ok().map(Duration::from_millis);
+                // More milliseconds than any clock has are no wish to be kept.
+                self.retry = value.parse().ok().map(Duration::from_millis).or(self.retry);
             }
             _ => {}
         }
@@ -272,6 +278,7 @@ mod tests {
     fn retries() {
         assert_eq!(read(&[b"retry: 1500\n"]).2, Some(1500));
         assert_eq!(read(&[b"retry: 15\nretry: soon\nretry: -1\nretry:\n"]).2, Some(15));
+        assert_eq!(read(&[b"retry: 15\nretry: 99999999999999999999\n"]).2, Some(15));
     }
 
     #[test]

@@ -20,9 +20,9 @@ use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE};
 use crate::scan::{Limits, ScanError, scan};
 
 /// Bytes read at a time.
-const CHUNK: usize = 64 << 10;
+pub(crate) const CHUNK: usize = 64 << 10;
 /// What is shown of a line that is no message.
-const EXCERPT: usize = 256;
+pub(crate) const EXCERPT: usize = 256;
 /// A child that does not read any more may still have something to say, for so long.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 

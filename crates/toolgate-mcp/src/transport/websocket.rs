@@ -44,10 +44,10 @@ const FAREWELL_TIME: Duration = Duration::from_secs(2);
 const EXCERPT: usize = 256;
 
 /// Either kind of connection.
-trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
 
-type Socket = WebSocketStream<Box<dyn Pipe>>;
+pub(crate) type Socket = WebSocketStream<Box<dyn Pipe>>;
 
 /// Connects, within `connect_timeout`. `ping` is [`PING`] outside of tests.
 pub async fn open(options: RemoteOptions, ping: Duration, limits: Limits) -> Result<Link, OpenError> {
@@ -58,6 +58,11 @@ pub async fn open(options: RemoteOptions, ping: Duration, limits: Limits) -> Res
             options.connect_timeout
         ))
     })??;
+    Ok(speak(socket, ping, limits))
+}
+
+/// Speaks over a connection that stands.
+pub(crate) fn speak(socket: Socket, ping: Duration, limits: Limits) -> Link {
     let (sink, stream) = socket.split();
     let (outbox, outgoing) = mpsc::channel(QUEUE);
     let (incoming, inbox) = mpsc::channel(QUEUE);
@@ -68,7 +73,12 @@ pub async fn open(options: RemoteOptions, ping: Duration, limits: Limits) -> Res
         let end = read(stream, &incoming, closed, ping * PINGS_LOST, limits).await;
         let _ = incoming.send(Incoming::Closed(end)).await;
     });
-    Ok(Link { outbox, inbox, tasks })
+    Link { outbox, inbox, tasks }
+}
+
+/// No more is held than one message may have.
+pub(crate) fn config(limits: Limits) -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(limits.size)).max_frame_size(Some(limits.size))
 }
 
 async fn connect(options: &RemoteOptions, limits: Limits) -> Result<Socket, OpenError> {
@@ -112,9 +122,7 @@ async fn shake_hands(
     limits: Limits,
 ) -> Result<Option<Socket>, OpenError> {
     let pipe = reach(options).await?;
-    let config =
-        WebSocketConfig::default().max_message_size(Some(limits.size)).max_frame_size(Some(limits.size));
-    match client_async_with_config(request, pipe, Some(config)).await {
+    match client_async_with_config(request, pipe, Some(config(limits))).await {
         Ok((socket, _)) => Ok(Some(socket)),
         Err(Error::Protocol(ProtocolError::SecWebSocketSubProtocolError(
             SubProtocolError::NoSubProtocol,
