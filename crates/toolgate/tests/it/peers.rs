@@ -1,7 +1,7 @@
 //! MCP servers that others wrote, over every transport, behind the real executable.
 //!
-//! `cargo xtask test` installs them and says where in `TOOLGATE_PEERS`; without it these tests have
-//! nobody to talk to and say so.
+//! `cargo xtask test` installs them below `target/peers` and runs these tests. Without it they are
+//! ignored; `cargo test -p toolgate --test it peers -- --include-ignored` runs them once they are there.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -12,20 +12,35 @@ use serde_json::{Value as Json, json};
 use crate::program::Program;
 
 /// Where the servers are.
-#[expect(clippy::print_stdout, reason = "who runs the tests by hand should know what was not tested")]
-fn peers() -> Option<PathBuf> {
-    let folder = std::env::var_os("TOOLGATE_PEERS").map(PathBuf::from);
-    if folder.is_none() {
-        println!("skipped: `cargo xtask test` installs the servers that this test needs");
-    }
-    folder
+fn peers() -> PathBuf {
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
+    let folder = std::env::var_os("TOOLGATE_PEERS").map_or_else(usual, PathBuf::from);
+    let missing = "the servers are not installed; `cargo xtask test --only peers` does that";
+    fs_err::canonicalize(folder).expect(missing)
 }
 
-fn node(peers: &Path, package: &str, arguments: &[&str]) -> Json {
-    let script = peers.join(format!("npm/node_modules/@modelcontextprotocol/{package}/dist/index.js"));
-    let arguments: Vec<_> =
-        std::iter::once(script.to_str().expect("UTF-8")).chain(arguments.iter().copied()).collect();
-    json!({ "command": "node", "args": arguments, "timeout": "60s" })
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// The Node that was installed with the servers.
+fn node(peers: &Path) -> PathBuf {
+    peers.join("npm/node_modules/node/bin/node")
+}
+
+fn script(peers: &Path, package: &str) -> PathBuf {
+    peers.join(format!("npm/node_modules/@modelcontextprotocol/{package}/dist/index.js"))
+}
+
+/// A server of ours on a library of others.
+fn own(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
+}
+
+fn package(peers: &Path, package: &str, arguments: &[&str]) -> Json {
+    let script = script(peers, package);
+    let arguments: Vec<_> = std::iter::once(text(&script)).chain(arguments.iter().copied()).collect();
+    json!({ "command": node(peers), "args": arguments, "timeout": "60s" })
 }
 
 fn project(servers: Json) -> Program {
@@ -46,26 +61,33 @@ fn shown(program: &Program) -> String {
 }
 
 #[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
 fn the_reference_servers_over_stdio() {
-    let Some(peers) = peers() else { return };
+    let peers = peers();
     let program = project(json!({}));
-    let folder = program.project.to_str().expect("UTF-8").to_owned();
+    let folder = text(&program.project).to_owned();
     let servers = json!({
-        "everything": node(&peers, "server-everything", &["stdio"]),
-        "files": node(&peers, "server-filesystem", &[&folder]),
-        "memory": node(&peers, "server-memory", &[]),
+        "everything": package(&peers, "server-everything", &["stdio"]),
+        "files": package(&peers, "server-filesystem", &[&folder]),
+        "memory": package(&peers, "server-memory", &[]),
         "time": { "command": peers.join("python/bin/mcp-server-time"), "timeout": "60s" },
         "git": { "command": peers.join("python/bin/mcp-server-git"), "timeout": "60s" },
+        "fastmcp": {
+            "command": peers.join("python/bin/python"),
+            "args": [own("fastmcp_server.py"), "stdio"],
+            "timeout": "60s",
+        },
     });
     program.write("mcp.json", json!({ "servers": servers }).to_string());
     program.write("note.txt", "forty-two");
-    // The two in Python speak the newest revision, the others the one before.
+    // Those in Python speak the newest revision, the others the one before.
     insta::assert_snapshot!(shown(&program), @r"
     everything ready 2025-11-25 13 tools
     files ready 2025-11-25 14 tools
     memory ready 2025-11-25 9 tools
     time ready 2026-07-28 2 tools
     git ready 2026-07-28 12 tools
+    fastmcp ready 2026-07-28 4 tools
     ");
     let call = |line: &str| program.run(&format!("tools call {line}")).stdout;
     assert_eq!(call("everything__echo message=hello"), "Echo: hello\n");
@@ -75,6 +97,97 @@ fn the_reference_servers_over_stdio() {
     assert_eq!(call(&format!("files__read_text_file path={folder}/note.txt")), "forty-two\n");
     assert!(call("memory__read_graph").contains("entities"));
     assert!(call("time__get_current_time timezone=UTC").contains("\"timezone\": \"UTC\""));
+    assert_eq!(call("fastmcp__echo message=hello"), "fastmcp: hello\n");
+}
+
+#[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
+fn a_real_repository_behind_the_git_server() {
+    let peers = peers();
+    let program = project(json!({}));
+    let folder = text(&program.project).to_owned();
+    let server = json!({ "command": peers.join("python/bin/mcp-server-git"), "args": ["--repository", &folder], "timeout": "60s" });
+    program.write("mcp.json", json!({ "servers": { "git": server } }).to_string());
+    program.write("note.txt", "one\n");
+    let git = |arguments: &[&str]| git(&program, arguments);
+    git(&["init", "--quiet", "--initial-branch", "trunk"]);
+    git(&["add", "note.txt"]);
+    git(&[
+        "-c",
+        "user.name=Ann",
+        "-c",
+        "user.email=ann@example.com",
+        "commit",
+        "--quiet",
+        "-m",
+        "a first note",
+    ]);
+    program.write("note.txt", "one\ntwo\n");
+    let call = |tool: &str| program.run(&format!("tools call git__{tool} repo_path={folder}")).stdout;
+    assert!(call("git_log").contains("Message: a first note"));
+    assert!(call("git_status").contains("On branch trunk"));
+    assert!(call("git_diff_unstaged").contains("+two"));
+}
+
+#[expect(clippy::disallowed_methods, reason = "makes what the server is asked about")]
+fn git(program: &Program, arguments: &[&str]) {
+    let mut command = Command::new("git");
+    // A hook that runs the tests would point git elsewhere.
+    command.args(arguments).current_dir(&program.project).env_remove("GIT_DIR").env_remove("GIT_INDEX_FILE");
+    assert!(command.status().expect("git is there").success());
+}
+
+#[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
+fn a_clip_a_picture_and_a_link() {
+    let peers = peers();
+    let server = json!({
+        "command": peers.join("python/bin/python"),
+        "args": [own("fastmcp_server.py"), "stdio"],
+        "timeout": "60s",
+    });
+    let program = project(json!({ "fastmcp": server }));
+    let temporary = text(&program.home).to_owned();
+    let program = program.with("TMPDIR", &temporary);
+    // What the file holds that the line names.
+    let saved = |line: &str, kind: &str, ending: &str| {
+        let path = line.trim().strip_prefix(&format!("[{kind} saved to [home]/")).expect(line);
+        let path = path.strip_suffix(']').filter(|path| path.ends_with(ending)).expect(line);
+        fs_err::read(program.home.join(path)).expect("the file was saved")
+    };
+    let clip = program.run("tools call clip").stdout;
+    assert_eq!(saved(&clip, "audio audio/wav", ".wav"), b"RIFF\x04\0\0\0WAVE");
+    let picture = program.run("tools call picture").stdout;
+    assert_eq!(saved(&picture, "image image/png", ".png"), b"\x89PNG\r\n\x1a\n");
+    assert_eq!(program.run("tools call link").stdout, "[resource file:///report.txt · report]\n");
+    // For programs, as it came.
+    let answer = program.run("tools call clip --json").json();
+    let clip = json!([{ "type": "audio", "mimeType": "audio/wav", "data": "UklGRgQAAABXQVZF" }]);
+    assert_eq!(answer["data"], clip);
+}
+
+#[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
+fn prompts_and_resources_of_others() {
+    let peers = peers();
+    let program = project(json!({ "everything": package(&peers, "server-everything", &["stdio"]) }));
+    let run = |line: &str| program.run(line).stdout;
+    insta::assert_snapshot!(run("prompts list"), @r"
+    simple-prompt of everything  A prompt with no arguments
+    args-prompt of everything  A prompt with two arguments, one required and one optional
+    completable-prompt of everything  First argument choice narrows values for second argument.
+    resource-prompt of everything  A prompt that includes an embedded resource reference
+    ");
+    assert_eq!(run("prompts get everything args-prompt city=Oslo"), "user: What's weather in Oslo?\n");
+    let prompt = run("prompts get everything resource-prompt resourceType=Text resourceId=1");
+    assert!(prompt.contains("[demo://resource/dynamic/text/1]"), "an embedded resource: {prompt}");
+    let list = run("resources list");
+    assert!(list.contains("demo://resource/static/document/features.md of everything"), "{list}");
+    assert!(list.contains("demo://resource/dynamic/blob/{resourceId} of everything"), "a template: {list}");
+    let read = run("resources read everything demo://resource/static/document/features.md");
+    assert!(read.contains("# Everything Server - Features"), "{read}");
+    let read = run("resources read everything demo://resource/dynamic/text/1");
+    assert!(read.contains("Resource 1: This is a plaintext resource"), "{read}");
 }
 
 /// A server in the background, ended with the test.
@@ -115,35 +228,57 @@ fn wait_for(port: u16, server: &mut Running) {
 }
 
 #[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
 fn streamable_http_and_legacy_sse() {
-    let Some(peers) = peers() else { return };
-    let script = peers.join("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
-    let script = script.to_str().expect("UTF-8");
-    let (http, sse) = (free_port(), free_port());
-    let mut running =
-        [start("node", &[script, "streamableHttp"], Some(http)), start("node", &[script, "sse"], Some(sse))];
-    wait_for(http, &mut running[0]);
-    wait_for(sse, &mut running[1]);
+    let peers = peers();
+    let (node, everything) = (node(&peers), script(&peers, "server-everything"));
+    let (python, fastmcp, sdk) =
+        (peers.join("python/bin/python"), own("fastmcp_server.py"), own("sdk_server.py"));
+    let ports: Vec<_> = (0..5).map(|_| free_port()).collect();
+    let named: Vec<_> = ports.iter().map(u16::to_string).collect();
+    let mut running = [
+        start(text(&node), &[text(&everything), "streamableHttp"], Some(ports[0])),
+        start(text(&node), &[text(&everything), "sse"], Some(ports[1])),
+        start(text(&python), &[text(&fastmcp), "http", &named[2]], None),
+        start(text(&python), &[text(&fastmcp), "sse", &named[3]], None),
+        start(text(&python), &[text(&sdk), &named[4]], None),
+    ];
+    for (server, port) in running.iter_mut().zip(&ports) {
+        wait_for(*port, server);
+    }
+    let address = |index: usize, path: &str| format!("http://127.0.0.1:{}/{path}", ports[index]);
     let program = project(json!({
-        "http": { "type": "http", "url": format!("http://127.0.0.1:{http}/mcp") },
-        "sse": { "type": "sse", "url": format!("http://127.0.0.1:{sse}/sse") },
+        "http": { "type": "http", "url": address(0, "mcp") },
+        "sse": { "type": "sse", "url": address(1, "sse") },
+        "fastmcp-http": { "type": "http", "url": address(2, "mcp") },
+        "fastmcp-sse": { "type": "sse", "url": address(3, "sse") },
+        "sdk": { "type": "http", "url": address(4, "mcp") },
     }));
     insta::assert_snapshot!(shown(&program), @r"
     http ready 2025-11-25 13 tools
     sse ready 2025-11-25 13 tools
+    fastmcp-http ready 2026-07-28 4 tools
+    fastmcp-sse ready 2026-07-28 4 tools
+    sdk ready 2026-07-28 1 tools
     ");
-    for server in ["http", "sse"] {
+    for (server, who) in [
+        ("http", "Echo"),
+        ("sse", "Echo"),
+        ("fastmcp-http", "fastmcp"),
+        ("fastmcp-sse", "fastmcp"),
+        ("sdk", "sdk"),
+    ] {
         let run = program.run(&format!("tools call {server}__echo message={server}"));
-        assert_eq!(run.stdout, format!("Echo: {server}\n"), "{}", run.stderr);
+        assert_eq!(run.stdout, format!("{who}: {server}\n"), "{}", run.stderr);
     }
 }
 
 #[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
 fn websocket() {
-    let Some(peers) = peers() else { return };
+    let peers = peers();
     let python = peers.join("python-v1/bin/python");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/websocket.py");
-    let mut server = start(python.to_str().expect("UTF-8"), &[script], None);
+    let mut server = start(text(&python), &[text(&own("websocket.py"))], None);
     let mut line = String::new();
     let stdout = server.0.stdout.take().expect("it is piped");
     BufReader::new(stdout).read_line(&mut line).expect("it says its port");
