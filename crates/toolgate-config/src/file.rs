@@ -126,6 +126,23 @@ keys! {
 }
 
 keys! {
+    /// Certificates of a private authority, as files in PEM. Paths start at the project folder. A file that
+    /// is replaced is used from the next connection on, without a restart.
+    struct TlsFile as "tls" {
+        /// The authorities to trust, beside those of the platform.
+        ca: Text,
+        /// The certificate that Toolgate shows to a server that wants one, with those between it and its
+        /// authority.
+        cert: Text,
+        /// The private key of `cert`; it may be in the same file.
+        key: Text,
+        /// The revocation lists of the authorities in `ca`. Their servers are refused when they are on it,
+        /// and when their authority has no list here or one that is out of date.
+        crl: Text,
+    }
+}
+
+keys! {
     /// Limits for the tools of a server that have no settings of their own.
     struct DefaultToolFile as "default_tool_config" {
         /// Calls of one tool that may run at the same time.
@@ -217,6 +234,8 @@ keys! {
         /// How it is logged in to, where that needs saying: a server that wants a login mostly says
         /// itself how. `toolgate servers login NAME` does it.
         oauth: OauthFile,
+        /// Certificates of a private authority, for an address with `https://` or `wss://`.
+        tls: TlsFile,
         /// How long connecting and the handshake may take. The default is a minute for `npx`, `uvx`
         /// and `pipx`, which may have to download first.
         timeout: HumanDuration = "10s",

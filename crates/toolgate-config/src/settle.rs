@@ -6,6 +6,7 @@
 mod json_schema;
 mod oauth;
 pub(crate) mod server;
+mod tls;
 pub(crate) mod tool;
 
 use std::collections::{BTreeMap, HashMap};

@@ -74,6 +74,16 @@ pub enum LinkError {
     /// It could not be reached: nothing was sent.
     #[error("{0}")]
     Unreachable(String),
+    /// One side does not take the other's certificate, or does not speak TLS.
+    #[error("TLS with `{place}` failed: {what}")]
+    Tls {
+        /// The address.
+        place: String,
+        /// Why.
+        what: String,
+        /// The way out, where there is one to name.
+        hint: Option<&'static str>,
+    },
     /// It broke.
     #[error("{0}")]
     Io(String),

@@ -16,10 +16,10 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 use toolgate_types::oauth::{Grant, Oauth};
+use toolgate_types::server::Tls;
 use url::Url;
 
 use crate::link::LinkError;
-use crate::transport::TlsFiles;
 
 mod callback;
 mod file;
@@ -119,7 +119,7 @@ pub struct TokenSource {
     name: Arc<str>,
     server: Url,
     options: Oauth,
-    tls: TlsFiles,
+    tls: Tls,
     person: Option<Person>,
     file: TokenFile,
     held: Mutex<Held>,
@@ -146,7 +146,7 @@ impl fmt::Debug for TokenSource {
 
 impl TokenSource {
     /// Tokens for the server at an address.
-    pub fn new(name: &str, server: Url, options: Oauth, tls: TlsFiles, logins: &Logins) -> Self {
+    pub fn new(name: &str, server: Url, options: Oauth, tls: Tls, logins: &Logins) -> Self {
         let file = TokenFile::new(logins.folder.as_deref(), &server);
         let person = logins.person.clone();
         let (held, turn, asked) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_types::Secret;
+use toolgate_types::server::Tls;
 use url::Url;
 
 use crate::link::LinkError;
@@ -19,10 +20,8 @@ pub mod events;
 pub mod http;
 pub mod lines;
 pub mod sse;
-mod tls;
+pub(crate) mod tls;
 pub mod websocket;
-
-pub use tls::TlsFiles;
 
 /// Where a server is, and how it is spoken to.
 #[derive(Debug, Clone)]
@@ -39,7 +38,7 @@ pub struct RemoteOptions {
     /// Whether the session is ended on the server when we are done.
     pub terminate_on_close: bool,
     /// Certificates of our own.
-    pub tls: TlsFiles,
+    pub tls: Tls,
     /// Tokens for every request over HTTP, where the headers hold none.
     pub tokens: Option<Arc<TokenSource>>,
 }
@@ -53,7 +52,7 @@ impl RemoteOptions {
             connect_timeout: Duration::from_secs(10),
             sse_read_timeout: Duration::from_secs(300),
             terminate_on_close: true,
-            tls: TlsFiles::default(),
+            tls: Tls::default(),
             tokens: None,
         }
     }

@@ -112,10 +112,45 @@ pub struct Remote {
     /// How it is logged in to, where the configuration says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oauth: Option<Oauth>,
+    /// Whom to trust beside the authorities of the platform, and who we are.
+    #[serde(skip_serializing_if = "Tls::is_default")]
+    pub tls: Tls,
     /// How long a stream may be silent.
     pub sse_read_timeout: HumanDuration,
     /// Whether the session is ended on the server when we are done.
     pub terminate_on_close: bool,
+}
+
+/// `tls` of a server: files with certificates, in PEM.
+///
+/// They are read when a connection is made, so that renewed ones are used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Tls {
+    /// Authorities to trust, beside those of the platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// Who we are.
+    #[serde(flatten)]
+    pub identity: Option<Identity>,
+    /// What the authorities in `ca` have revoked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crl: Option<PathBuf>,
+}
+
+impl Tls {
+    /// Whether there is nothing but the platform.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A certificate of ours with its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// The certificate, with those between it and its authority.
+    pub cert: PathBuf,
+    /// Its private key; it may be in the same file.
+    pub key: PathBuf,
 }
 
 /// The encoding of a child's output.

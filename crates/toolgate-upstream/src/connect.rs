@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use toolgate_mcp::oauth::{LOGINS, LoginError, Logins, TokenSource};
 use toolgate_mcp::scan::Limits;
-use toolgate_mcp::transport::{OpenError, RemoteOptions, TlsFiles, http, lines, sse, websocket};
+use toolgate_mcp::transport::{OpenError, RemoteOptions, http, lines, sse, websocket};
 use toolgate_mcp::{Handler, HandshakeError, Link, LinkError, Peer, ProtocolMode, RequestError, Session};
 use toolgate_types::clean::clean;
 use toolgate_types::server::{Remote, Stdio, Transport};
@@ -124,8 +124,9 @@ impl ConnectError {
         use toolgate_mcp::RequestError::TimedOut;
         match &self.cause {
             _ if self.wants_login() => true,
-            // A program that is not there will not be there in a second.
+            // A program that is not there will not be there in a second, nor will another certificate.
             Cause::Spawn(_) | Cause::Login(_) => true,
+            _ if matches!(self.link(), Some(LinkError::Tls { .. })) => true,
             Cause::Open(error) => !matches!(error, OpenError::Link(_)),
             // One that was silent for all of its time would only double the wait.
             Cause::Handshake(error) => matches!(error, NoCommonRevision(_) | Request(TimedOut(_))),
@@ -134,6 +135,9 @@ impl ConnectError {
 
     /// The way out, where there is one to name.
     pub fn hint(&self) -> Option<String> {
+        if let Some(LinkError::Tls { hint, .. }) = self.link() {
+            return hint.map(str::to_owned);
+        }
         match &self.cause {
             Cause::Spawn(error) => error.hint(),
             Cause::Handshake(_) if self.exit.is_some() => {
@@ -188,7 +192,7 @@ pub fn tokens(spec: &ServerSpec, logins: &Logins) -> Option<TokenSource> {
         return None;
     }
     let url = Url::parse(remote.url.expose()).ok()?;
-    let (options, tls) = (remote.oauth.clone().unwrap_or_default(), TlsFiles::default());
+    let (options, tls) = (remote.oauth.clone().unwrap_or_default(), remote.tls.clone());
     Some(TokenSource::new(spec.name.as_str(), url, options, tls, logins))
 }
 
@@ -257,6 +261,7 @@ fn options(
         connect_timeout,
         sse_read_timeout: remote.sse_read_timeout.get(),
         terminate_on_close: remote.terminate_on_close,
+        tls: remote.tls.clone(),
         tokens,
         ..RemoteOptions::new(url)
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toolgate_types::redact::looks_secret;
 use toolgate_types::secret::MASK;
-use toolgate_types::server::{Encoding, Remote, Startup, Stdio, ToolFilter, ToolMode, Transport};
+use toolgate_types::server::{Encoding, Remote, Startup, Stdio, Tls, ToolFilter, ToolMode, Transport};
 use toolgate_types::{HumanDuration, Secret, ServerName, ServerSpec, Text, ToolLimits};
 use url::Url;
 
@@ -13,6 +13,7 @@ use crate::file::{EncodingName, ModeName, ServerEntry, ServerFile, StartupName, 
 use crate::keys::At;
 use crate::problem::Problem;
 use crate::settle::oauth::oauth;
+use crate::settle::tls::tls;
 use crate::settle::{Draft, value, values};
 use crate::source::Span;
 
@@ -203,6 +204,7 @@ fn stdio(
             ("url", file.url.as_ref().map(|at| at.key_span)),
             ("headers", file.headers.as_ref().map(|at| at.key_span)),
             ("oauth", file.oauth.as_ref().map(|at| at.key_span)),
+            ("tls", file.tls.as_ref().map(|at| at.key_span)),
             ("sse_read_timeout", file.sse_read_timeout.as_ref().map(|at| at.key_span)),
             ("terminate_on_close", file.terminate_on_close.as_ref().map(|at| at.key_span)),
         ],
@@ -315,9 +317,14 @@ fn remote(file: &mut ServerFile, kind: TransportName, span: Span, cx: &mut Conte
         Some(written) => Some(oauth(written, cx)?),
         None => None,
     };
+    let tls = match file.tls.take() {
+        Some(written) => tls(written, &url.value, cx)?,
+        None => Tls::default(),
+    };
     Some(Remote {
         url: url.value,
         headers,
+        tls,
         sse_read_timeout: file.sse_read_timeout.take().map_or(HumanDuration::from_secs(300), |at| at.value),
         oauth,
         terminate_on_close: file.terminate_on_close.take().is_none_or(|at| at.value),

@@ -156,12 +156,44 @@ fn logins() {
     bad_server("url: 'ws://h', oauth: {}", "`oauth` does not fit a `websocket` server in MCP server `a`");
 }
 
+#[test]
+fn certificates() {
+    let told = |url: &str, keys: &str| {
+        let text =
+            format!("toolbox:\n  mcps:\n    - {{name: a, mode: strict, url: '{url}', tls: {{{keys}}}}}");
+        let files = [("toolgate.yaml", text.as_str()), ("a.pem", ""), ("tls/b.pem", "")];
+        told(&loaded(&files, &[("DIR", "tls")])).replace("error toolgate.yaml:3:", "")
+    };
+    let secure = |keys: &str| told("https://h", keys);
+    for keys in ["", "ca: a.pem", "cert: a.pem, key: '${DIR}/b.pem'", "ca: a.pem, crl: tls/b.pem"] {
+        assert_eq!(secure(keys), "", "{keys}");
+        assert_eq!(told("wss://h", keys), "", "{keys}");
+    }
+    let bad = ["cert: a.pem", "key: a.pem", "crl: a.pem", "ca: '${DIR}/gone.pem'", "ca: tls", "cer: a.pem"];
+    let mut all: Vec<_> = bad.into_iter().map(secure).collect();
+    all.push(told("http://h", "ca: a.pem"));
+    insta::assert_snapshot!(all.join("\n"), @"
+    55 `cert` without `key` in MCP server `a` (a certificate and its key go together; they may be in one file)
+    55 `key` without `cert` in MCP server `a` (a certificate and its key go together; they may be in one file)
+    55 `crl` without `ca` in MCP server `a` (add the `ca` that the list is of)
+    59 there is no file `${DIR}/gone.pem` for `ca` in MCP server `a` (create it, or correct the path; paths start at the project folder)
+    59 there is no file `tls` for `ca` in MCP server `a` (create it, or correct the path; paths start at the project folder)
+    55 unknown key `cer` in tls (did you mean `cert`?)
+    48 `tls` with an address that has none in MCP server `a` (make it `https://` or `wss://`, or remove `tls`)
+    ");
+}
+
 /// Keys that a transport cannot use: an error in our own file, a warning in another program's.
 #[test]
 fn keys_that_do_not_fit() {
-    for keys in
-        ["url: 'http://h'", "headers: {}", "oauth: {}", "sse_read_timeout: 1", "terminate_on_close: true"]
-    {
+    for keys in [
+        "url: 'http://h'",
+        "headers: {}",
+        "oauth: {}",
+        "tls: {}",
+        "sse_read_timeout: 1",
+        "terminate_on_close: true",
+    ] {
         let key = keys.split(':').next().unwrap();
         bad_server(
             &format!("transport: stdio, command: a, {keys}"),

@@ -16,7 +16,15 @@ const FILES: [(&str, SchemaOf); 3] = [
     ("tools/tools.json", SchemaOf::Tools),
     ("mcp.json", SchemaOf::Mcp),
 ];
-const BESIDE: [&str; 3] = ["project.env", "program.env", "tools/script.py"];
+const BESIDE: [&str; 7] = [
+    "project.env",
+    "program.env",
+    "tools/script.py",
+    "tls/ca.pem",
+    "tls/cert.pem",
+    "tls/key.pem",
+    "tls/crl.pem",
+];
 
 /// A key with the way to it: names of keys, `[]` for the entries of a list, `*` for those of a map.
 struct Documented {

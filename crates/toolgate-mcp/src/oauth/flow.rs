@@ -14,12 +14,13 @@ use serde::Deserialize;
 use serde_json::json;
 use toolgate_types::Text;
 use toolgate_types::oauth::Oauth;
+use toolgate_types::server::Tls;
 use url::{Host, Url};
 
 use super::LoginError;
 use super::callback::Answer;
 use super::file::{Client, Tokens, now};
-use crate::transport::TlsFiles;
+use crate::transport::tls;
 
 /// The scope that brings refresh tokens, where a server knows it.
 const OFFLINE: &str = "offline_access";
@@ -53,7 +54,7 @@ impl Flow {
     /// Finds out where to log in.
     pub(super) async fn discover(
         server: &Url,
-        tls: &TlsFiles,
+        tls: &Tls,
         challenge: Option<&str>,
     ) -> Result<Self, LoginError> {
         let discovery = async {
@@ -62,7 +63,7 @@ impl Flow {
             } else {
                 AuthorizationManager::new(server.as_str()).await?
             };
-            if *tls != TlsFiles::default() {
+            if !tls.is_default() {
                 manager.with_client(client(tls)?)?;
             }
             let memory = InMemoryCredentialStore::new();
@@ -253,11 +254,13 @@ fn algorithm(pem: &str) -> JwtSigningAlgorithm {
 }
 
 /// With certificates of our own, as for the server itself.
-fn client(tls: &TlsFiles) -> Result<reqwest::Client, AuthError> {
+fn client(tls: &Tls) -> Result<reqwest::Client, AuthError> {
     let internal = |error: &dyn std::error::Error| AuthError::InternalError(error.to_string());
-    let tls = rustls::ClientConfig::clone(&*tls.load().map_err(|error| internal(&error))?);
-    let builder =
-        reqwest::Client::builder().tls_backend_preconfigured(tls).redirect(redirect::Policy::none());
+    let tls = rustls::ClientConfig::clone(&*tls::load(tls).map_err(|error| internal(&error))?);
+    let builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .redirect(redirect::Policy::none())
+        .no_proxy();
     builder.timeout(std::time::Duration::from_secs(30)).build().map_err(|error| internal(&error))
 }
 

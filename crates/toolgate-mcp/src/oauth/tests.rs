@@ -47,7 +47,7 @@ impl Issuer {
 
     fn tokens(&self, folder: &std::path::Path, person: Option<Person>) -> TokenSource {
         let logins = Logins { folder: Some(folder.to_owned()), person };
-        TokenSource::new("s", self.url.clone(), Oauth::default(), TlsFiles::default(), &logins)
+        TokenSource::new("s", self.url.clone(), Oauth::default(), Tls::default(), &logins)
     }
 
     fn asked(&self) -> Vec<String> {
@@ -263,7 +263,7 @@ async fn nobody_is_asked_the_same_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let logins = Logins { folder: Some(folder.path().to_owned()), person: None };
     let url = Url::parse("https://example.com/mcp").unwrap();
-    let tokens = TokenSource::new("s", url, Oauth::default(), TlsFiles::default(), &logins);
+    let tokens = TokenSource::new("s", url, Oauth::default(), Tls::default(), &logins);
     let ask = |scope: &str| tokens.not_again(scope.to_owned()).is_ok();
     assert_eq!([ask("a"), ask("a"), ask("a"), ask("b")], [true, true, false, true]);
     tokio::time::advance(SAME_WITHIN).await;
@@ -273,7 +273,7 @@ async fn nobody_is_asked_the_same_for_ever() {
 #[test]
 fn what_counts_as_a_demand() {
     let url = Url::parse("https://example.com/mcp").unwrap();
-    let tokens = TokenSource::new("s", url, Oauth::default(), TlsFiles::default(), &Logins::default());
+    let tokens = TokenSource::new("s", url, Oauth::default(), Tls::default(), &Logins::default());
     let check = |status, challenge: &str, wanted: Option<bool>| {
         let challenge = Some(challenge.to_owned()).filter(|challenge| !challenge.is_empty());
         let demand = tokens.demand(status, challenge, 0);

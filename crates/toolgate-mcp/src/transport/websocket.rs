@@ -31,7 +31,7 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use url::Url;
 
 use super::http::client::{excerpt, header_pairs};
-use super::{OpenError, RemoteOptions, root, shown};
+use super::{OpenError, RemoteOptions, root, shown, tls};
 use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE};
 use crate::scan::Limits;
 
@@ -136,8 +136,10 @@ async fn shake_hands(
 
 async fn reach(options: &RemoteOptions) -> Result<Box<dyn Pipe>, OpenError> {
     let shown = shown(&options.url);
-    let failed =
-        |error: std::io::Error| LinkError::Io(format!("cannot connect to `{shown}`: {}", root(&error)));
+    let failed = |error: std::io::Error| {
+        let broken = || LinkError::Io(format!("cannot connect to `{shown}`: {}", root(&error)));
+        tls::failure(&error, &shown).unwrap_or_else(broken)
+    };
     let addresses = addresses(&options.url).await.map_err(failed)?;
     let tcp = TcpStream::connect(&*addresses).await.map_err(failed)?;
     tcp.set_nodelay(true).map_err(failed)?;
@@ -147,7 +149,7 @@ async fn reach(options: &RemoteOptions) -> Result<Box<dyn Pipe>, OpenError> {
     let host = options.url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(host).map_err(|error| OpenError::Tls(error.into()))?;
     // Read with every connection, so that renewed certificates are used.
-    let connector = TlsConnector::from(options.tls.load()?);
+    let connector = TlsConnector::from(tls::load(&options.tls)?);
     Ok(Box::new(connector.connect(name, tcp).await.map_err(failed)?))
 }
 

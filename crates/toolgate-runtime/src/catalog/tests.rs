@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use serde_json::{Value, json};
-use toolgate_types::server::{Remote, Startup, ToolFilter, ToolMode, Transport};
+use toolgate_types::server::{Remote, Startup, Tls, ToolFilter, ToolMode, Transport};
 use toolgate_types::tool::{Risk, SettingsMode};
 use toolgate_types::{HumanDuration, Text};
 use toolgate_upstream::offer::{Annotations, OfferedTool};
@@ -28,6 +28,7 @@ fn server(name: &str, mode: ToolMode) -> ServerSpec {
             url: Text::plain("http://localhost/mcp"),
             headers: BTreeMap::new(),
             oauth: None,
+            tls: Tls::default(),
             sse_read_timeout: HumanDuration::from_secs(300),
             terminate_on_close: true,
         }),

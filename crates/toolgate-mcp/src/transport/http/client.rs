@@ -12,7 +12,7 @@ use reqwest::{Method, Response, StatusCode, redirect};
 use tokio::time::timeout;
 use url::Url;
 
-use super::super::tls::{Stamp, TlsFiles};
+use super::super::tls::{self, Stamp};
 use super::super::{OpenError, RemoteOptions, root, shown};
 use crate::link::LinkError;
 
@@ -60,7 +60,7 @@ impl Client {
         for (name, value) in header_pairs(&options)? {
             fixed.append(name, value);
         }
-        let stamp = options.tls.stamp();
+        let stamp = tls::stamp(&options.tls);
         let built = Mutex::new(Built { client: build(&options)?, stamp });
         Ok(Self { fixed, shown: shown(&options.url), built, options })
     }
@@ -120,8 +120,8 @@ impl Client {
     /// The client, made anew where certificates were renewed.
     fn current(&self) -> reqwest::Client {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.options.tls != TlsFiles::default() {
-            let stamp = self.options.tls.stamp();
+        if !self.options.tls.is_default() {
+            let stamp = tls::stamp(&self.options.tls);
             // Files that are being written may not fit together yet; the next request tries again.
             if stamp != built.stamp
                 && let Ok(client) = build(&self.options)
@@ -135,7 +135,9 @@ impl Client {
     /// What happened, in words, without the address in full.
     pub(in crate::transport) fn explain(&self, error: &reqwest::Error) -> LinkError {
         let shown = &self.shown;
-        if error.is_connect() && error.is_timeout() {
+        if let Some(failure) = tls::failure(error, shown) {
+            failure
+        } else if error.is_connect() && error.is_timeout() {
             LinkError::Unreachable(format!(
                 "cannot connect to `{shown}` within {:?}",
                 self.options.connect_timeout
@@ -162,7 +164,7 @@ fn build(options: &RemoteOptions) -> Result<reqwest::Client, OpenError> {
         .pool_idle_timeout(Duration::from_secs(60))
         .http2_max_header_list_size(64 << 10);
     let tls = if options.url.scheme() == "https" {
-        let mut tls = rustls::ClientConfig::clone(&*options.tls.load()?);
+        let mut tls = rustls::ClientConfig::clone(&*tls::load(&options.tls)?);
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Some(tls)
     } else {
