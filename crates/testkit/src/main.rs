@@ -1,8 +1,13 @@
-//! An MCP server over stdio that misbehaves on request: `testkit MODE`.
+//! An MCP server over stdio that misbehaves on request: `testkit MODE [modern]`. What misbehaves over
+//! the network is in [`http`]: `testkit http MODE KEY=VALUE…`.
 //!
 //! Written on raw JSON and the standard library alone, so that it can break every rule of the
 //! protocol that a library would keep. Each mode is a row in [`Mode::of`]; everything else about it
 //! is a good server of the revisions with a handshake.
+
+mod http;
+mod log;
+mod scripted;
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
@@ -10,8 +15,6 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-
-mod scripted;
 
 /// How to misbehave.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,17 +72,22 @@ impl Mode {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    if let [mode, file, era @ ..] = words.as_slice()
-        && mode == "scripted"
-    {
-        scripted::run(file, era == ["modern"]);
-        return ExitCode::SUCCESS;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("http") => return http::main(&args[1..]),
+        Some("scripted") if args.len() > 1 => {
+            scripted::run(&args[1], args.get(2).is_some_and(|era| era == "modern"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
-    let Some(mode) = std::env::args().nth(1).as_deref().and_then(Mode::of) else {
-        complain("usage: testkit MODE");
+    let Some(mode) = args.first().and_then(|mode| Mode::of(mode)) else {
+        complain(
+            "usage: testkit MODE [modern] | testkit scripted FILE [modern] | testkit http MODE KEY=VALUE…",
+        );
         return ExitCode::from(2);
     };
+    let modern = args.get(1).is_some_and(|era| era == "modern");
     match mode {
         Mode::Broken => {
             complain("boom: missing licence");
@@ -91,7 +99,9 @@ fn main() -> ExitCode {
     let mut lines = std::io::stdin().lock().lines();
     while let Some(Ok(line)) = lines.next() {
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        log::write(&json!({ "event": "message", "message": message }));
         match (mode, message["method"].as_str()) {
+            (_, Some("server/discover")) if modern => respond(mode, &message["id"], Ok(discovered())),
             (Mode::Silent, _) | (_, None) => {}
             (Mode::Deaf, Some("server/discover")) => {}
             (Mode::Shy, Some("server/discover")) => return ExitCode::from(1),
@@ -99,6 +109,7 @@ fn main() -> ExitCode {
                 complain("out of memory, or so");
                 return ExitCode::from(3);
             }
+            (Mode::Huge, Some("tools/call")) => write(format!("{}\n", huge(&message["id"])).as_bytes()),
             (_, Some("tools/call")) if message["params"]["name"] == "ask" => {
                 let answer = ask(&mut lines);
                 respond(mode, &message["id"], Ok(json!({ "content": [{ "type": "text", "text": answer }] })));
@@ -118,6 +129,17 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What a server of the newest revision says of itself.
+fn discovered() -> Value {
+    json!({
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": { "tools": {}, "prompts": {}, "resources": {} },
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "testkit", "version": "1.0.0" } },
+    })
+}
+
 fn answer(mode: Mode, method: &str, params: &Value) -> Result<Value, (i64, String)> {
     match method {
         "initialize" => Ok(json!({
@@ -127,7 +149,7 @@ fn answer(mode: Mode, method: &str, params: &Value) -> Result<Value, (i64, Strin
             "instructions": "be kind",
         })),
         "tools/list" => Ok(tools(mode, params)),
-        "tools/call" => call(mode, params),
+        "tools/call" => call(params),
         "prompts/list" => Ok(
             json!({ "prompts": [{ "name": "greet", "arguments": [{ "name": "who", "required": true }] }] }),
         ),
@@ -188,11 +210,14 @@ fn tools(mode: Mode, params: &Value) -> Value {
     }
 }
 
-fn call(mode: Mode, params: &Value) -> Result<Value, (i64, String)> {
+/// A result of 64 MiB. Put together by hand, which takes a hundredth of the time.
+fn huge(id: &Value) -> String {
+    let text = "x".repeat(64 << 20);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#)
+}
+
+fn call(params: &Value) -> Result<Value, (i64, String)> {
     let text = |text: String| Ok(json!({ "content": [{ "type": "text", "text": text }] }));
-    if mode == Mode::Huge {
-        return text("x".repeat(64 << 20));
-    }
     match params["name"].as_str() {
         Some("echo") => text(params["arguments"].to_string()),
         Some("environment") => {
@@ -214,13 +239,17 @@ fn call(mode: Mode, params: &Value) -> Result<Value, (i64, String)> {
     }
 }
 
-fn respond(mode: Mode, id: &Value, answer: Result<Value, (i64, String)>) {
-    let message = |id: &Value| match &answer {
+fn response(id: &Value, answer: &Result<Value, (i64, String)>) -> Value {
+    match answer {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
         Err((code, message)) => {
             json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
         }
-    };
+    }
+}
+
+fn respond(mode: Mode, id: &Value, answer: Result<Value, (i64, String)>) {
+    let message = |id: &Value| response(id, &answer);
     match mode {
         Mode::Noisy => {
             write(b"npm WARN deprecated everything@1.0.0\n\x1b[31mred\x1b[0m\n\xff\xfe\n\n{\"half\": \n");

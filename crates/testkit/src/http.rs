@@ -1,0 +1,81 @@
+//! An MCP server on loopback that misbehaves on request: `testkit http MODE KEY=VALUE…`.
+//!
+//! It prints its port and serves until it is killed: streamable HTTP at `/mcp`, HTTP+SSE of the first
+//! revision at `/sse`, a WebSocket at `/ws`. On the standard library, a thread per connection, so that
+//! nothing stands between a mode and the bytes it sends. Keys: `port=` for one that is known beforehand;
+//! `era=modern`; `status=` and `to=` (a port) for redirects; `name=` for encodings; `cert=`, `key=` and
+//! `client-ca=` (files) for TLS.
+
+mod connection;
+mod fault;
+mod tls;
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::ExitCode;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use crate::{Mode, answer, complain, discovered, response};
+use fault::Fault;
+
+/// What every connection shares.
+struct Server {
+    fault: Fault,
+    modern: bool,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    /// Where answers go to in the first revision: the stream that was opened last.
+    events: Mutex<Option<Sender<String>>>,
+}
+
+pub(crate) fn main(args: &[String]) -> ExitCode {
+    let keys: HashMap<&str, &str> = args.iter().skip(1).filter_map(|arg| arg.split_once('=')).collect();
+    let Some(fault) = args.first().and_then(|mode| Fault::of(mode, &keys)) else {
+        complain("usage: testkit http MODE KEY=VALUE…");
+        return ExitCode::from(2);
+    };
+    let server = Server {
+        fault,
+        modern: keys.get("era") == Some(&"modern"),
+        tls: tls::config(&keys),
+        events: Mutex::default(),
+    };
+    let port = keys.get("port").and_then(|port| port.parse().ok()).unwrap_or(0);
+    let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
+    let server = Arc::new(server);
+    let port = listener.local_addr().expect("it is bound").port();
+    let _ = writeln!(std::io::stdout(), "{port}");
+    for (number, stream) in listener.incoming().flatten().enumerate() {
+        let server = Arc::clone(&server);
+        std::thread::spawn(move || connection::serve(number, stream, &server));
+    }
+    ExitCode::SUCCESS
+}
+
+impl Server {
+    /// The answer of a good server; none to a notification.
+    fn answer(&self, message: &Value) -> Option<Value> {
+        let (id, method) = (&message["id"], message["method"].as_str()?);
+        if id.is_null() {
+            return None;
+        }
+        let outcome = match method {
+            "server/discover" if self.modern => Ok(discovered()),
+            "initialize" if self.modern => Err((-32601, "there is no handshake".to_owned())),
+            _ => answer(Mode::Good, method, &message["params"]),
+        };
+        Some(response(id, &outcome))
+    }
+
+    /// The answer where no fault is in the way of bytes: a result of 64 MiB, or a good one.
+    fn message(&self, message: &Value) -> Option<String> {
+        let huge = matches!(self.fault, Fault::HugeJson | Fault::HugeEvents);
+        if huge && message["method"] == "tools/call" {
+            return Some(crate::huge(&message["id"]));
+        }
+        self.answer(message).map(|answer| answer.to_string())
+    }
+}

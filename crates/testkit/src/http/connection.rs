@@ -1,0 +1,176 @@
+//! One connection: its requests are logged and answered, its end is logged.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc;
+
+use rustls::{ServerConnection, StreamOwned};
+use serde_json::{Map, Value, json};
+use tungstenite::handshake::server::{Request as Upgrade, Response as Upgraded};
+use tungstenite::http::HeaderValue;
+
+use super::Server;
+use crate::log;
+
+/// A connection in the clear, or under TLS.
+pub(super) trait Pipe: Read + Write {}
+impl<T: Read + Write> Pipe for T {}
+
+/// A request that was read.
+struct Request {
+    method: String,
+    path: String,
+    message: Value,
+}
+
+pub(super) fn serve(number: usize, tcp: TcpStream, server: &Server) {
+    let _ = tcp.set_nodelay(true);
+    log::write(&json!({ "event": "connected", "connection": number }));
+    let outcome = match &server.tls {
+        Some(config) => secure(&tcp, config).and_then(|mut pipe| converse(number, &mut pipe, server)),
+        None if wants_websocket(&tcp) => websocket(number, &tcp, server),
+        None => {
+            watch(number, &tcp);
+            converse(number, &mut &tcp, server)
+        }
+    };
+    if let Err(error) = outcome {
+        log::write(&json!({ "event": "broken", "connection": number, "error": error.to_string() }));
+    }
+    // What the other side still sends is read, or it would never see the last we said.
+    let _ = tcp.shutdown(Shutdown::Write);
+    let _ = io::copy(&mut &tcp, &mut io::sink());
+    if server.tls.is_some() {
+        log::write(&json!({ "event": "closed", "connection": number }));
+    }
+}
+
+/// Logs when the other side closes the connection, while somebody else writes to it.
+fn watch(number: usize, tcp: &TcpStream) {
+    let Ok(tcp) = tcp.try_clone() else { return };
+    std::thread::spawn(move || {
+        let pause = std::time::Duration::from_millis(2);
+        let mut byte = [0];
+        // A peek that finds bytes finds them again; whoever reads requests takes them away.
+        while matches!(tcp.peek(&mut byte), Ok(1)) {
+            std::thread::sleep(pause);
+        }
+        log::write(&json!({ "event": "closed", "connection": number }));
+    });
+}
+
+fn secure<'a>(
+    tcp: &'a TcpStream,
+    config: &std::sync::Arc<rustls::ServerConfig>,
+) -> io::Result<StreamOwned<ServerConnection, &'a TcpStream>> {
+    let mut session = ServerConnection::new(std::sync::Arc::clone(config)).map_err(io::Error::other)?;
+    while session.is_handshaking() {
+        session.complete_io(&mut &*tcp)?;
+    }
+    Ok(StreamOwned::new(session, tcp))
+}
+
+/// Answers one request after the other.
+fn converse(number: usize, pipe: &mut dyn Pipe, server: &Server) -> io::Result<()> {
+    let mut pipe = BufReader::new(pipe);
+    while let Some(request) = read(number, &mut pipe)? {
+        let out = pipe.get_mut();
+        let Request { method, path, message } = request;
+        if server.fault.concerns(&message) && !path.starts_with("/messages") {
+            return server.fault.commit(&message, server, *out);
+        }
+        match (method.as_str(), path.as_str()) {
+            ("GET", "/sse") => return events(*out, server),
+            ("POST", "/messages") => {
+                let events = server.events.lock().expect("nobody panics with it").clone();
+                whole(*out, "202 Accepted", "")?;
+                if let (Some(events), Some(answer)) = (events, server.message(&message)) {
+                    let _ = events.send(answer);
+                }
+            }
+            ("POST", _) => match server.message(&message) {
+                Some(answer) => whole(*out, "200 OK", &answer)?,
+                None => whole(*out, "202 Accepted", "")?,
+            },
+            ("DELETE", _) => whole(*out, "200 OK", "")?,
+            _ => whole(*out, "405 Method Not Allowed", "")?,
+        }
+    }
+    Ok(())
+}
+
+/// The next request; `None` when the other side is done.
+fn read(number: usize, pipe: &mut impl BufRead) -> io::Result<Option<Request>> {
+    let mut first = String::new();
+    if pipe.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
+    let mut words = first.split_whitespace().map(str::to_owned);
+    let (Some(method), Some(path)) = (words.next(), words.next()) else {
+        return Err(io::Error::new(ErrorKind::InvalidData, format!("not a request: {first:?}")));
+    };
+    let mut headers = Map::new();
+    loop {
+        let mut line = String::new();
+        pipe.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().into());
+    }
+    let length = headers.get("content-length").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    pipe.read_exact(&mut body)?;
+    let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+    log::write(&json!({
+        "event": "request",
+        "connection": number,
+        "method": method,
+        "path": path,
+        "headers": headers,
+        "message": message,
+    }));
+    Ok(Some(Request { method, path, message }))
+}
+
+fn whole(out: &mut dyn Pipe, status: &str, body: &str) -> io::Result<()> {
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    write!(out, "HTTP/1.1 {status}\r\n{kind}content-length: {}\r\n\r\n{body}", body.len())?;
+    out.flush()
+}
+
+/// The stream of the first revision, for as long as somebody reads it.
+fn events(out: &mut dyn Pipe, server: &Server) -> io::Result<()> {
+    let (sender, answers) = mpsc::channel();
+    *server.events.lock().expect("nobody panics with it") = Some(sender);
+    write!(out, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
+    write!(out, "event: endpoint\ndata: /messages\n\n")?;
+    for answer in answers {
+        write!(out, "data: {answer}\n\n").and_then(|()| out.flush())?;
+    }
+    Ok(())
+}
+
+/// Whether the first request is for a WebSocket; nothing is taken from the connection.
+fn wants_websocket(tcp: &TcpStream) -> bool {
+    let mut start = [0; 8];
+    tcp.peek(&mut start).is_ok_and(|length| start[..length].starts_with(b"GET /ws"))
+}
+
+fn websocket(number: usize, tcp: &TcpStream, server: &Server) -> io::Result<()> {
+    #[expect(clippy::result_large_err, reason = "the type is the library's")]
+    let greet = |_: &Upgrade, mut response: Upgraded| {
+        response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
+        Ok(response)
+    };
+    let mut socket =
+        tungstenite::accept_hdr(tcp, greet).map_err(|error| io::Error::other(error.to_string()))?;
+    while let Ok(message) = socket.read() {
+        let Some(message) = message.to_text().ok().and_then(|text| serde_json::from_str(text).ok()) else {
+            continue;
+        };
+        log::write(&json!({ "event": "request", "connection": number, "message": message }));
+        if let Some(answer) = server.message(&message) {
+            socket.send(answer.into()).map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
+}
