@@ -183,9 +183,11 @@ impl Session {
         match probed? {
             Ok(peer) => Ok(peer),
             Err(RequestError::Link(_)) if self.ended().is_some() => Err(HandshakeError::EndedOnProbe),
-            Err(error @ RequestError::Link(LinkError::Unreachable(_) | LinkError::Tls { .. })) => {
-                Err(error.into())
-            }
+            Err(
+                error @ RequestError::Link(
+                    LinkError::Unreachable(_) | LinkError::Tls { .. } | LinkError::Redirect(_),
+                ),
+            ) => Err(error.into()),
             Err(RequestError::TimedOut(time)) => Err(RequestError::TimedOut(time).into()),
             // An older one would want the same, and says no more about it.
             Err(error @ RequestError::Link(LinkError::Login(_) | LinkError::LoginFailed(_))) => {

@@ -109,7 +109,10 @@ pub enum LinkError {
     /// It was silent for too long.
     #[error("the server was silent for too long")]
     Silent,
+    /// It compressed its answer in a way that we did not offer, or more than once.
+    #[error("the server answers in the encoding `{0}`, which it was not offered")]
+    Encoding(String),
     /// It sent us elsewhere, which could carry our credentials to somebody else.
-    #[error("the server redirects, which is not followed")]
-    Redirect,
+    #[error("the server redirects{}, which is not followed", .0.as_deref().map(|to| format!(" to `{to}`")).unwrap_or_default())]
+    Redirect(Option<String>),
 }

@@ -23,6 +23,9 @@ pub mod sse;
 pub(crate) mod tls;
 pub mod websocket;
 
+/// What is shown of an address that a server chose.
+const LONGEST_SHOWN: usize = 256;
+
 /// Where a server is, and how it is spoken to.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
@@ -93,6 +96,12 @@ pub enum OpenError {
 pub fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+}
+
+/// A redirect that we do not follow; `to` is what the server says.
+fn redirect(from: &Url, to: Option<&[u8]>) -> LinkError {
+    let to = to.and_then(|to| std::str::from_utf8(to).ok()).and_then(|to| from.join(to).ok());
+    LinkError::Redirect(to.map(|to| shown(&to).chars().take(LONGEST_SHOWN).collect()))
 }
 
 /// The innermost reason of an error, which is the one that a reader can do something about.

@@ -126,7 +126,13 @@ impl ConnectError {
             _ if self.wants_login() => true,
             // A program that is not there will not be there in a second, nor will another certificate.
             Cause::Spawn(_) | Cause::Login(_) => true,
-            _ if matches!(self.link(), Some(LinkError::Tls { .. })) => true,
+            _ if matches!(
+                self.link(),
+                Some(LinkError::Tls { .. } | LinkError::Redirect(_) | LinkError::Encoding(_))
+            ) =>
+            {
+                true
+            }
             Cause::Open(error) => !matches!(error, OpenError::Link(_)),
             // One that was silent for all of its time would only double the wait.
             Cause::Handshake(error) => matches!(error, NoCommonRevision(_) | Request(TimedOut(_))),
@@ -135,8 +141,12 @@ impl ConnectError {
 
     /// The way out, where there is one to name.
     pub fn hint(&self) -> Option<String> {
-        if let Some(LinkError::Tls { hint, .. }) = self.link() {
-            return hint.map(str::to_owned);
+        match self.link() {
+            Some(LinkError::Tls { hint, .. }) => return hint.map(str::to_owned),
+            Some(LinkError::Redirect(Some(_))) => {
+                return Some("put that address in `url`, if you trust it".to_owned());
+            }
+            _ => {}
         }
         match &self.cause {
             Cause::Spawn(error) => error.hint(),

@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError, SubProtocolError};
 use tokio_tungstenite::tungstenite::handshake::client::{Request, Response};
 use tokio_tungstenite::tungstenite::http::header::{
-    AUTHORIZATION, CONTENT_TYPE, HeaderValue, SEC_WEBSOCKET_PROTOCOL, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, SEC_WEBSOCKET_PROTOCOL, WWW_AUTHENTICATE,
 };
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
@@ -31,7 +31,7 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use url::Url;
 
 use super::http::client::{excerpt, header_pairs};
-use super::{OpenError, RemoteOptions, root, shown, tls};
+use super::{OpenError, RemoteOptions, redirect, root, shown, tls};
 use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE};
 use crate::scan::Limits;
 
@@ -127,9 +127,11 @@ async fn shake_hands(
         Err(Error::Protocol(ProtocolError::SecWebSocketSubProtocolError(
             SubProtocolError::NoSubProtocol,
         ))) => Ok(None),
-        Err(Error::Http(response)) => Err(refusal(&response).into()),
+        Err(Error::Http(response)) => Err(refusal(&options.url, &response).into()),
         Err(error) => {
-            Err(LinkError::Io(format!("`{}` does not speak WebSocket: {error}", shown(&options.url))).into())
+            let shown = shown(&options.url);
+            let other = || LinkError::Io(format!("`{shown}` does not speak WebSocket: {error}"));
+            Err(tls::failure(&error, &shown).unwrap_or_else(other).into())
         }
     }
 }
@@ -158,10 +160,10 @@ async fn addresses(url: &Url) -> std::io::Result<Vec<std::net::SocketAddr>> {
     Ok(tokio::net::lookup_host((host, url.port_or_known_default().unwrap_or(80))).await?.collect())
 }
 
-fn refusal(response: &Response) -> LinkError {
+fn refusal(url: &Url, response: &Response) -> LinkError {
     let status = response.status().as_u16();
     if matches!(status, 301 | 302 | 303 | 307 | 308) {
-        return LinkError::Redirect;
+        return redirect(url, response.headers().get(LOCATION).map(HeaderValue::as_bytes));
     }
     let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let readable =

@@ -1,10 +1,11 @@
 //! `toolgate tools list|show|call`.
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json, json};
 use toolgate_mcp::Raw;
 use toolgate_mcp::scan::Limits;
 use toolgate_runtime::catalog::SEPARATOR;
+use toolgate_runtime::runtime::StartError;
 use toolgate_runtime::{CatalogTool, ToolState};
 use toolgate_types::ServerName;
 use toolgate_types::tool::{Category, Contract};
@@ -12,7 +13,7 @@ use toolgate_types::tool::{Category, Contract};
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
 use crate::command::{content, live};
-use crate::output::{BOLD, DIM, Output};
+use crate::output::{BOLD, DIM, Output, hinted};
 use crate::{DONE, FAILED};
 
 pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
@@ -75,10 +76,7 @@ fn show(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
         |server| only(name, server),
         async |runtime, errors| {
             let catalog = runtime.catalog();
-            let Some(tool) = catalog.resolve(name) else {
-                live::tell(&errors, output);
-                bail!("there is no tool `{name}`; `toolgate tools list` shows them all");
-            };
+            let Some(tool) = catalog.resolve(name) else { return Err(absent(name, errors, output)) };
             if output.json {
                 output.document(tool.as_ref())?;
                 return Ok(DONE);
@@ -112,8 +110,7 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
         async |runtime, errors| {
             let catalog = runtime.catalog();
             let Some(tool) = catalog.resolve(&args.name) else {
-                live::tell(&errors, output);
-                bail!("there is no tool `{}`; `toolgate tools list` shows them all", args.name);
+                return Err(absent(&args.name, errors, output));
             };
             let arguments = arguments(args, tool)?;
             let result = runtime.call(&args.name, arguments).await?;
@@ -139,6 +136,18 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
             Ok(if failed { FAILED } else { DONE })
         },
     )
+}
+
+/// Why a tool is not there: its server may not be.
+fn absent(name: &str, mut errors: Vec<StartError>, output: &Output) -> anyhow::Error {
+    let Some(last) = errors.pop() else {
+        return anyhow!("there is no tool `{name}`; `toolgate tools list` shows them all");
+    };
+    live::tell(&errors, output);
+    match &last {
+        StartError::Server { hint: Some(hint), .. } => hinted(last.to_string(), hint.as_ref()),
+        _ => last.into(),
+    }
 }
 
 /// `{server}__{tool}` needs that server only.

@@ -4,9 +4,11 @@
 
 mod check;
 mod docs;
+mod faults_http;
 mod help;
 mod import;
 mod init;
+mod kit;
 mod mistakes;
 mod peers;
 mod program;

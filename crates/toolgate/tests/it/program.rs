@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,33 @@ impl Program {
         self.run_list(&arguments.split_whitespace().collect::<Vec<_>>())
     }
 
+    pub(crate) fn run_list(&self, arguments: &[&str]) -> Run {
+        self.finish(|| self.command(arguments).output().expect("the executable starts"))
+    }
+
+    /// Runs `toolgate` and says how much memory it held at most, in bytes.
+    pub(crate) fn run_measured(&self, arguments: &str) -> (Run, u64) {
+        let mut peak = 0;
+        let run = self.finish(|| {
+            let arguments: Vec<_> = arguments.split_whitespace().collect();
+            let mut command = self.command(&arguments);
+            let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            let child = child.expect("the executable starts");
+            let status = format!("/proc/{}/status", child.id());
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| child.wait_with_output().expect("it ends"));
+                // The system keeps the peak itself, up to the end: what matters is the last look.
+                while !waiting.is_finished() {
+                    peak =
+                        fs_err::read_to_string(&status).ok().and_then(|text| peak_of(&text)).unwrap_or(peak);
+                    std::thread::yield_now();
+                }
+                waiting.join().expect("it waits")
+            })
+        });
+        (run, peak)
+    }
+
     #[expect(clippy::disallowed_methods, reason = "the executable is what is tested")]
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
@@ -106,10 +133,9 @@ impl Program {
     }
 
     #[expect(clippy::disallowed_methods, reason = "its time is real")]
-    pub(crate) fn run_list(&self, arguments: &[&str]) -> Run {
-        let mut command = self.command(arguments);
+    fn finish(&self, run: impl FnOnce() -> Output) -> Run {
         let start = Instant::now();
-        let output = command.output().expect("the executable starts");
+        let output = run();
         let took = start.elapsed();
         let text = |bytes: Vec<u8>| self.neutral(&String::from_utf8(bytes).expect("output is UTF-8"));
         Run {
@@ -156,6 +182,12 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The most memory that a process held, from its `status`.
+fn peak_of(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {

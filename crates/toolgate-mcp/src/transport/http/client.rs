@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    WWW_AUTHENTICATE,
 };
 use reqwest::{Method, Response, StatusCode, redirect};
 use tokio::time::timeout;
 use url::Url;
 
 use super::super::tls::{self, Stamp};
-use super::super::{OpenError, RemoteOptions, root, shown};
+use super::super::{OpenError, RemoteOptions, redirect as redirect_to, root, shown};
 use crate::link::LinkError;
 
 /// What is read of an answer that is no success, in bytes and in time.
@@ -111,8 +112,14 @@ impl Client {
         // What the protocol says is said by us, whatever the configuration says.
         let request = request.headers(headers);
         let response = request.send().await.map_err(|error| self.explain(&error))?;
-        match response.status().as_u16() {
-            301 | 302 | 303 | 307 | 308 => Err(LinkError::Redirect),
+        if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+            return Err(redirect_to(url, response.headers().get(LOCATION).map(HeaderValue::as_bytes)));
+        }
+        // What was decompressed has no such header any more.
+        match response.headers().get(CONTENT_ENCODING).map(|value| excerpt(value.as_bytes())) {
+            Some(encoding) if !encoding.eq_ignore_ascii_case("identity") => {
+                Err(LinkError::Encoding(encoding.chars().take(64).collect()))
+            }
             _ => Ok(response),
         }
     }

@@ -253,7 +253,7 @@ async fn redirects_are_refused() {
             answer
         })
         .await;
-        assert!(matches!(error, LinkError::Redirect), "{error:?}");
+        assert!(matches!(error, LinkError::Redirect(_)), "{error:?}");
     }
     assert_eq!(second.hits(), 0);
 }

@@ -154,7 +154,7 @@ async fn what_is_no_such_server() {
         answer.headers_mut().insert("location", HeaderValue::from_static("http://127.0.0.1:1/"));
         answer
     });
-    assert!(matches!(redirected.await, OpenError::Link(LinkError::Redirect)));
+    assert!(matches!(redirected.await, OpenError::Link(LinkError::Redirect(_))));
     let options = RemoteOptions::new(Url::parse("ws://127.0.0.1:1/ws?key=hidden").unwrap());
     let error = open(options, PING, LIMITS).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot connect to `ws://127.0.0.1:1/ws`: "), "{error}");

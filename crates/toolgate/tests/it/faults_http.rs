@@ -1,0 +1,242 @@
+//! Servers over the network that misbehave: what is said, how long it takes, how much memory it costs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, date_time_ymd,
+};
+use serde_json::{Map, Value as Json, json};
+
+use crate::kit::{Kit, project};
+use crate::servers::testkit;
+
+/// What one bad answer may cost over a good one.
+const MEMORY: u64 = 24 << 20;
+
+/// The state and the reason of every server.
+fn states(run: &crate::program::Run) -> Vec<(String, String)> {
+    let all: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
+    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+    all.iter().map(|one| (text(&one["state"]), text(&one["reason"]))).collect()
+}
+
+#[test]
+fn a_redirect_is_told_and_not_followed() {
+    let other = Kit::start("good");
+    let kits: Vec<_> = [301, 302, 303, 307, 308]
+        .map(|status| Kit::start(&format!("redirect status={status} to={}", other.port)))
+        .into();
+    let server = |url: String, kind: &str| json!({ "url": url, "type": kind, "headers": { "Authorization": "Bearer s3cret-value", "X-API-Key": "k3y-value" } });
+    let mut servers = Map::new();
+    for kit in &kits {
+        servers.insert(format!("http{}", kit.port), server(kit.url("http", "mcp"), "http"));
+        servers.insert(format!("sse{}", kit.port), server(kit.url("http", "sse"), "sse"));
+    }
+    let program = project(Json::Object(servers));
+    let run = program.run("servers --json");
+    for (state, reason) in states(&run) {
+        assert_eq!(state, "unavailable");
+        let told = format!("the server redirects to `{}`, which is not followed", other.url("http", "mcp"));
+        assert!(reason.starts_with(&told), "{reason}");
+    }
+    let run = program.run(&format!("tools call http{}__echo message=x --json", kits[0].port));
+    assert_eq!(run.code, 1);
+    assert!(run.json()["error"].as_str().expect("a text").contains("redirects"), "{run}");
+    assert!(kits.iter().all(|kit| kit.count("request") > 0), "everyone was asked");
+    assert_eq!(other.count("connected"), 0, "nobody was sent to the other port");
+}
+
+/// Calls the tool of a server that answers badly, and says what came of it and what it cost.
+fn call(server: Json) -> (String, u64) {
+    let program = project(json!({ "kit": server }));
+    let (run, peak) = program.run_measured("tools call kit__echo message=x --json");
+    if run.code == 0 {
+        return ("good".to_owned(), peak);
+    }
+    (run.json()["error"].as_str().expect("a text").to_owned(), peak)
+}
+
+#[test]
+fn what_is_compressed_is_bounded_by_what_comes_out() {
+    let good = Kit::start("good");
+    let (said, base) = call(json!({ "url": good.url("http", "mcp") }));
+    assert_eq!(said, "good");
+    let unoffered =
+        |name: &str| format!("the server answers in the encoding `{name}`, which it was not offered");
+    let too_large = "the server sent more than 4194304 bytes in one message".to_owned();
+    for (line, expected) in [
+        ("gzip-bomb", too_large),
+        ("nested-gzip", unoffered("gzip, gzip")),
+        ("encoding name=br", unoffered("br")),
+        ("encoding name=zstd", unoffered("zstd")),
+        ("encoding name=deflate", unoffered("deflate")),
+    ] {
+        let kit = Kit::start(line);
+        let (said, peak) = call(json!({ "url": kit.url("http", "mcp") }));
+        assert_eq!(said, format!("MCP server `kit`: {expected}"), "{line}");
+        assert!(peak < base + MEMORY, "{line}: {peak} bytes, where a good call takes {base}");
+    }
+}
+
+#[test]
+fn a_result_is_bounded_on_every_road() {
+    for era in ["legacy", "modern"] {
+        let stdio = |mode: &str| json!({ "command": testkit(), "args": [mode, era] });
+        let base = call(stdio("good")).1;
+        check_too_large("stdio", era, base, stdio("huge"));
+        let roads = [
+            ("http-json", "huge-json", "http", "mcp"),
+            ("http-sse", "huge-events", "http", "mcp"),
+            ("sse", "huge-events", "http", "sse"),
+            ("websocket", "huge-json", "ws", "ws"),
+        ];
+        for (road, mode, scheme, path) in roads {
+            let kind = match path {
+                "mcp" => "http",
+                "ws" => "websocket",
+                other => other,
+            };
+            let good = Kit::start(&format!("good era={era}"));
+            let (said, base) = call(json!({ "url": good.url(scheme, path), "type": kind }));
+            assert_eq!(said, "good", "{road} {era}");
+            let kit = Kit::start(&format!("{mode} era={era}"));
+            check_too_large(road, era, base, json!({ "url": kit.url(scheme, path), "type": kind }));
+        }
+    }
+}
+
+fn check_too_large(road: &str, era: &str, base: u64, server: Json) {
+    let (said, peak) = call(server);
+    let expected = "MCP server `kit`: the server sent more than 4194304 bytes in one message";
+    assert_eq!(said, expected, "{road} {era}");
+    assert!(peak < base + MEMORY, "{road} {era}: {peak} bytes, where a good call takes {base}");
+}
+
+#[test]
+fn a_call_that_never_ends_is_given_up_and_its_connection_closed() {
+    std::thread::scope(|scope| {
+        for mode in ["progress", "comments", "drip"] {
+            scope.spawn(move || check_given_up(mode));
+        }
+    });
+}
+
+fn check_given_up(mode: &str) {
+    let kit = Kit::start(mode);
+    let program = project(json!({ "kit": { "url": kit.url("http", "mcp"), "request_timeout": "2s" } }));
+    let run = program.run("tools call kit__echo message=x --json");
+    assert_eq!(run.code, 1, "{mode}: {run}");
+    assert_eq!(run.json()["error"], "MCP server `kit`: no answer within 2s", "{mode}");
+    // The server may see the end a moment after us.
+    kit.wait("its connection is closed", |kit| kit.count("closed") > 0);
+    let seen = kit.seen();
+    let asked = seen.iter().find(|seen| seen["message"]["method"] == "tools/call").expect("it was asked");
+    let closed = |seen: &&Json| seen["event"] == "closed" && seen["connection"] == asked["connection"];
+    let closed = seen.iter().find(closed).expect("its connection is closed");
+    let at = |event: &Json| event["at"].as_u64().expect("a time");
+    let took = at(closed) - at(asked);
+    // The request is on its way for a moment before the server sees it.
+    assert!((1_800..2_500).contains(&took), "{mode}: {took} ms");
+}
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority(name: &str) -> Authority {
+    let mut params = CertificateParams::new([]).expect("no names are no wrong names");
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("keys can be made"))
+        .expect("it signs itself")
+}
+
+/// Files with a certificate and its key, named `{name}.pem` and `{name}.key`.
+fn issue(folder: &Path, name: &str, authority: &Authority, host: &str, until: i32, serial: u64) {
+    let key = KeyPair::generate().expect("keys can be made");
+    let mut params = CertificateParams::new([host.to_owned()]).expect("a host");
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(until, 1, 1);
+    params.serial_number = Some(serial.into());
+    let certificate = params.signed_by(&key, authority).expect("it is signed");
+    fs_err::write(folder.join(format!("{name}.pem")), certificate.pem()).expect("the folder is ours");
+    fs_err::write(folder.join(format!("{name}.key")), key.serialize_pem()).expect("the folder is ours");
+}
+
+/// The list of an authority that revoked one certificate.
+fn revoke(authority: &Authority, serial: u64) -> String {
+    let revoked = RevokedCertParams {
+        serial_number: serial.into(),
+        revocation_time: date_time_ymd(2024, 1, 1),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2024, 1, 1),
+        next_update: date_time_ymd(2999, 1, 1),
+        crl_number: 1.into(),
+        issuing_distribution_point: None,
+        revoked_certs: vec![revoked],
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(authority).and_then(|list| list.pem()).expect("it is signed")
+}
+
+#[test]
+fn a_certificate_that_is_wrong_is_told_and_nothing_is_sent() {
+    const REVOKED: u64 = 13;
+    let program = project(json!({}));
+    let (ours, other) = (authority("ours"), authority("another"));
+    let folder = &program.project;
+    program.write("ca.pem", ours.pem());
+    program.write("crl.pem", revoke(&ours, REVOKED));
+    issue(folder, "client", &ours, "client", 2999, 1);
+    issue(folder, "good", &ours, "127.0.0.1", 2999, 2);
+    issue(folder, "foreign", &other, "127.0.0.1", 2999, 3);
+    issue(folder, "old", &ours, "127.0.0.1", 2021, 4);
+    issue(folder, "elsewhere", &ours, "example.com", 2999, 5);
+    issue(folder, "revoked", &ours, "127.0.0.1", 2999, REVOKED);
+    let trust = json!({ "ca": "ca.pem" });
+    let full = json!({ "ca": "ca.pem", "crl": "crl.pem", "cert": "client.pem", "key": "client.key" });
+    // The certificate of the server, what it wants of its client, what the client has, what is said.
+    let cases = [
+        ("good", "", &trust, ""),
+        ("good", "client-ca", &full, ""),
+        ("foreign", "", &trust, "its certificate is of an authority that is not trusted here (name the file"),
+        ("old", "", &trust, "its certificate has expired (renew"),
+        ("elsewhere", "", &trust, "its certificate is for another name (use a name in `url`"),
+        ("good", "client-ca", &trust, "it wants a certificate of ours (name one in `tls.cert`"),
+        ("revoked", "client-ca", &full, "its certificate was revoked (the list in `tls.crl`"),
+    ];
+    let start = |(certificate, demand, ..): &(&str, &str, &Json, &str)| {
+        let path = |name: &str| folder.join(name).display().to_string();
+        let demand = if demand.is_empty() { String::new() } else { format!("client-ca={}", path("ca.pem")) };
+        let (cert, key) = (path(&format!("{certificate}.pem")), path(&format!("{certificate}.key")));
+        Kit::start(&format!("good cert={cert} key={key} {demand}"))
+    };
+    let kits: Vec<_> = cases.iter().map(start).collect();
+    for (scheme, path) in [("https", "mcp"), ("wss", "ws")] {
+        let server = |(kit, case): (&Kit, &(&str, &str, &Json, &str))| {
+            let url = kit.url(scheme, path);
+            (format!("s{}", kit.port), json!({ "url": url, "tls": case.2 }))
+        };
+        // The server of the tests speaks WebSocket in the clear only.
+        let skipped = if scheme == "wss" { 2 } else { 0 };
+        let (kits, cases) = (&kits[skipped..], &cases[skipped..]);
+        let servers: Map<_, _> = kits.iter().zip(cases).map(server).collect();
+        program.write("mcp.json", json!({ "servers": servers }).to_string());
+        let run = program.run("servers --json");
+        assert!(run.took < Duration::from_secs(3), "what is wrong with a certificate is not tried again");
+        for (((state, reason), case), kit) in states(&run).iter().zip(cases).zip(kits) {
+            if case.3.is_empty() {
+                assert_eq!(state, "ready", "{scheme} {case:?}: {reason}");
+                continue;
+            }
+            assert_eq!(state, "unavailable", "{scheme} {case:?}: {reason}");
+            let expected = format!("TLS with `{}` failed: {}", kit.url(scheme, path), case.3);
+            assert!(reason.starts_with(&expected), "{scheme}: {reason}");
+            assert_eq!(kit.count("request"), 0, "{case:?}");
+        }
+    }
+}
