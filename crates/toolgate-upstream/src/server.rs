@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::{Notify, watch};
@@ -309,6 +310,8 @@ impl Connector {
                             let next_try = Instant::now() + PROBE_EVERY;
                             let login = error.wants_login();
                             self.tell.send_replace(State::Down { reason, hint, next_try, login });
+                            // Who asked meanwhile is told by this; it is no wish for a probe at once.
+                            let _ = self.wake.notified().now_or_never();
                             return None;
                         }
                     }

@@ -10,6 +10,7 @@ mod import;
 mod init;
 mod kit;
 mod mistakes;
+mod outage;
 mod peers;
 mod program;
 mod promises;

@@ -1,0 +1,77 @@
+//! A server that is gone for a while, seen by a process that lives on: a command is over after one outage.
+
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use toolgate_config::Environment;
+use toolgate_upstream::scan::Limits;
+use toolgate_upstream::{Logins, Nobody, Server};
+use tracing_subscriber::layer::{self, Layer, SubscriberExt};
+
+use crate::kit::{Kit, project};
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the outage is real, and so is its time")]
+fn an_outage_gets_four_attempts_and_then_probes() {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = port.expect("a port is free").port();
+    let program = project(json!({ "gone": { "url": format!("http://127.0.0.1:{port}/mcp") } }));
+    let config = toolgate_config::load(&program.project, None, &Environment::default()).config;
+    let spec = config.expect("the project is good").servers.remove(0);
+    let attempts = Attempts::default();
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(attempts.clone()));
+    tokio.block_on(async {
+        let server = Server::new(spec, Limits::default(), &Logins::default(), Arc::new(Nobody));
+        // It is on its way already; who wants it now must not be the cause of a fifth attempt.
+        tokio::task::yield_now().await;
+        let error = server.connection().await.map(drop).expect_err("nobody listens").to_string();
+        assert!(error.contains("MCP server `gone` is not available: cannot connect to"), "{error}");
+        let times = attempts.times();
+        let gaps: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+        assert_eq!(gaps.len(), 3, "one attempt and three more: {gaps:?}");
+        for (gap, pause) in gaps.iter().zip([500, 1_000, 2_000]) {
+            assert!((pause / 2..=pause * 3 / 2 + 100).contains(gap), "{gaps:?}");
+        }
+        let mut fastest = Duration::MAX;
+        // A busy machine may hold one of them up, not all.
+        for _ in 0..5 {
+            let again = Instant::now();
+            assert!(server.connection().await.is_err());
+            fastest = fastest.min(again.elapsed());
+        }
+        assert!(fastest <= Duration::from_millis(5), "{fastest:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(attempts.times().len(), 4, "who asks at once is told, and causes no attempt");
+
+        let kit = Kit::start(&format!("good port={port}"));
+        let back = Instant::now();
+        while server.connection().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(back.elapsed() <= Duration::from_millis(1_200), "{:?}", back.elapsed());
+        assert!(kit.count("request") > 0);
+        server.stop().await;
+    });
+}
+
+/// When each attempt to connect failed, as the log tells it.
+#[derive(Clone, Default)]
+struct Attempts(Arc<Mutex<Vec<Instant>>>);
+
+impl Attempts {
+    fn times(&self) -> Vec<Instant> {
+        self.0.lock().expect("nobody panics with it").clone()
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Attempts {
+    #[expect(clippy::disallowed_methods, reason = "the outage is real, and so is its time")]
+    fn on_event(&self, event: &tracing::Event<'_>, _: layer::Context<'_, S>) {
+        if event.metadata().fields().field("attempt").is_some() {
+            self.0.lock().expect("nobody panics with it").push(Instant::now());
+        }
+    }
+}
