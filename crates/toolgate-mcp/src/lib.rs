@@ -18,6 +18,7 @@ pub mod raw;
 pub mod revision;
 pub mod scan;
 pub mod session;
+pub mod trace;
 pub mod transport;
 
 pub use handshake::{HandshakeError, Peer, ProtocolMode};
@@ -27,3 +28,4 @@ pub use params::Params;
 pub use raw::Raw;
 pub use revision::Revision;
 pub use session::{Handler, RequestError, Session};
+pub use trace::Trace;

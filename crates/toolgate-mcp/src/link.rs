@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::oauth::{Demand, LoginError};
+use crate::trace::Trace;
 
 /// Messages that wait in either queue. A server that does not read fails its own callers only.
 pub const QUEUE: usize = 256;
@@ -38,6 +39,8 @@ pub enum Outgoing {
         name: Option<Box<str>>,
         /// Headers with the arguments that it mirrors, for the same.
         mirrored: Vec<(String, String)>,
+        /// The call it belongs to, for the headers of every revision.
+        trace: Trace,
         /// The message.
         bytes: Bytes,
     },

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::raw::Raw;
+use crate::trace::Trace;
 
 /// Members of `params`, in order, and of its `_meta`.
 #[derive(Debug, Clone, Default)]
@@ -12,6 +13,7 @@ pub struct Params {
     members: Vec<(&'static str, Raw)>,
     meta: Vec<(&'static str, Raw)>,
     pub(crate) mirrored: Vec<(String, String)>,
+    trace: Option<Trace>,
 }
 
 impl Params {
@@ -44,6 +46,21 @@ impl Params {
     pub fn mirroring(mut self, headers: Vec<(String, String)>) -> Self {
         self.mirrored = headers;
         self
+    }
+
+    /// Makes the request part of a call. One that is part of none gets ids of its own when it is sent.
+    #[must_use]
+    pub fn traced(mut self, trace: &Trace) -> Self {
+        self.trace = Some(trace.clone());
+        self
+    }
+
+    /// The ids of the request, which are in its `_meta` from now on.
+    pub(crate) fn take_trace(&mut self) -> Trace {
+        let trace = self.trace.take().unwrap_or_else(Trace::fresh);
+        self.meta("traceparent", &trace.traceparent());
+        self.meta(Trace::CORRELATION_ID, &trace.correlation_id());
+        trace
     }
 
     /// A text among the members, for the headers that name what a request is about.

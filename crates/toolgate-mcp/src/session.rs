@@ -217,11 +217,12 @@ impl Session {
         if let Some(end) = mail.end.get() {
             return Err(end.clone().into());
         }
+        let trace = params.take_trace();
         let raw = params.to_raw();
         let bytes = Message::Request { id: Id::Number(id), method: method.into(), params: raw }.to_bytes();
         let name = params.text("name").or_else(|| params.text("uri")).or_else(|| params.text("taskId"));
         let mirrored = std::mem::take(&mut params.mirrored);
-        let outgoing = Outgoing::Request { id, method: method.into(), name, mirrored, bytes };
+        let outgoing = Outgoing::Request { id, method: method.into(), name, mirrored, trace, bytes };
         let exchange = async {
             mail.outbox.send(outgoing).await.map_err(|_| mail.why_ended())?;
             answer.await.unwrap_or_else(|_| Err(mail.why_ended().into()))

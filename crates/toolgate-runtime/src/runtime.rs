@@ -13,7 +13,9 @@ use toolgate_types::server::Startup;
 use toolgate_types::{HumanDuration, Limits, ServerName, ServerSpec, ToolDefinition, ToolSettings};
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
 use toolgate_upstream::scan::Limits as WireLimits;
-use toolgate_upstream::{Logins, Params, Questions, Raw, RequestError, Server, State, Unavailable, mirror};
+use toolgate_upstream::{
+    Logins, Params, Questions, Raw, RequestError, Server, State, Trace, Unavailable, mirror,
+};
 
 use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Level, Parts, ToolState, Why};
 use crate::pins::{LockError, LockFile, NewPin, Pin, Pins};
@@ -351,11 +353,11 @@ impl Runtime {
         self.servers.iter().filter_map(offer).collect()
     }
 
-    /// Calls a tool on its server, with arguments as they are.
+    /// Calls a tool on its server, with arguments as they are. The server is told of the trace.
     ///
     /// # Errors
     /// When there is no such tool, its server is not there, or the server does not answer in time.
-    pub async fn call(&self, name: &str, arguments: Raw) -> Result<Raw, CallError> {
+    pub async fn call(&self, name: &str, arguments: Raw, trace: &Trace) -> Result<Raw, CallError> {
         let catalog = self.catalog();
         let tool: &Arc<CatalogTool> =
             catalog.resolve(name).ok_or_else(|| CallError::NotFound(name.to_owned()))?;
@@ -368,8 +370,11 @@ impl Runtime {
             [] => Vec::new(),
             mirrors => mirror::headers(mirrors, &arguments.parse().unwrap_or_default()),
         };
-        let params =
-            Params::none().with("name", &tool.original).with_raw("arguments", arguments).mirroring(mirrored);
+        let params = Params::none()
+            .with("name", &tool.original)
+            .with_raw("arguments", arguments)
+            .mirroring(mirrored)
+            .traced(trace);
         self.request(server.as_str(), "tools/call", params, within).await
     }
 

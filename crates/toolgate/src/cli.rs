@@ -270,6 +270,9 @@ pub(crate) struct CallArgs {
     /// What to do when the server asks something before it answers
     #[arg(long, value_name = "HOW", default_value = "ask")]
     pub(crate) answers: Answers,
+    /// The id that joins this call with others, for the log of the server [default: a new one]
+    #[arg(long, value_name = "ID")]
+    pub(crate) correlation_id: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

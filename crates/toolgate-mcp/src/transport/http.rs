@@ -30,6 +30,7 @@ use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE};
 use crate::message::{Id, Message};
 use crate::revision::Revision;
 use crate::scan::Limits;
+use crate::trace::Trace;
 
 pub(super) mod body;
 pub(super) mod client;
@@ -62,6 +63,8 @@ const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-versi
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
 /// Speaks to the server at an address. Connects with the first message, not before.
 pub fn open(options: RemoteOptions, limits: Limits) -> Result<Link, OpenError> {
@@ -113,6 +116,7 @@ struct Request {
     method: Box<str>,
     name: Option<Box<str>>,
     mirrored: Vec<(String, String)>,
+    trace: Trace,
     bytes: Bytes,
 }
 
@@ -145,8 +149,8 @@ pub(super) async fn drive(wire: Arc<Wire>, mut outgoing: mpsc::Receiver<Outgoing
     let end = loop {
         tokio::select! {
             next = outgoing.recv() => match next {
-                Some(Outgoing::Request { id, method, name, mirrored, bytes }) => {
-                    let request = Request { id, method, name, mirrored, bytes };
+                Some(Outgoing::Request { id, method, name, mirrored, trace, bytes }) => {
+                    let request = Request { id, method, name, mirrored, trace, bytes };
                     requests.insert(id, tasks.spawn(Arc::clone(&wire).request(request, any_other)));
                 }
                 Some(Outgoing::Other(bytes)) => {
@@ -480,6 +484,10 @@ impl Wire {
             _ => {}
         }
         let mut headers = HeaderMap::new();
+        if let Some(Request { trace, .. }) = request {
+            headers.insert(TRACEPARENT, header_value(&trace.traceparent()));
+            headers.insert(CORRELATION_ID, header_value(trace.correlation_id()));
+        }
         let Some(revision) = revision else {
             headers.extend(session.map(|session| (SESSION_ID, session)));
             return headers;

@@ -156,6 +156,7 @@ impl Link {
             method: method.into(),
             name: name.map(Into::into),
             mirrored: Vec::new(),
+            trace: crate::trace::Trace::fresh(),
             bytes,
         };
         self.outbox.send(request).await.unwrap();

@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json, json};
-use toolgate_mcp::Raw;
 use toolgate_mcp::scan::Limits;
+use toolgate_mcp::{Raw, Trace};
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::runtime::StartError;
 use toolgate_runtime::{CatalogTool, ToolState};
@@ -13,7 +13,7 @@ use toolgate_types::tool::{Category, Contract};
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
 use crate::command::{content, live};
-use crate::output::{BOLD, DIM, Output, hinted};
+use crate::output::{BOLD, DIM, Output, correlated, hinted};
 use crate::{DONE, FAILED};
 
 pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
@@ -113,7 +113,9 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
                 return Err(absent(&args.name, errors, output));
             };
             let arguments = arguments(args, tool)?;
-            let result = runtime.call(&args.name, arguments).await?;
+            let trace = trace(args, output);
+            let called = runtime.call(&args.name, arguments, &trace).await;
+            let result = called.map_err(|error| correlated(error, trace.correlation_id()))?;
             let result: Json = result.parse()?;
             let failed = result["isError"].as_bool().unwrap_or(false);
             let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -123,7 +125,13 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
                 } else {
                     &result["structuredContent"]
                 };
-                let error = failed.then(|| json!({ "code": "tool_execution_error", "message": blocks.first().map(|block| &block["text"]) }));
+                let error = failed.then(|| {
+                    json!({
+                        "code": "tool_execution_error",
+                        "message": blocks.first().map(|block| &block["text"]),
+                        "correlationId": trace.correlation_id(),
+                    })
+                });
                 let status = if failed { "error" } else { "success" };
                 output.document(
                     &json!({ "status": status, "data": (!failed).then_some(data), "error": error }),
@@ -136,6 +144,19 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
             Ok(if failed { FAILED } else { DONE })
         },
     )
+}
+
+/// The ids of the call. A correlation id that cannot be sent is replaced, which is told.
+fn trace(args: &CallArgs, output: &Output) -> Trace {
+    let Some(given) = &args.correlation_id else { return Trace::fresh() };
+    let trace = Trace::new(given);
+    if trace.correlation_id() != given {
+        let id = trace.correlation_id();
+        output.message(&format!(
+            "note: the correlation id is `{id}`; one of your own has up to 128 letters, digits, `.`, `_` and `-`\n"
+        ));
+    }
+    trace
 }
 
 /// Why a tool is not there: its server may not be.

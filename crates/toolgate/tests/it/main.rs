@@ -16,4 +16,5 @@ mod program;
 mod promises;
 mod secrets;
 mod servers;
+mod trace;
 mod trust;

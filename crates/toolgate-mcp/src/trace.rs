@@ -1,0 +1,91 @@
+//! Which call a request belongs to: a trace as the W3C defines it, and the correlation id of who asked.
+//!
+//! Every request carries both, in its `_meta` on every transport and in headers over HTTP, so that what
+//! a server writes down can be laid beside what we do. Invariant: an id from outside is taken as it is
+//! or not at all, and none that was taken can end a header.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The longest id that is taken from outside.
+const LONGEST: usize = 128;
+
+/// The ids of one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    trace_id: u128,
+    span_id: u64,
+    correlation_id: Box<str>,
+}
+
+impl Trace {
+    /// The name of the correlation id in `_meta`, where names that are not the protocol's have a prefix.
+    pub const CORRELATION_ID: &'static str = "toolgate/correlationId";
+
+    /// A new trace with a correlation id from outside. One that is not made of letters, digits, `.`, `_`
+    /// and `-` is replaced: it could be more than an id to whoever reads it.
+    pub fn new(correlation_id: &str) -> Self {
+        if is_good(correlation_id) { Self::with(correlation_id.into()) } else { Self::fresh() }
+    }
+
+    /// A new trace with a new correlation id, which sorts by time.
+    pub fn fresh() -> Self {
+        // A clock before 1970 costs the order and nothing else.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::with(uuid_v7(since.as_millis(), fastrand::u128(..)).into())
+    }
+
+    fn with(correlation_id: Box<str>) -> Self {
+        // Zero means that there is none.
+        Self { trace_id: fastrand::u128(1..), span_id: fastrand::u64(1..), correlation_id }
+    }
+
+    /// What joins the records of one call, in our words and in the server's.
+    pub fn correlation_id(&self) -> &str {
+        &self.correlation_id
+    }
+
+    /// The trace, as the header and the member of `_meta` of that name spell it: sampled, in version 0.
+    pub fn traceparent(&self) -> String {
+        format!("00-{:032x}-{:016x}-01", self.trace_id, self.span_id)
+    }
+}
+
+fn is_good(id: &str) -> bool {
+    (1..=LONGEST).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+/// RFC 9562: 48 bits of time, then chance, with the version and the variant in their places.
+fn uuid_v7(millis: u128, chance: u128) -> String {
+    let bits = (millis << 80) | (chance & !(u128::MAX << 80));
+    let bits = (bits & !(0xf << 76) & !(0b11 << 62)) | (7 << 76) | (0b10 << 62);
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_from_outside() {
+        for good in ["a", "A.b_c-9", &"x".repeat(LONGEST)] {
+            assert_eq!(Trace::new(good).correlation_id(), good);
+        }
+        for bad in ["", "a b", "a\r\nX-Admin: 1", "ä", "a/b", "a%0d%0a", &"x".repeat(LONGEST + 1)] {
+            let id = Trace::new(bad).correlation_id().to_owned();
+            assert_eq!((id.len(), &id[14..15]), (36, "7"), "{bad:?} became {id}");
+        }
+    }
+
+    #[test]
+    fn ids_of_our_own() {
+        assert_eq!(uuid_v7(0x0123_4567_89ab, 0), "01234567-89ab-7000-8000-000000000000");
+        assert_eq!(uuid_v7(0, u128::MAX), "00000000-0000-7fff-bfff-ffffffffffff");
+        let (one, other) = (Trace::fresh(), Trace::fresh());
+        assert_ne!(one, other);
+        assert!(is_good(one.correlation_id()));
+        let trace = Trace { trace_id: 10, span_id: 11, correlation_id: "c".into() };
+        assert_eq!(trace.traceparent(), "00-0000000000000000000000000000000a-000000000000000b-01");
+    }
+}
