@@ -217,7 +217,7 @@ keys! {
         /// Its arguments.
         args: Vec<At<Text>>,
         /// A package in the place of `command`: `@scope/name` runs through `npx -y`, any other name
-        /// through `uvx`. `args` follow it.
+        /// through `uvx`, or through `pipx run` where there is no `uvx`. `args` follow it.
         server: Text,
         /// Variables for the program. It sees these and a few harmless ones, not yours.
         env: Named<Option<Text>>,

@@ -11,6 +11,9 @@ use serde::Serialize;
 use crate::oauth::Oauth;
 use crate::{HumanDuration, Secret, ServerName, Text, ToolLimits};
 
+/// Programs that run a package, and download it the first time.
+const DOWNLOADERS: [&str; 5] = ["npx", "uvx", "pipx", "bunx", "pnpx"];
+
 /// One MCP server.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServerSpec {
@@ -100,6 +103,26 @@ pub struct Stdio {
     pub cwd: PathBuf,
     /// The encoding of its output.
     pub encoding: Encoding,
+    /// What is started where `command` is not to be found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Fallback>,
+}
+
+impl Stdio {
+    /// Whether the program may have to download a package before the server starts.
+    pub fn downloads(&self) -> bool {
+        let command = self.command.expose();
+        DOWNLOADERS.contains(&command.rsplit('/').next().unwrap_or(command))
+    }
+}
+
+/// Another program that does the same.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fallback {
+    /// The program.
+    pub command: Text,
+    /// All of its arguments.
+    pub args: Vec<Text>,
 }
 
 /// A server at an address.

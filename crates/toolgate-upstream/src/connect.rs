@@ -11,7 +11,7 @@ use toolgate_mcp::scan::Limits;
 use toolgate_mcp::transport::{OpenError, RemoteOptions, http, lines, sse, websocket};
 use toolgate_mcp::{Handler, HandshakeError, Link, LinkError, Peer, ProtocolMode, RequestError, Session};
 use toolgate_types::clean::clean;
-use toolgate_types::server::{Remote, Stdio, Transport};
+use toolgate_types::server::{Fallback, Remote, Stdio, Transport};
 use toolgate_types::{Secret, ServerSpec, Text};
 use url::Url;
 
@@ -250,10 +250,27 @@ fn start(spec: &ServerSpec, stdio: &Stdio, limits: Limits) -> Result<(Link, Chil
     if let Some(config) = &spec.config {
         child.env.insert("MCP_CONFIG".to_owned(), Some(Text::hidden(config.expose())));
     }
-    let mut child = Child::spawn(&child).map_err(Cause::from)?;
+    let mut child = spawn(child, stdio.fallback.as_ref()).map_err(Cause::from)?;
     let stdin = child.stdin.take().expect("a new child has its stdin");
     let stdout = child.stdout.take().expect("a new child has its stdout");
     Ok((lines::open(stdout, stdin, stdio.encoding, limits), child))
+}
+
+/// Starts a program, or the other one that does the same where the first is not there.
+fn spawn(mut child: ChildSpec, fallback: Option<&Fallback>) -> Result<Child, SpawnError> {
+    let (error, fallback) = match (Child::spawn(&child), fallback) {
+        (Err(error @ SpawnError::NotFound { .. }), Some(fallback)) => (error, fallback),
+        (outcome, _) => return outcome,
+    };
+    child.program = fallback.command.clone();
+    child.args.clone_from(&fallback.args);
+    match (Child::spawn(&child), error) {
+        (
+            Err(SpawnError::NotFound { program: other, .. }),
+            SpawnError::NotFound { program, path: Some(path) },
+        ) => Err(SpawnError::NoRunner { program, other, path }),
+        (outcome, _) => outcome,
+    }
 }
 
 fn options(

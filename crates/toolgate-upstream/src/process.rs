@@ -138,6 +138,16 @@ pub enum SpawnError {
         /// The folders that were looked through; `None` for a path.
         path: Option<String>,
     },
+    /// There is none of the programs that would do.
+    #[error("neither `{program}` nor `{other}` was found")]
+    NoRunner {
+        /// The first choice.
+        program: String,
+        /// The second.
+        other: String,
+        /// The folders that were looked through.
+        path: String,
+    },
     /// There is a file of that name that is not a program.
     #[error("`{}` is not executable", .0.display())]
     NotExecutable(PathBuf),
@@ -165,11 +175,12 @@ impl SpawnError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotFound { program, path: Some(path) } => {
-                let install = package_of(program).map_or_else(
-                    || format!("install `{program}`"),
-                    |package| format!("install {package}, which brings `{program}`"),
-                );
-                Some(format!("{install}, or give its full path; looked in `PATH={path}`"))
+                let install = install(program);
+                Some(format!("install {install}, or give its full path; looked in `PATH={path}`"))
+            }
+            Self::NoRunner { program, other, path } => {
+                let (first, second) = (install(program), install(other));
+                Some(format!("install {first}, or {second}; looked in `PATH={path}`"))
             }
             Self::NotFound { path: None, .. } => {
                 Some("a path is taken from the working folder of the server".into())
@@ -178,6 +189,14 @@ impl SpawnError {
             Self::NoFolder { .. } => Some("make the folder, or correct `cwd`".into()),
             Self::Refused { .. } => None,
         }
+    }
+}
+
+/// What to install to have a program, in words.
+fn install(program: &str) -> String {
+    match package_of(program) {
+        Some(package) if package != program => format!("{package}, which brings `{program}`"),
+        _ => format!("`{program}`"),
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use toolgate_types::redact::looks_secret;
 use toolgate_types::secret::MASK;
-use toolgate_types::server::{Encoding, Remote, Startup, Stdio, Tls, ToolFilter, ToolMode, Transport};
+use toolgate_types::server::{
+    Encoding, Fallback, Remote, Startup, Stdio, Tls, ToolFilter, ToolMode, Transport,
+};
 use toolgate_types::{HumanDuration, Secret, ServerName, ServerSpec, Text, ToolLimits};
 use url::Url;
 
@@ -46,9 +48,6 @@ impl ServerRules {
     pub(crate) const CODEX: Self = Self { timeout: Some(HumanDuration::from_secs(30)), ..Self::GOOSE };
 }
 
-/// Runners that may have to download a package before the server starts.
-const DOWNLOADERS: [&str; 5] = ["npx", "uvx", "pipx", "bunx", "pnpx"];
-
 impl Draft {
     /// Takes one server over, or tells what is wrong with it.
     pub(crate) fn server(
@@ -81,9 +80,8 @@ impl Draft {
         }
         self.origins(&format!("servers.{name}"), file.written());
         let mode = self.mode(&mut file, &name, span, rules, cx);
-        let downloads = file.server.is_some()
-            || file.command.as_ref().is_some_and(|command| DOWNLOADERS.contains(&command.value.expose()));
         let Some(transport) = transport(&mut file, env_file, span, cx) else { return };
+        let downloads = matches!(&transport, Transport::Stdio(stdio) if stdio.downloads());
         let Some(mode) = mode else { return };
         let spec = ServerSpec {
             description: value(file.description),
@@ -212,14 +210,19 @@ fn stdio(
     );
     let mut args = values(file.args.take()).unwrap_or_default();
     hide_flag_values(&mut args);
+    let mut fallback = None;
     let command = match (file.command.take(), file.server.take()) {
         (Some(command), None) => command.value,
+        (None, Some(package)) if package.value.expose().starts_with('@') => {
+            args.splice(0..0, [Text::plain("-y"), package.value]);
+            Text::plain("npx")
+        }
         (None, Some(package)) => {
-            let npm = package.value.expose().starts_with('@');
-            let runner: &[&str] = if npm { &["npx", "-y"] } else { &["uvx"] };
-            let first = runner[1..].iter().map(|word| Text::plain(*word)).chain([package.value]);
-            args = first.chain(args).collect();
-            Text::plain(runner[0])
+            args.insert(0, package.value);
+            // Which of the two is there is seen when it is started: the same file is good on both machines.
+            let args = std::iter::once(Text::plain("run")).chain(args.iter().cloned()).collect();
+            fallback = Some(Fallback { command: Text::plain("pipx"), args });
+            Text::plain("uvx")
         }
         (Some(_), Some(package)) => {
             let message = format!("`command` and `server` do not go together{}", cx.whereabouts());
@@ -261,7 +264,7 @@ fn stdio(
         Some(EncodingName::Latin1) => Encoding::Latin1,
         Some(EncodingName::Utf8) | None => Encoding::Utf8,
     };
-    Some(Stdio { command, args, env, cwd, encoding })
+    Some(Stdio { command, args, env, cwd, encoding, fallback })
 }
 
 fn remote(file: &mut ServerFile, kind: TransportName, span: Span, cx: &mut Context<'_>) -> Option<Remote> {

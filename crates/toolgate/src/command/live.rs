@@ -2,11 +2,15 @@
 
 use std::error::Error as _;
 use std::future::Future;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use toolgate_config::{Environment, Loaded, load};
 use toolgate_runtime::Runtime;
 use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
+use toolgate_types::ServerSpec;
+use toolgate_types::server::Transport;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Answers, Project};
@@ -14,6 +18,8 @@ use crate::command::{login, questions};
 use crate::output::{BOLD, DIM, Output};
 use crate::{FAILED, REFUSED};
 
+/// How long servers may take before a word is said about it.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// What a shell says of a command that was interrupted.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -44,6 +50,14 @@ where
         return Ok(REFUSED);
     };
     log_to_stderr(output);
+    let may_download =
+        |server: &ServerSpec| matches!(&server.transport, Transport::Stdio(stdio) if stdio.downloads());
+    let downloading: Vec<String> = config
+        .servers
+        .iter()
+        .filter(|server| may_download(server))
+        .map(|server| server.name.to_string())
+        .collect();
     let setup = Setup {
         own: config.tools,
         settings: config.tool_settings,
@@ -57,7 +71,16 @@ where
     tokio.block_on(async {
         let runtime = std::sync::Arc::new(Runtime::new(setup));
         let job = async {
-            let errors = runtime.discover(|status| progress(status, output)).await.err().unwrap_or_default();
+            let discovery = runtime.discover(|status| progress(status, output));
+            tokio::pin!(discovery);
+            let outcome = match timeout(PATIENCE, &mut discovery).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    still_starting(&runtime, &downloading, output);
+                    discovery.await
+                }
+            };
+            let errors = outcome.err().unwrap_or_default();
             if errors.iter().any(|error| matches!(error, StartError::Catalog(_) | StartError::Lock(_))) {
                 tell(&errors, output);
                 return Ok(REFUSED);
@@ -106,6 +129,15 @@ pub(crate) fn tell(errors: &[StartError], output: &Output) -> u8 {
         }
     }
     if errors.is_empty() { crate::DONE } else { FAILED }
+}
+
+/// Says of the servers that people would take for stuck why they may take so long.
+fn still_starting(runtime: &Runtime, downloading: &[String], output: &Output) {
+    for ServerStatus { name, state, .. } in runtime.servers() {
+        if state == "connecting" && downloading.contains(&name) {
+            output.message(&format!("{name} is still starting; the first start of a package downloads it\n"));
+        }
+    }
 }
 
 /// A line per server as it gets there.

@@ -11,6 +11,7 @@ mod init;
 mod kit;
 mod mistakes;
 mod outage;
+mod packages;
 mod peers;
 mod program;
 mod promises;
