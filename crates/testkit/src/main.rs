@@ -47,6 +47,8 @@ enum Mode {
     Pages,
     /// Never ends by itself, not even when its input does.
     Stubborn,
+    /// Answers `environment` with all that it was given by who started it.
+    Curious,
 }
 
 impl Mode {
@@ -66,6 +68,7 @@ impl Mode {
             "empty" => Self::Empty,
             "pages" => Self::Pages,
             "stubborn" => Self::Stubborn,
+            "curious" => Self::Curious,
             _ => return None,
         })
     }
@@ -110,6 +113,10 @@ fn main() -> ExitCode {
                 return ExitCode::from(3);
             }
             (Mode::Huge, Some("tools/call")) => write(format!("{}\n", huge(&message["id"])).as_bytes()),
+            (Mode::Curious, Some("tools/call")) => {
+                let answer = json!({ "content": [], "structuredContent": surroundings() });
+                respond(mode, &message["id"], Ok(answer));
+            }
             (_, Some("tools/call")) if message["params"]["name"] == "ask" => {
                 let answer = ask(&mut lines);
                 respond(mode, &message["id"], Ok(json!({ "content": [{ "type": "text", "text": answer }] })));
@@ -208,6 +215,23 @@ fn tools(mode: Mode, params: &Value) -> Value {
             tool("picture", "Gives a picture, a sound, a link and something new."),
         ] }),
     }
+}
+
+/// What a process has from its parent: variables, open descriptors, the folder, the umask.
+fn surroundings() -> Value {
+    let listing = fs_err::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let mut open: Vec<i32> = listing.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // The descriptor of the listing itself is closed by now, and leads nowhere.
+    open.retain(|descriptor| fs_err::read_link(format!("/proc/self/fd/{descriptor}")).is_ok());
+    open.sort_unstable();
+    let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:")).map(str::trim);
+    json!({
+        "variables": std::env::vars().collect::<std::collections::BTreeMap<_, _>>(),
+        "descriptors": open,
+        "folder": std::env::current_dir().ok(),
+        "umask": umask,
+    })
 }
 
 /// A result of 64 MiB. Put together by hand, which takes a hundredth of the time.

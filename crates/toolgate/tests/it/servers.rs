@@ -257,6 +257,47 @@ fn the_environment_of_a_server_is_what_was_declared() {
     assert_eq!(lines, ["DECLARED=s3cret-value", "HOME=[home]", r#"MCP_CONFIG={"allowed":["a"]}"#]);
 }
 
+/// Toolgate itself has secrets in its environment and files and sockets of whoever started it.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a shell hands descriptors on, which the standard library does not"
+)]
+fn a_server_gets_nothing_that_was_not_declared() {
+    let program = project(&[]);
+    let mut server = entry("curious");
+    server["env"] = json!({ "DECLARED": "yes" });
+    server["cwd"] = json!("inner");
+    program.write("mcp.json", json!({ "servers": { "curious": server } }).to_string());
+    program.write("inner/file", "");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("it is bound").port();
+    // Ten descriptors without the mark that closes them: files, and sockets by a feature of this shell.
+    let files: String = (11..=15).map(|n| format!("exec {n}<inner/file\n")).collect();
+    let sockets: String = (16..=20).map(|n| format!("exec {n}<>/dev/tcp/127.0.0.1/{port}\n")).collect();
+    let call = "tools call curious__environment --json";
+    // A program that is not Toolgate has the last of them, or the test shows nothing.
+    let proof = "readlink /proc/self/fd/20 > /dev/null || exit 9";
+    let script =
+        format!("umask 022\n{files}{sockets}{proof}\nexec {} {call}\n", env!("CARGO_BIN_EXE_toolgate"));
+    let mut command = Command::new("bash");
+    command.args(["-c", &script]).current_dir(&program.project).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", &program.home);
+    for name in ["AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "OPENAI_API_KEY", "DATABASE_URL", "SSH_AUTH_SOCK"] {
+        command.env(name, "s3cret-value");
+    }
+    let output = command.output().expect("the shell starts");
+    let answer: Json = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("no document: {}", String::from_utf8_lossy(&output.stderr)));
+    let found = &answer["data"];
+    let names: Vec<_> = found["variables"].as_object().expect("an object").keys().collect();
+    assert_eq!(names, ["DECLARED", "HOME", "PATH"]);
+    assert_eq!(found["descriptors"], json!([0, 1, 2]));
+    assert_eq!(found["folder"], json!(program.path("inner")));
+    assert_eq!(found["umask"], "0077");
+    assert!(!answer.to_string().contains("s3cret-value"));
+}
+
 #[test]
 fn a_question_in_the_middle_of_a_call() {
     let program = project(&["good"]);
