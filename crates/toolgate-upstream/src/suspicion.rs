@@ -4,44 +4,80 @@
 //! kept from the user is how tools are poisoned. No list of words finds every attack: what is found
 //! here is held back until a person has read it, and what is not found is still pinned.
 
-use regex::RegexSet;
+use std::sync::OnceLock;
+
+use regex::Regex;
 use serde_json::Value;
-use std::sync::LazyLock;
 
-/// What is looked for, and what is said of it.
-const SIGNS: [(&str, &str); 6] = [
-    (
-        r"(?i)<\s*/?\s*(important|system|secret|instructions?|assistant|admin|critical)\s*>",
-        "holds a tag that gives its words the weight of instructions",
-    ),
-    (
-        r"(?i)\b(ignore|disregard|forget|override)\s+(all\s+|any\s+|the\s+|your\s+|other\s+|every\s+)*(previous|prior|earlier|above|system|other|former)\s+(instructions?|prompts?|rules?|messages?|tools?)",
-        "tells the model to pass over other instructions",
-    ),
-    (
-        r"(?i)\b(do\s+not|don'?t|never|without)\s+(tell|telling|inform|informing|mention|mentioning|reveal|revealing|show|showing|notify|notifying|alert|alerting)\w*\s+(it\s+|this\s+|that\s+|anything\s+)*(to\s+)?(the\s+|your\s+)?(user|human|person|operator)",
-        "wants something kept from the user",
-    ),
-    (
-        r"(?i)(~/\.ssh|\bid_(rsa|ed25519|ecdsa)\b|\.aws/credentials|/etc/(passwd|shadow)\b|\.cursor/mcp\.json|\bclaude_desktop_config\.json)",
-        "names files that hold secrets",
-    ),
-    (
-        r"(?i)\b(before|when|while|after)\s+(using|calling|invoking|running)\s+(this|any|every|another|other|all|the\s+other)\s+tools?\b[^.]{0,60}\b(you\s+)?(must|have\s+to|always|need\s+to|should)\b[^.]{0,60}\b(read|send|call|include|pass|forward|upload|copy)",
-        "tells the model to do something else beside",
-    ),
-    (
-        r"(?i)\b(send|forward|post|upload|exfiltrate|bcc|copy)\b[^.]{0,40}\b(conversation|chat\s+history|system\s+prompt|api\s+keys?|credentials|passwords?|private\s+keys?)\b",
-        "asks for secrets or for the conversation",
-    ),
+/// Something to look for. Most texts have none of the words, and so no pattern is ever compiled.
+struct Sign {
+    /// One of these is in every text that the pattern finds, in small letters.
+    words: &'static [&'static str],
+    pattern: &'static str,
+    compiled: OnceLock<Regex>,
+    /// What is said of it, behind "it".
+    says: &'static str,
+}
+
+static SIGNS: [Sign; 6] = [
+    Sign {
+        words: &["<"],
+        pattern: r"(?i)<\s*/?\s*(important|system|secret|instructions?|assistant|admin|critical)\s*>",
+        compiled: OnceLock::new(),
+        says: "holds a tag that gives its words the weight of instructions",
+    },
+    Sign {
+        words: &["ignore", "disregard", "forget", "override"],
+        pattern: r"(?i)\b(ignore|disregard|forget|override)\s+(all\s+|any\s+|the\s+|your\s+|other\s+|every\s+)*(previous|prior|earlier|above|system|other|former)\s+(instructions?|prompts?|rules?|messages?|tools?)",
+        compiled: OnceLock::new(),
+        says: "tells the model to pass over other instructions",
+    },
+    Sign {
+        words: &["do not", "don't", "dont", "never", "without"],
+        pattern: r"(?i)\b(do\s+not|don'?t|never|without)\s+(tell|telling|inform|informing|mention|mentioning|reveal|revealing|show|showing|notify|notifying|alert|alerting)\w*\s+(it\s+|this\s+|that\s+|anything\s+)*(to\s+)?(the\s+|your\s+)?(user|human|person|operator)",
+        compiled: OnceLock::new(),
+        says: "wants something kept from the user",
+    },
+    Sign {
+        words: &["~/.ssh", "id_", ".aws/", "/etc/", "mcp.json", "desktop_config"],
+        pattern: r"(?i)(~/\.ssh|\bid_(rsa|ed25519|ecdsa)\b|\.aws/credentials|/etc/(passwd|shadow)\b|\.cursor/mcp\.json|\bclaude_desktop_config\.json)",
+        compiled: OnceLock::new(),
+        says: "names files that hold secrets",
+    },
+    Sign {
+        words: &["using", "calling", "invoking", "running"],
+        pattern: r"(?i)\b(before|when|while|after)\s+(using|calling|invoking|running)\s+(this|any|every|another|other|all|the\s+other)\s+tools?\b[^.]*\b(must|have\s+to|always|need\s+to|should)\b[^.]*\b(read|send|call|include|pass|forward|upload|copy)",
+        compiled: OnceLock::new(),
+        says: "tells the model to do something else beside",
+    },
+    Sign {
+        words: &[
+            "conversation",
+            "history",
+            "system prompt",
+            "api key",
+            "credentials",
+            "password",
+            "private key",
+        ],
+        pattern: r"(?i)\b(send|forward|post|upload|exfiltrate|bcc|copy)\b[^.]*\b(conversation|chat\s+history|system\s+prompt|api\s+keys?|credentials|passwords?|private\s+keys?)\b",
+        compiled: OnceLock::new(),
+        says: "asks for secrets or for the conversation",
+    },
 ];
-
-static FINDER: LazyLock<RegexSet> =
-    LazyLock::new(|| RegexSet::new(SIGNS.map(|(pattern, _)| pattern)).expect("the patterns are ours"));
 
 /// What is suspicious about a text, to be read behind "it".
 pub fn of_text(text: &str) -> Option<&'static str> {
-    FINDER.matches(text).iter().next().map(|at| SIGNS[at].1)
+    // Words may stand on two lines.
+    let small = text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
+    let found = |sign: &&Sign| {
+        sign.words.iter().any(|word| small.contains(word))
+            && sign
+                .compiled
+                .get_or_init(|| Regex::new(sign.pattern).expect("the pattern is ours"))
+                .is_match(&small)
+    };
+    SIGNS.iter().find(found).map(|sign| sign.says)
 }
 
 /// The same for every text in a schema or in annotations, names of members included.

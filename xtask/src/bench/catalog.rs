@@ -200,14 +200,19 @@ fn toolgate(built: &Built, folder: &Path) -> Command {
     command
 }
 
-/// From start to end, and the number of lines on stdout.
+/// From the start to the last line on stdout, and the number of lines.
 fn timed(command: &mut Command) -> anyhow::Result<(Duration, usize)> {
     let start = Instant::now();
-    let output =
-        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
-    let took = start.elapsed();
-    if !output.status.success() {
-        bail!("{command:?} failed\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
+    let (mut took, mut lines) = (Duration::ZERO, 0);
+    for line in stdout.lines() {
+        line.with_context(|| format!("cannot read what {command:?} says"))?;
+        (took, lines) = (start.elapsed(), lines + 1);
     }
-    Ok((took, String::from_utf8_lossy(&output.stdout).lines().count()))
+    if !child.wait()?.success() {
+        bail!("{command:?} failed");
+    }
+    Ok((took, lines))
 }
