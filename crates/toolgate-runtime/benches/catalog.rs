@@ -92,6 +92,7 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         env: BTreeMap::new(),
         cwd: std::env::temp_dir(),
         encoding: Encoding::Utf8,
+        fallback: None,
     };
     let spec = ServerSpec {
         name: "many".parse().expect("it is a name"),
