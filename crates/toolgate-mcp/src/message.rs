@@ -122,6 +122,18 @@ impl Message {
         Ok(vec![Self::read_one(bytes)?])
     }
 
+    /// The request that a message answers which was refused, so that who asked need not wait for
+    /// another one. A number is all that is taken from it.
+    pub(crate) fn refused_answer(bytes: &[u8]) -> Option<i64> {
+        #[derive(Deserialize)]
+        struct Answer {
+            id: i64,
+            #[serde(default)]
+            method: Option<serde::de::IgnoredAny>,
+        }
+        serde_json::from_slice(bytes).ok().and_then(|Answer { id, method }| method.is_none().then_some(id))
+    }
+
     fn read_one(bytes: &Bytes) -> Result<Self, MessageError> {
         let envelope: Envelope<'_> =
             serde_json::from_slice(bytes).map_err(|_| MessageError::Shape("its members have other types"))?;

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::handshake::Peer;
 use crate::link::{Incoming, Link, LinkError, Outgoing};
-use crate::message::{Id, Message, RpcError};
+use crate::message::{Id, Message, MessageError, RpcError};
 use crate::oauth::{LOGINS, TokenSource};
 use crate::params::Params;
 use crate::raw::Raw;
@@ -64,6 +64,9 @@ pub enum RequestError {
     /// The server asked for something in return, and nobody answered.
     #[error("the server asks for something that nobody here answers: {0}")]
     Unanswered(RpcError),
+    /// The answer is one that readers could understand differently, or none at all.
+    #[error("the answer is refused: {0}")]
+    Refused(MessageError),
     /// The answer is not what the protocol says.
     #[error("the answer to `{method}` is not what the protocol says: {what}")]
     Malformed {
@@ -382,7 +385,12 @@ async fn read(mail: Arc<Mail>, mut inbox: mpsc::Receiver<Incoming>) {
         match inbox.recv().await {
             Some(Incoming::Message(bytes)) => match Message::read(&bytes, mail.limits) {
                 Ok(messages) => messages.into_iter().for_each(|message| take(&mail, message, &mut answering)),
-                Err(error) => mail.violation(&error.to_string()),
+                Err(error) => {
+                    mail.violation(&error.to_string());
+                    if let Some(id) = Message::refused_answer(&bytes) {
+                        mail.deliver(id, Err(RequestError::Refused(error)));
+                    }
+                }
             },
             Some(Incoming::Noise(start)) => mail.violation(&format!("no message: {}", start.escape_ascii())),
             Some(Incoming::Failed(id, error)) => mail.deliver(id, Err(error.into())),

@@ -141,6 +141,28 @@ async fn a_late_answer_is_not_given_to_the_next_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_answer_is_not_waited_for() {
+    let deep = || (0..70).fold(json!({}), |inner, _| json!([inner]));
+    let (session, ..) = server(move |message| match message["method"].as_str() {
+        Some("deep") => ok(message, deep()),
+        Some("neither") => vec![json!({ "jsonrpc": "2.0", "id": message["id"] })],
+        // A question of the server, with an id that is one of ours by chance, answers nothing.
+        _ => vec![json!({ "jsonrpc": "2.0", "id": message["id"], "method": "x", "params": deep() })],
+    });
+    for (method, expected) in [
+        ("deep", "the answer is refused: nested deeper than 64 levels"),
+        (
+            "neither",
+            "the answer is refused: not a JSON-RPC message: it is neither request, notification nor answer",
+        ),
+        ("asks", "no answer within 5s"),
+    ] {
+        let error = session.request(method, Params::none(), SOON).await.unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn everyone_hears_of_the_end() {
     let (session, ..) = server(|message| if message["id"] == 2 { vec![Value::Null] } else { vec![] });
     let ask = || session.request("x", Params::none(), SOON);
