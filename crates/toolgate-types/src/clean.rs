@@ -32,6 +32,26 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// JSON that means the same and shows every hidden character as an escape. Outside of its strings JSON
+/// has none but line ends.
+pub fn escape_json(text: &str) -> Cow<'_, str> {
+    let shows = |c: char| c.is_ascii_graphic() || c.is_ascii_whitespace() || !is_hidden(c);
+    if text.chars().all(shows) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 64);
+    for c in text.chars() {
+        if shows(c) {
+            escaped.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    Cow::Owned(escaped)
+}
+
 /// The first character that hides something: neither a line end in another form nor the selector of
 /// an emoji.
 pub fn first_hidden(text: &str) -> Option<char> {
@@ -47,6 +67,15 @@ mod tests {
     fn hidden_characters_go() {
         assert_eq!(clean("a\u{200B}b\u{202E}c\u{E0041}d\u{1b}[2Je\u{7f}f\r\ng"), "abcd[2Jef\ng");
         assert!(matches!(clean("plain β\n\ttext"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_keeps_its_meaning() {
+        assert_eq!(
+            escape_json("{\n\t\"a\u{202E}\": \"é\u{9b}\u{7f}\u{E0041}\"\r\n}"),
+            "{\n\t\"a\\u202e\": \"é\\u009b\\u007f\\udb40\\udc41\"\r\n}"
+        );
+        assert!(matches!(escape_json("{ \"plain\": \"β\" }\n"), Cow::Borrowed(_)));
     }
 
     #[test]

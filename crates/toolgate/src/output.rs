@@ -9,6 +9,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Error;
 use serde::Serialize;
 use serde_json::Value as Json;
+use toolgate_types::clean::escape_json;
 use toolgate_types::redact::printable;
 
 use crate::cli::ColorWhen;
@@ -76,6 +77,11 @@ pub(crate) fn toolgate_in(folder: &Path) -> String {
     }
 }
 
+/// A document for people: what they cannot see is shown as an escape.
+pub(crate) fn shown_json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(escape_json(&serde_json::to_string_pretty(value)?).into_owned())
+}
+
 /// Masks every text in a document.
 pub(crate) fn mask_strings(json: &mut Json, mask: &impl Fn(&str) -> String) {
     match json {
@@ -123,9 +129,9 @@ impl Output {
         let _ = anstream::AutoStream::new(stderr.lock(), self.choice).write_all(text.as_bytes());
     }
 
-    /// The result, for programs: one document.
+    /// The result, for programs: one document. People look at it too, so it hides nothing from them.
     pub(crate) fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(value)?;
+        let text = shown_json(value)?;
         let _ = writeln!(std::io::stdout().lock(), "{text}");
         Ok(())
     }
@@ -133,7 +139,7 @@ impl Output {
     /// One of several results, for programs: an object on a line of its own.
     pub(crate) fn line(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(value)?;
-        writeln!(std::io::stdout().lock(), "{text}")?;
+        writeln!(std::io::stdout().lock(), "{}", escape_json(&text))?;
         Ok(())
     }
 
@@ -151,7 +157,7 @@ impl Output {
             if let Some(call) = error.downcast_ref::<Correlated>() {
                 answer["correlationId"] = call.id.as_str().into();
             }
-            let _ = writeln!(std::io::stdout().lock(), "{answer:#}");
+            let _ = self.document(&answer);
         }
         let mut text = format!("{RED}error{RED:#}: {}\n", printable(&error.to_string()));
         for cause in error.chain().skip(1) {

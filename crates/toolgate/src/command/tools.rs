@@ -13,7 +13,7 @@ use toolgate_types::tool::{Category, Contract};
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
 use crate::command::{content, live};
-use crate::output::{BOLD, DIM, Output, correlated, hinted};
+use crate::output::{BOLD, DIM, Output, correlated, hinted, shown_json};
 use crate::{DONE, FAILED};
 
 pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
@@ -85,7 +85,7 @@ fn show(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
             let from = server.as_ref().map_or_else(|| "your own".to_owned(), |server| format!("of {server}"));
             let title = title.as_ref().map(|title| format!(" · {title}")).unwrap_or_default();
             let schema: Json = input_schema.parse()?;
-            let schema = serde_json::to_string_pretty(&schema)?;
+            let schema = shown_json(&schema)?;
             let Contract { version, risk, idempotent, cacheable } = contract;
             let may = |may: bool| if may { "may" } else { "may not" };
             output.result(&format!(
@@ -137,7 +137,7 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
                     &json!({ "status": status, "data": (!failed).then_some(data), "error": error }),
                 )?;
             } else if blocks.is_empty() && !result["structuredContent"].is_null() {
-                output.result(&format!("{}\n", serde_json::to_string_pretty(&result["structuredContent"])?));
+                output.result(&format!("{}\n", shown_json(&result["structuredContent"])?));
             } else {
                 output.result(&content::shown(blocks)?);
             }
