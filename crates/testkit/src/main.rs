@@ -5,6 +5,7 @@
 //! protocol that a library would keep. Each mode is a row in [`Mode::of`]; everything else about it
 //! is a good server of the revisions with a handshake.
 
+mod calls;
 mod http;
 mod log;
 mod scripted;
@@ -49,6 +50,8 @@ enum Mode {
     Stubborn,
     /// Answers `environment` with all that it was given by who started it.
     Curious,
+    /// Answers a call in the way that its argument `fault` names: see [`calls`].
+    Faulty,
 }
 
 impl Mode {
@@ -69,6 +72,7 @@ impl Mode {
             "pages" => Self::Pages,
             "stubborn" => Self::Stubborn,
             "curious" => Self::Curious,
+            "faulty" => Self::Faulty,
             _ => return None,
         })
     }
@@ -117,6 +121,7 @@ fn main() -> ExitCode {
                 let answer = json!({ "content": [], "structuredContent": surroundings() });
                 respond(mode, &message["id"], Ok(answer));
             }
+            (Mode::Faulty, Some("tools/call")) => calls::call(&message),
             (_, Some("tools/call")) if message["params"]["name"] == "ask" => {
                 let answer = ask(&mut lines);
                 respond(mode, &message["id"], Ok(json!({ "content": [{ "type": "text", "text": answer }] })));

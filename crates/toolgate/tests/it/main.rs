@@ -4,6 +4,7 @@
 
 mod check;
 mod docs;
+mod faults;
 mod faults_http;
 mod help;
 mod import;

@@ -109,7 +109,7 @@ impl Program {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the executable is what is tested")]
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
         command.args(arguments).current_dir(&self.project).stdin(Stdio::null()).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", &self.home);

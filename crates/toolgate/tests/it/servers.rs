@@ -22,7 +22,7 @@ pub(crate) fn testkit() -> &'static Path {
     })
 }
 
-fn entry(mode: &str) -> Json {
+pub(crate) fn entry(mode: &str) -> Json {
     json!({ "command": testkit(), "args": [mode], "timeout": "5s" })
 }
 
@@ -40,7 +40,7 @@ fn statuses(program: &Program) -> Vec<(String, String, Json)> {
 }
 
 /// Nothing of a test may be left behind: no process has this variable in its environment.
-fn left_behind(marker: &str) -> usize {
+pub(crate) fn left_behind(marker: &str) -> usize {
     let has_marker = |entry: std::io::Result<fs_err::DirEntry>| {
         let environment = entry.ok().and_then(|entry| fs_err::read(entry.path().join("environ")).ok());
         environment.is_some_and(|text| text.windows(marker.len()).any(|part| part == marker.as_bytes()))
