@@ -14,7 +14,7 @@ use toolgate_types::{HumanDuration, Limits, ServerName, ServerSpec, ToolDefiniti
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
 use toolgate_upstream::scan::Limits as WireLimits;
 use toolgate_upstream::{
-    Logins, Params, Questions, Raw, RequestError, Server, State, Trace, Unavailable, mirror,
+    LinkError, Logins, Params, Questions, Raw, RequestError, Server, State, Trace, Unavailable, mirror,
 };
 
 use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Level, Parts, ToolState, Why};
@@ -124,6 +124,14 @@ pub enum CallError {
     /// Its server is not there.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+    /// The server ended in the middle of it.
+    #[error("MCP server `{server}` ended before it answered: {how}")]
+    Ended {
+        /// The server.
+        server: String,
+        /// How its process ended and what it last wrote, where it has one.
+        how: String,
+    },
     /// The server did not do it.
     #[error("MCP server `{server}`: {source}")]
     Request {
@@ -398,7 +406,14 @@ impl Runtime {
         let within = within.unwrap_or(spec.request_timeout).get();
         let connection = live.server.connection().await?;
         let outcome = connection.session.ask(method, params, within).await;
-        outcome.map_err(|source| CallError::Request { server: server.to_owned(), source })
+        let server = server.to_owned();
+        match outcome {
+            Ok(answer) => Ok(answer),
+            Err(RequestError::Link(why @ LinkError::Closed)) => {
+                Err(CallError::Ended { server, how: connection.obituary(&why).await })
+            }
+            Err(source) => Err(CallError::Request { server, source }),
+        }
     }
 
     /// Ends every connection and every process, and waits for them.

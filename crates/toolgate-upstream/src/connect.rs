@@ -6,11 +6,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use toolgate_mcp::oauth::{LOGINS, LoginError, Logins, TokenSource};
 use toolgate_mcp::scan::Limits;
 use toolgate_mcp::transport::{OpenError, RemoteOptions, http, lines, sse, websocket};
 use toolgate_mcp::{Handler, HandshakeError, Link, LinkError, Peer, ProtocolMode, RequestError, Session};
 use toolgate_types::clean::clean;
+use toolgate_types::redact::mask;
 use toolgate_types::server::{Fallback, Remote, Stdio, Transport};
 use toolgate_types::{Secret, ServerSpec, Text};
 use url::Url;
@@ -19,6 +21,8 @@ use crate::process::{Child, ChildSpec, Exit, SpawnError};
 
 /// Lines of a process's stderr that belong to an error.
 const STDERR_LINES: usize = 8;
+/// How long is waited for what a process has to say about its end.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How long a process may take to end by itself when we are done with it.
 const GRACE: Duration = Duration::from_millis(1_500);
 
@@ -35,6 +39,19 @@ impl Connection {
     /// The last lines that the server's process wrote to stderr.
     pub fn stderr_tail(&self) -> Vec<String> {
         self.child.as_ref().map(|child| child.stderr_tail(STDERR_LINES)).unwrap_or_default()
+    }
+
+    /// What is to be said about a conversation that broke: how the process ended, which says more
+    /// than what that did to the conversation, and what it last wrote. Its end is waited for a little.
+    pub async fn obituary(&self, why: &LinkError) -> String {
+        let exit = match &self.child {
+            Some(child) => timeout(LAST_WORDS, child.exit()).await.ok(),
+            None => None,
+        };
+        let what = exit.map_or_else(|| why.to_string(), |exit| format!("its process {exit}"));
+        let stderr = self.stderr_tail();
+        let wrote = if stderr.is_empty() { "" } else { "; it wrote: " };
+        mask(&format!("{what}{wrote}{}", stderr.join(" | ")), &[])
     }
 
     /// Ends the conversation and the process, and waits for both.
@@ -297,7 +314,7 @@ fn options(
 /// What the process has to say about its end is worth waiting for, a little.
 async fn failure(session: Session, child: Option<Child>, error: HandshakeError) -> ConnectError {
     let Some(mut child) = child else { return Cause::from(error).into() };
-    let ended = tokio::time::timeout(Duration::from_millis(200), child.exit()).await.ok();
+    let ended = timeout(LAST_WORDS, child.exit()).await.ok();
     drop(session);
     child.stop(if ended.is_some() { Duration::ZERO } else { GRACE }).await;
     let stderr = child.stderr_tail(STDERR_LINES).iter().map(|line| clean(line).into_owned()).collect();

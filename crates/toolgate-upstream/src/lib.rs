@@ -13,6 +13,6 @@ pub mod suspicion;
 
 /// What callers of a server put together and get back.
 pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};
-pub use toolgate_mcp::{Params, Raw, RequestError, RpcError, Trace, mirror, scan};
+pub use toolgate_mcp::{LinkError, Params, Raw, RequestError, RpcError, Trace, mirror, scan};
 
 pub use server::{Nobody, Questions, Server, State, Unavailable};

@@ -361,10 +361,7 @@ impl Connector {
     /// Until the conversation ends; why it did.
     async fn attend(&self, connection: &Arc<Connection>) -> Arc<str> {
         let why = connection.session.end().await;
-        let stderr = connection.stderr_tail();
-        let wrote =
-            if stderr.is_empty() { String::new() } else { format!("; it wrote: {}", stderr.join(" | ")) };
-        mask(&format!("{why}{wrote}"), &[]).into()
+        connection.obituary(&why).await.into()
     }
 }
 

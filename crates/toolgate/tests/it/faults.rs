@@ -113,10 +113,12 @@ fn noise_between_the_answers() {
 #[test]
 fn a_server_that_dies_in_a_call_is_told_at_once() {
     let program = project(&json!({ "s": entry("faulty") }));
-    for fault in ["exit", "crash"] {
+    for (fault, how) in
+        [("exit", "exited with code 3; it wrote: boom"), ("crash", "was killed by signal 11 (SIGSEGV)")]
+    {
         let run = program.run(&format!("tools call s__echo message=boom fault={fault}"));
-        assert_eq!(run.code, 1);
-        assert!(run.stderr.contains("MCP server `s`: the server closed the connection"), "{}", run.stderr);
+        let expected = format!("MCP server `s` ended before it answered: its process {how}");
+        assert!(run.code == 1 && run.stderr.contains(&expected), "{fault}: {}", run.stderr);
         assert!(run.took < Duration::from_secs(10), "{fault}: {:?}", run.took);
     }
 }
