@@ -1,0 +1,197 @@
+//! One server that lives through many calls: real children of `testkit`, under the real shim.
+//!
+//! `cargo test -p toolgate-upstream --test server -- PART-OF-A-NAME` runs some of the tests. The test
+//! executable is its own shim, so it has no harness.
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
+#![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use toolgate_types::server::{Encoding, Startup, Stdio, ToolFilter, ToolMode, Transport};
+use toolgate_types::{HumanDuration, ServerSpec, Text};
+use toolgate_upstream::process::shim;
+use toolgate_upstream::scan::Limits;
+use toolgate_upstream::{Logins, Nobody, Params, RequestError, Server, State};
+
+/// Every answer comes long before, or something hangs.
+const BOUND: Duration = Duration::from_secs(20);
+
+type Test = (&'static str, fn(&Runtime));
+
+const TESTS: &[Test] = &[
+    ("large_answers_to_many_calls_at_once", large_answers_to_many_calls_at_once),
+    ("a_server_that_dies_is_started_again", a_server_that_dies_is_started_again),
+    ("late_answers_reach_nobody", late_answers_reach_nobody),
+    ("noise_is_counted_and_passed_over", noise_is_counted_and_passed_over),
+    ("a_silent_server_is_told_at_once_from_then_on", a_silent_server_is_told_at_once_from_then_on),
+];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let first = args.next().unwrap_or_default();
+    match first.to_str() {
+        Some("shim") => return shim::main(args),
+        // What other tools ask of a test executable.
+        Some("--list") => {
+            TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let filter = first.to_str().filter(|text| !text.starts_with('-')).unwrap_or_default();
+    for (name, test) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
+        // A panic says why, and ends all of them.
+        test(&tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap());
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+/// The server that misbehaves on request, built once.
+fn testkit() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "testkit"]).status();
+        assert!(status.unwrap().success(), "testkit builds");
+        // Test executables are in `deps`, those of packages beside it.
+        std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("testkit")
+    })
+}
+
+fn server(mode: &str) -> Server {
+    let spec = ServerSpec {
+        name: "s".parse().unwrap(),
+        description: None,
+        transport: Transport::Stdio(Stdio {
+            command: Text::plain(testkit().to_str().unwrap()),
+            args: vec![Text::plain(mode)],
+            env: BTreeMap::new(),
+            cwd: std::env::temp_dir(),
+            encoding: Encoding::Utf8,
+            fallback: None,
+        }),
+        startup: Startup::Lazy,
+        mode: ToolMode::Strict,
+        tools: ToolFilter::default(),
+        trusted: false,
+        approved: true,
+        load_tools: true,
+        load_prompts: true,
+        prompts: None,
+        timeout: HumanDuration::from_secs(2),
+        request_timeout: HumanDuration::from_secs(60),
+        config: None,
+    };
+    Server::new(spec, Limits::default(), &Logins::default(), Arc::new(Nobody))
+}
+
+/// The text of the answer.
+async fn call(server: &Server, arguments: Value, within: Duration) -> Result<String, RequestError> {
+    let connection = server.connection().await.unwrap();
+    let params = Params::none().with("name", &"echo").with("arguments", &arguments);
+    let answer = connection.session.request("tools/call", params, within).await?;
+    let answer: Value = answer.parse().unwrap();
+    Ok(answer["content"][0]["text"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The server reads the next question only after it has written its answer, which no pipe holds.
+fn large_answers_to_many_calls_at_once(runtime: &Runtime) {
+    runtime.block_on(async {
+        let server = server("faulty");
+        let start = Instant::now();
+        let calls = (0..200).map(|_| call(&server, json!({ "fault": "large" }), BOUND));
+        for answer in join_all(calls).await {
+            assert_eq!(answer.unwrap().len(), 200_000);
+        }
+        let took = start.elapsed();
+        println!("200 answers of 200 kB in {took:?}");
+        assert!(took < BOUND, "{took:?}");
+        server.stop().await;
+    });
+}
+
+fn a_server_that_dies_is_started_again(runtime: &Runtime) {
+    runtime.block_on(async {
+        let server = server("faulty");
+        for (fault, how) in
+            [("exit", "exited with code 3; it wrote: boom"), ("crash", "was killed by signal 11")]
+        {
+            assert_eq!(call(&server, json!({ "message": "before" }), BOUND).await.unwrap(), "before");
+            let start = Instant::now();
+            let error = call(&server, json!({ "message": "boom", "fault": fault }), BOUND).await.unwrap_err();
+            let told = start.elapsed();
+            assert!(matches!(error, RequestError::Link(_)), "{error}");
+            let mut states = server.states();
+            let down = |state: &State| matches!(state, State::Down { reason, .. } if reason.contains(how));
+            tokio::time::timeout(BOUND, states.wait_for(down)).await.unwrap().unwrap();
+            let start = Instant::now();
+            assert_eq!(call(&server, json!({ "message": "after" }), BOUND).await.unwrap(), "after");
+            println!("{fault}: told after {told:?}, answered again after {:?}", start.elapsed());
+            assert!(told < Duration::from_secs(5), "{told:?}");
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        }
+        server.stop().await;
+    });
+}
+
+fn late_answers_reach_nobody(runtime: &Runtime) {
+    runtime.block_on(async {
+        let server = server("faulty");
+        let soon = Duration::from_millis(300);
+        assert_eq!(call(&server, json!({ "message": "first" }), BOUND).await.unwrap(), "first");
+        for fault in ["late", "next-id", "text-id"] {
+            let start = Instant::now();
+            let error =
+                call(&server, json!({ "fault": fault, "after": 600, "message": "wrong" }), soon).await;
+            assert!(matches!(error, Err(RequestError::TimedOut(_))), "{fault}: {error:?}");
+            println!("{fault}: given up {:?} late", start.elapsed().saturating_sub(soon));
+            // The next question, whose id some answers had.
+            assert_eq!(call(&server, json!({ "message": fault }), BOUND).await.unwrap(), fault);
+        }
+        let connection = server.connection().await.unwrap();
+        let start = Instant::now();
+        while connection.session.violations() < 3 {
+            assert!(start.elapsed() < BOUND, "{} answers were counted", connection.session.violations());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(
+            call(&server, json!({ "fault": "twice", "message": "mine" }), BOUND).await.unwrap(),
+            "mine"
+        );
+        drop(connection);
+        server.stop().await;
+    });
+}
+
+fn noise_is_counted_and_passed_over(runtime: &Runtime) {
+    runtime.block_on(async {
+        let server = server("noisy");
+        for n in 0..10 {
+            assert_eq!(call(&server, json!({ "n": n }), BOUND).await.unwrap(), json!({ "n": n }).to_string());
+        }
+        assert!(server.connection().await.unwrap().session.violations() >= 40);
+        server.stop().await;
+    });
+}
+
+fn a_silent_server_is_told_at_once_from_then_on(runtime: &Runtime) {
+    runtime.block_on(async {
+        let server = server("silent");
+        let start = Instant::now();
+        server.connection().await.err().expect("it never answers");
+        let first = start.elapsed();
+        let start = Instant::now();
+        server.connection().await.err().expect("it is known to be down");
+        println!("given up after {first:?}, then told after {:?}", start.elapsed());
+        assert!(first >= Duration::from_secs(2) && first < Duration::from_secs(10), "{first:?}");
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        server.stop().await;
+    });
+}
