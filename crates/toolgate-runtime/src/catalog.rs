@@ -224,6 +224,7 @@ impl Catalog {
                 None => builder.absent(spec),
             }
         }
+        builder.unclaimed_settings();
         builder.finish()
     }
 

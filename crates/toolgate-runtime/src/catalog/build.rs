@@ -108,6 +108,34 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Settings for tools that nobody offers, at the start: a server changed while we were away, or a
+    /// name is misspelt. A server that is not there may have them.
+    pub(super) fn unclaimed_settings(&mut self) {
+        let Parts { own, settings, servers, pins, previous, .. } = self.parts;
+        let there: Vec<_> =
+            servers.iter().filter_map(|(spec, offer)| Some((&spec.name, (*offer)?))).collect();
+        if previous.is_some() || there.is_empty() || there.len() < servers.len() {
+            return;
+        }
+        for name in settings.iter().map(|settings| &settings.name) {
+            let offers =
+                |offer: &Offer| offer.tools.iter().any(|tool| normalised(&tool.name) == name.as_str());
+            if own.iter().any(|tool| tool.name == *name) || there.iter().any(|(_, offer)| offers(offer)) {
+                continue;
+            }
+            let had = there
+                .iter()
+                .find(|(server, _)| pins.names(server).any(|had| normalised(had) == name.as_str()));
+            let message = match had.or(if there.len() == 1 { there.first() } else { None }) {
+                Some((server, _)) => format!(
+                    "Tool '{name}' was configured but is no longer available from MCP server '{server}'"
+                ),
+                None => format!("Tool '{name}' was configured but is available from no MCP server"),
+            };
+            self.event(Level::Warning, message);
+        }
+    }
+
     fn offered(&mut self, spec: &ServerSpec, offered: &OfferedTool, version: &str, name: String) {
         let server = &spec.name;
         let Some((limits, mut state)) = self.configured(spec, offered, &name) else { return };

@@ -280,6 +280,45 @@ fn new_and_removed_tools_are_told() {
     ");
 }
 
+/// In both modes a configured tool that is not there is told and not registered.
+#[test]
+fn configured_tools_that_are_not_there() {
+    let warnings = |case: &Case| {
+        let (catalog, events) = case.build().unwrap();
+        assert!(catalog.resolve("gone").is_none());
+        let warnings = events.iter().filter(|event| event.level == Level::Warning);
+        warnings.map(|event| event.message.as_str()).collect::<Vec<_>>().join("\n")
+    };
+    let no_longer = |server: &str| {
+        format!("Tool 'gone' was configured but is no longer available from MCP server '{server}'")
+    };
+    let known = || vec![settings("a", limits(1, 1)), settings("gone", limits(1, 1))];
+    for spec in [strict("s"), dynamic("s")] {
+        // Gone while we ran, gone while we did not, and never there.
+        let before = Case { settings: known(), ..Case::new(vec![(spec, offer(&["a", "gone"]))]) };
+        let mut while_running = before.started();
+        while_running.servers[0].1 = offer(&["a"]);
+        assert_eq!(warnings(&while_running), no_longer("s"));
+        let since_the_last_start = Case { previous: None, ..while_running };
+        assert_eq!(warnings(&since_the_last_start), no_longer("s"));
+        let never = Case { pins: Pins::default(), ..since_the_last_start };
+        assert_eq!(warnings(&never), no_longer("s"));
+        // Of two servers nobody can say which should have it, unless one had it.
+        let mut of_two = never;
+        of_two.servers.push((dynamic("t"), offer(&["b"])));
+        assert_eq!(warnings(&of_two), "Tool 'gone' was configured but is available from no MCP server");
+        // One that is not there may have it, and so may we.
+        of_two.absent.push(dynamic("away"));
+        assert_eq!(warnings(&of_two), "");
+    }
+    let case = Case {
+        own: vec![own("mine")],
+        settings: vec![settings("mine", limits(1, 1))],
+        ..Case::new(vec![(dynamic("s"), offer(&["a"]))])
+    };
+    assert_eq!(warnings(&case), "");
+}
+
 #[test]
 fn no_tools_is_a_warning() {
     let case = Case::new(vec![(dynamic("customers"), offer(&[]))]);
