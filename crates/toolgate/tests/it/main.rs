@@ -18,5 +18,6 @@ mod program;
 mod promises;
 mod secrets;
 mod servers;
+mod toolbox;
 mod trace;
 mod trust;
