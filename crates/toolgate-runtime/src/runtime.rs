@@ -1,7 +1,7 @@
 //! The servers and the catalog together: connect, discover, call.
 //!
-//! What keeps the catalog true while it is used is in [`keep`]. Invariant: the catalog is made by one
-//! function, [`Runtime::rebuild`], under one lock that no call waits for.
+//! What keeps the catalog true while it is used is in `keep`. Invariant: the catalog is made by one
+//! function, `Runtime::rebuild`, under one lock that no call waits for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
