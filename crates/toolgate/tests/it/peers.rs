@@ -259,7 +259,7 @@ fn streamable_http_and_legacy_sse() {
     sse ready 2025-11-25 13 tools
     fastmcp-http ready 2026-07-28 4 tools
     fastmcp-sse ready 2026-07-28 4 tools
-    sdk ready 2026-07-28 1 tools
+    sdk ready 2026-07-28 2 tools
     ");
     for (server, who) in [
         ("http", "Echo"),
@@ -271,6 +271,36 @@ fn streamable_http_and_legacy_sse() {
         let run = program.run(&format!("tools call {server}__echo message={server}"));
         assert_eq!(run.stdout, format!("{who}: {server}\n"), "{}", run.stderr);
     }
+}
+
+/// Servers that others wrote tell of changes in their own way: the older ones unasked, the newer ones on
+/// the stream that we asked for.
+#[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
+fn changes_are_seen() {
+    let peers = peers();
+    let growing = json!({
+        "command": node(&peers),
+        "args": [own("growing.mjs"), peers.join("npm/node_modules/@modelcontextprotocol/sdk")],
+        "timeout": "60s",
+    });
+    let program = project(json!({ "growing": growing }));
+    let watch = program.start("servers --watch --json");
+    watch.line(|line| line.contains(r#""name":"first""#));
+    let (line, _) = watch.line(|line| line.contains(r#""change":"added""#) && line.contains("second"));
+    assert!(line.contains("Comes later."), "{line}");
+
+    let port = free_port();
+    let (python, sdk) = (peers.join("python/bin/python"), own("sdk_server.py"));
+    let mut server = start(text(&python), &[text(&sdk), &port.to_string()], None);
+    wait_for(port, &mut server);
+    let program = project(json!({ "sdk": { "url": format!("http://127.0.0.1:{port}/mcp") } }));
+    let watch = program.start("servers --watch --json");
+    watch.line(|line| line.contains(r#""name":"grow""#));
+    // Another process makes the server change; this one is told.
+    assert_eq!(program.run("tools call sdk__grow").stdout, "there is one more\n");
+    let (line, _) = watch.line(|line| line.contains(r#""change":"added""#) && line.contains("grown"));
+    assert!(line.contains("Was not there before."), "{line}");
 }
 
 #[test]

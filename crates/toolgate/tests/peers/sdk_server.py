@@ -3,6 +3,7 @@
 import sys
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 
 server = MCPServer("sdk")
 
@@ -11,6 +12,19 @@ server = MCPServer("sdk")
 def echo(message: str) -> str:
     """Says it back."""
     return "sdk: " + message
+
+
+def grown() -> str:
+    """Was not there before."""
+    return "grown"
+
+
+@server.tool()
+async def grow(ctx: Context) -> str:
+    """Adds a tool, and tells whoever listens."""
+    server.add_tool(grown)
+    await ctx.notify_tools_changed()
+    return "there is one more"
 
 
 server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
