@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use toolgate_types::server::Startup;
 use toolgate_types::{HumanDuration, Limits, ServerName, ServerSpec, ToolDefinition, ToolSettings};
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
@@ -154,6 +155,9 @@ pub struct ServerStatus {
     pub state: &'static str,
     /// Why it is not ready, where it is not.
     pub reason: Option<String>,
+    /// In how many milliseconds it may be tried again, where it is not ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_in_ms: Option<u128>,
     /// The revision it speaks.
     pub protocol_version: Option<&'static str>,
     /// How many tools it offers.
@@ -460,14 +464,15 @@ fn status(live: &Live, catalog: &Catalog) -> ServerStatus {
     let spec = live.server.spec();
     let state = live.server.state();
     let label = state.label();
-    let (reason, connection) = match state {
-        State::Down { reason, hint, .. } => {
+    let (reason, next_try, connection) = match state {
+        State::Down { reason, hint, next_try, .. } => {
             let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-            (Some(format!("{reason}{hint}")), None)
+            (Some(format!("{reason}{hint}")), Some(next_try), None)
         }
-        State::Ready(connection) => (None, Some(connection)),
-        State::Idle | State::Connecting => (None, None),
+        State::Ready(connection) => (None, None, Some(connection)),
+        State::Idle | State::Connecting => (None, None, None),
     };
+    let wait = |next: Instant| next.saturating_duration_since(Instant::now()).as_millis();
     let held =
         |tool: &&Arc<CatalogTool>| tool.server.as_ref() == Some(&spec.name) && tool.state != ToolState::Ready;
     let peer = connection.as_ref().map(|connection| &connection.peer);
@@ -476,6 +481,7 @@ fn status(live: &Live, catalog: &Catalog) -> ServerStatus {
         transport: spec.transport.label(),
         state: label,
         reason,
+        retry_in_ms: next_try.map(wait),
         protocol_version: peer.map(|peer| peer.revision.name()),
         tools: live.offer.load().as_ref().as_ref().map_or(0, |offer| offer.tools.len()),
         held_back: catalog.tools().filter(held).count(),

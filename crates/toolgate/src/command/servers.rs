@@ -49,6 +49,7 @@ fn shown(server: &ServerStatus) -> String {
         transport,
         state,
         reason,
+        retry_in_ms,
         protocol_version,
         tools,
         held_back,
@@ -67,7 +68,10 @@ fn shown(server: &ServerStatus) -> String {
     }
     text.push('\n');
     if let Some(reason) = reason {
-        text.push_str(&format!("  {reason}\n"));
+        let again = retry_in_ms
+            .filter(|wait| *wait > 0)
+            .map(|wait| format!(" (tried again in {wait} ms at the earliest)"));
+        text.push_str(&format!("  {reason}{}\n", again.unwrap_or_default()));
     }
     for line in stderr {
         text.push_str(&format!("  {DIM}stderr: {line}{DIM:#}\n"));
