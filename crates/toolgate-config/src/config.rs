@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use toolgate_types::{Limits, ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_policy::Rules;
+use toolgate_types::{Caller, CallerId, EgressRules, Limits, ServerSpec, ToolDefinition, ToolSettings};
 
 /// A checked project.
 #[derive(Debug, Clone, Serialize)]
@@ -30,6 +31,18 @@ pub struct Config {
     pub tools: Vec<ToolDefinition>,
     /// What the operator says about single tools.
     pub tool_settings: Vec<ToolSettings>,
+    /// Who may call tools, in the order of the file. Whether there is an `owner` is up to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub callers: Vec<Caller>,
+    /// What callers are for, where it is said.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub caller_descriptions: BTreeMap<CallerId, String>,
+    /// The rules beside the permissions, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyFile>,
+    /// What must not leave.
+    #[serde(skip_serializing_if = "EgressRules::is_off")]
+    pub egress: EgressRules,
     /// What a person is asked for when servers start.
     pub inputs: Vec<InputSpec>,
     /// The variables that the files refer to, and where each was found.
@@ -37,6 +50,18 @@ pub struct Config {
     /// Where each value came from, for those that were written: `servers.github.mode` →
     /// `mcp.json:4:7`. What is not here is a default.
     pub origins: BTreeMap<String, String>,
+}
+
+/// The rules of a project: parsed, and checked against the types of a call.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyFile {
+    /// The file, as seen from the project folder where it is inside.
+    pub path: String,
+    /// What tells these rules from any others.
+    pub version: String,
+    /// The rules.
+    #[serde(skip)]
+    pub rules: Rules,
 }
 
 /// Something a person is asked for when servers start.

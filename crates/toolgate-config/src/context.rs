@@ -246,7 +246,8 @@ impl<'a> Context<'a> {
         literal_parts(text).into_iter().for_each(|part| self.keep_secret(name, part.trim()));
     }
 
-    fn keep_values_secret(&mut self, name: &str, node: &Node) {
+    /// Every text in a tree is a secret, by this name.
+    pub(crate) fn keep_values_secret(&mut self, name: &str, node: &Node) {
         match &node.value {
             Value::Scalar(scalar) if matches!(scalar.kind, Kind::String | Kind::Number) => {
                 self.keep_literals(name, &scalar.text);

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use serde_json::{Map as JsonMap, Value as Json};
+use toolgate_types::caller::PermissionPattern;
 use toolgate_types::tool::Permission;
-use toolgate_types::{ByteSize, HumanDuration, ServerName, Text, ToolName};
+use toolgate_types::{ByteSize, CallerId, HumanDuration, ServerName, Text, ToolName};
 
 use crate::config::variable_of_input;
 use crate::context::{Context, FileVariable, Input};
@@ -31,6 +32,41 @@ keys! {
         registries: RegistriesFile,
         /// Limits, tools and MCP servers.
         toolbox: ToolboxFile,
+        /// Who may call tools, and which. Whoever is not named here may do nothing, but for `owner`: the
+        /// person at the machine, who may do everything unless an entry for it says otherwise.
+        callers: Vec<At<CallerFile>>,
+        /// The file with rules in Cedar that permit and forbid calls, beside the permissions of the
+        /// callers. Without this key `policy.cedar` is read where there is one; a file named here must
+        /// exist.
+        policy: String = "policy.cedar",
+        /// Texts that no call may carry to an MCP server.
+        egress: EgressFile,
+    }
+}
+
+keys! {
+    /// Texts that no argument may carry to an MCP server; a call that holds one does not leave.
+    struct EgressFile as "egress" {
+        /// Texts that you put where nobody has a reason to read them: one in a call shows that somebody
+        /// did. Each has at least 8 characters; none is ever shown.
+        canaries: Vec<At<Text>>,
+        /// Whether to look for secrets as well: the values of variables, headers and other secrets of this
+        /// configuration, and what has the shape of a credential.
+        secrets: bool = "false",
+    }
+}
+
+keys! {
+    /// An agent, a program or a person that calls tools.
+    struct CallerFile as "caller" {
+        /// Who it is: letters, digits and `. _ - @ : /`.
+        id: CallerId; required,
+        /// What it is for.
+        description: String,
+        /// What it may do, as `resource:action`; `*` stands for any resource or any action. A tool of a
+        /// server demands `{server}:{tool}`, one's own `tools:{name}`, where nothing else is said. Without
+        /// this key it has only what a rule of the policy permits.
+        permissions: Vec<At<PermissionPattern>>,
     }
 }
 
@@ -91,6 +127,21 @@ keys! {
         parallel_capable: bool,
         /// `strict` takes nothing from a server's `default_tool_config` for this tool.
         mode: ModeName,
+        /// What a caller must be allowed to do, as `resource:action`. Without it a server's tool demands
+        /// `{server}:{tool}`, and one's own `tools:{name}` where its registry says nothing either.
+        permissions: Vec<At<Permission>>,
+        /// What kind of tool it is. A query counts as harmless; a mutation is never cached.
+        category: CategoryName,
+        /// Whether calling it twice is as good as calling it once. Only such a tool is ever retried.
+        idempotent: bool,
+        /// Whether a result may be served again.
+        cacheable: bool,
+        /// For how long.
+        cache_ttl: HumanDuration,
+        /// How often one caller may call it.
+        rate_limit: RateLimitFile,
+        /// Words to find it by.
+        tags: Vec<At<String>>,
     }
 }
 
@@ -161,6 +212,16 @@ choice! {
         Strict = "strict",
         /// They are taken, with the server's `default_tool_config`.
         Dynamic = "dynamic",
+    }
+}
+
+choice! {
+    /// What becomes of a result that does not fit the schema its tool promised.
+    enum OutputValidationName as "a way to validate output" {
+        /// The call fails with `invalid_output`.
+        Strict = "strict",
+        /// The result passes, with a warning in its hints.
+        Warn = "warn",
     }
 }
 
@@ -251,6 +312,10 @@ keys! {
         /// With `false` nothing of it is used before `toolgate servers approve NAME`, neither now
         /// nor what it adds later.
         approved: bool = "true",
+        /// What becomes of a result that does not fit the schema its tool promised: `strict` fails the
+        /// call with `invalid_output`, `warn` lets it pass with a warning. With `mode: strict` it is
+        /// always `strict`.
+        output_validation: OutputValidationName = "warn",
         /// Whether its tools are discovered.
         load_tools: bool = "true",
         /// Whether its prompts are discovered.

@@ -439,6 +439,8 @@ read_by_parsing! {
     std::num::NonZeroU16: "a port", { "type": "integer", "minimum": 1, "maximum": 65535 };
     toolgate_types::ToolName: "a tool's name", { "type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$" };
     toolgate_types::ServerName: "a server's name", { "type": "string", "minLength": 1, "maxLength": 64 };
+    toolgate_types::CallerId: "a caller's id", { "type": "string", "pattern": "^[A-Za-z0-9._@:/-]{1,128}$" };
+    toolgate_types::caller::PermissionPattern: "a permission pattern", { "type": "string", "pattern": "^(\\*|[A-Za-z0-9_.-]+):(\\*|[A-Za-z0-9_.-]+)$" };
     toolgate_types::tool::Permission: "a permission", { "type": "string", "pattern": "^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$" };
 }
 

@@ -5,6 +5,7 @@
 //! keys (`dialect`, `file`), rules make servers and tools of them (`settle`).
 //! Invariant: every problem is reported, and nothing is started, written or connected.
 
+mod checklist;
 mod config;
 mod context;
 mod dialect;
@@ -23,7 +24,8 @@ mod settle;
 mod source;
 mod variable;
 
-pub use config::{Config, InputSpec};
+pub use checklist::{Checklist, Rule, checklists};
+pub use config::{Config, InputSpec, PolicyFile};
 pub use context::Environment;
 pub use import::{Client, EditError, Import, ImportedServer, add_servers, plan_import};
 pub use load::{Loaded, load};

@@ -36,7 +36,10 @@ pub struct Loaded {
 pub fn load(project: &Path, file: Option<&Path>, environment: &Environment) -> Loaded {
     let project = absolute(project, environment);
     let mut cx = Context::new(project, environment);
-    let config = load_within(file, &mut cx);
+    let mut config = load_within(file, &mut cx);
+    if let Some(egress) = config.as_mut().map(|config| &mut config.egress).filter(|egress| egress.secrets) {
+        egress.known.clone_from(&cx.secrets);
+    }
     let report = Report::new(cx.sources, cx.problems, cx.secrets);
     Loaded { config: config.filter(|_| !report.has_errors()), report }
 }
@@ -78,6 +81,7 @@ fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
         }
         dialect.read(&node, &mut draft, cx);
     }
+    draft.usual_policy(cx);
     if !prefixes.contains(&overrides::PREFIX) {
         overrides::tell_unused(cx);
     }

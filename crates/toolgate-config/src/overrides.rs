@@ -29,8 +29,9 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
             continue;
         }
         // Variables for a child, headers, keys: not to be shown, even where the path to them is wrong.
-        let is_secret =
-            |step: &&str| looks_secret(step) || matches!(&*step.to_lowercase(), "env" | "headers" | "config");
+        let is_secret = |step: &&str| {
+            looks_secret(step) || matches!(&*step.to_lowercase(), "env" | "headers" | "config" | "canaries")
+        };
         let id = cx.sources.add(format!("environment variable {name}"), value.clone(), None);
         let span = Span::new(id, 0, value.len());
         if path.iter().any(is_secret) {

@@ -3,27 +3,39 @@
 //! Defaults, rules between keys and rules between entries live here. Invariant: only what passed
 //! every rule gets into the [`Draft`]; what did not was told.
 
+mod caching;
+mod caller;
+mod egress;
 mod json_schema;
 mod oauth;
+mod policy;
 pub(crate) mod server;
+mod settings;
 mod tls;
 pub(crate) mod tool;
 
 use std::collections::{BTreeMap, HashMap};
 
 use toolgate_types::{
-    HumanDuration, Limits, OnCollision, ServerSpec, ToolDefinition, ToolLimits, ToolName, ToolSettings,
+    Caller, CallerId, EgressRules, HumanDuration, Limits, OnCollision, ServerSpec, ToolDefinition, ToolName,
+    ToolSettings,
 };
 
-use crate::config::{Config, InputSpec, variable_of_input};
+use crate::config::{Config, InputSpec, PolicyFile, variable_of_input};
 use crate::context::Context;
-use crate::file::{
-    CollisionName, InputEntry, InputKindName, ModeName, ServerEntry, ToolSettingsFile, ToolboxFile,
-};
+use crate::file::{CollisionName, InputEntry, InputKindName, ServerEntry, ToolboxFile};
 use crate::keys::{At, listed};
 use crate::problem::Problem;
+use crate::settle::caching::Caching;
 use crate::settle::server::ServerRules;
 use crate::source::Span;
+
+/// A tool, or settings of one, with what other entries may still have a say in.
+struct Drafted<T> {
+    value: T,
+    caching: Caching,
+    span: Span,
+}
 
 /// A configuration on its way to being checked.
 pub(crate) struct Draft {
@@ -31,8 +43,13 @@ pub(crate) struct Draft {
     pub(crate) description: Option<String>,
     pub(crate) limits: Limits,
     pub(crate) servers: Vec<(ServerSpec, Span)>,
-    pub(crate) tools: Vec<(ToolDefinition, Span)>,
-    pub(crate) settings: Vec<(ToolSettings, Span)>,
+    tools: Vec<Drafted<ToolDefinition>>,
+    settings: Vec<Drafted<ToolSettings>>,
+    callers: Vec<(Caller, Span)>,
+    caller_descriptions: BTreeMap<CallerId, String>,
+    /// `None` until a file was named or found, whatever is wrong with it.
+    policy: Option<Option<PolicyFile>>,
+    egress: EgressRules,
     pub(crate) inputs: Vec<InputSpec>,
     /// Where each tool is in `tools`, and where each has its settings in `settings`.
     tool_at: HashMap<ToolName, usize>,
@@ -55,6 +72,10 @@ impl Draft {
             servers: Vec::new(),
             tools: Vec::new(),
             settings: Vec::new(),
+            callers: Vec::new(),
+            caller_descriptions: BTreeMap::new(),
+            policy: None,
+            egress: EgressRules::default(),
             inputs: Vec::new(),
             tool_at: HashMap::new(),
             settings_at: HashMap::new(),
@@ -125,27 +146,6 @@ impl Draft {
         }
     }
 
-    fn settings(&mut self, file: ToolSettingsFile, cx: &mut Context<'_>) {
-        let written = file.written();
-        let Some(name) = file.name else { return };
-        self.origins(&format!("tool_settings.{}", name.value), written);
-        let limits = ToolLimits {
-            max_instances: value(file.max_instances),
-            timeout: value(file.timeout),
-            parallel_capable: value(file.parallel_capable),
-        };
-        let mode = value(file.mode).map(|mode| match mode {
-            ModeName::Strict => toolgate_types::tool::SettingsMode::Strict,
-            ModeName::Dynamic => toolgate_types::tool::SettingsMode::Dynamic,
-        });
-        if let Some(first) = self.settings_at.insert(name.value.clone(), self.settings.len()) {
-            let message = format!("tool `{}` has settings already", name.value);
-            let hint = format!("the others are at {}; keep one", cx.sources.place(self.settings[first].1));
-            cx.error(name.span, message, hint);
-        }
-        self.settings.push((ToolSettings { name: name.value, limits, mode }, name.span));
-    }
-
     pub(crate) fn input(&mut self, InputEntry { file, answered }: InputEntry, cx: &mut Context<'_>) {
         let Some(id) = file.id else { return };
         let pick = file.r#type.is_some_and(|at| at.value == InputKindName::PickString);
@@ -190,8 +190,12 @@ impl Draft {
             files,
             limits: self.limits,
             servers: self.servers.into_iter().map(|(server, _)| server).collect(),
-            tools: self.tools.into_iter().map(|(tool, _)| tool).collect(),
-            tool_settings: self.settings.into_iter().map(|(settings, _)| settings).collect(),
+            tools: self.tools.into_iter().map(|tool| tool.value).collect(),
+            tool_settings: self.settings.into_iter().map(|settings| settings.value).collect(),
+            callers: self.callers.into_iter().map(|(caller, _)| caller).collect(),
+            caller_descriptions: self.caller_descriptions,
+            policy: self.policy.flatten(),
+            egress: self.egress,
             inputs: self.inputs,
             variables: cx.variables_used(),
             origins,
@@ -212,26 +216,6 @@ impl Draft {
                 )
             };
             cx.error(*span, message, format!("the other is at {}; rename one", cx.sources.place(place)));
-        }
-    }
-
-    /// The operator's settings count more than a registry, field by field.
-    fn settings_over_tools(&mut self, cx: &mut Context<'_>) {
-        for (settings, span) in &self.settings {
-            let Some(at) = self.tool_at.get(&settings.name) else { continue };
-            let tool = &mut self.tools[*at].0;
-            if settings.mode == Some(toolgate_types::tool::SettingsMode::Dynamic) {
-                let message = format!("tool `{}` is one of your own and cannot be `dynamic`", tool.name);
-                cx.error(*span, message, "own tools are always strict; remove `mode`");
-            }
-            tool.limits = settings.limits.or(tool.limits);
-            for key in ["max_instances", "timeout", "parallel_capable"] {
-                let (from, to) =
-                    (format!("tool_settings.{}.{key}", tool.name), format!("tools.{}.{key}", tool.name));
-                if let Some(span) = self.origins.get(&from).copied() {
-                    self.origins.insert(to, span);
-                }
-            }
         }
     }
 }

@@ -11,10 +11,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
+use crate::Raw;
 use crate::link::LinkError;
 use crate::message::RpcError;
 use crate::params::Params;
-use crate::raw::Raw;
 use crate::revision::Revision;
 use crate::session::{RequestError, Session};
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::raw::Raw;
+use crate::Raw;
 use crate::scan::{Limits, ScanError, scan};
 
 /// A JSON-RPC message.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::raw::Raw;
+use crate::Raw;
 use crate::trace::Trace;
 
 /// Members of `params`, in order, and of its `_meta`.

@@ -15,12 +15,12 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::Raw;
 use crate::handshake::Peer;
 use crate::link::{Incoming, Link, LinkError, Outgoing};
 use crate::message::{Id, Message, MessageError, RpcError};
 use crate::oauth::{LOGINS, TokenSource};
 use crate::params::Params;
-use crate::raw::Raw;
 use crate::scan::Limits;
 
 /// Requests of the server that are answered at the same time.

@@ -44,6 +44,11 @@ impl Trace {
         &self.correlation_id
     }
 
+    /// The id of the trace, as 32 hexadecimal digits.
+    pub fn trace_id(&self) -> String {
+        format!("{:032x}", self.trace_id)
+    }
+
     /// The trace, as the header and the member of `_meta` of that name spell it: sampled, in version 0.
     pub fn traceparent(&self) -> String {
         format!("00-{:032x}-{:016x}-01", self.trace_id, self.span_id)

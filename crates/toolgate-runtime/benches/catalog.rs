@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use toolgate_runtime::Runtime;
+use toolgate_policy::Policy;
 use toolgate_runtime::runtime::Setup;
+use toolgate_runtime::{NobodyApproves, Runtime};
+use toolgate_types::egress::EgressRules;
 use toolgate_types::server::{Encoding, Startup, Stdio, ToolFilter, ToolMode, Transport};
 use toolgate_types::{ByteSize, HumanDuration, Limits, OnCollision, ServerSpec, Text, ToolLimits};
 use toolgate_upstream::process::shim;
@@ -103,6 +105,7 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         tools: ToolFilter::default(),
         trusted: false,
         approved: true,
+        strict_output: false,
         load_tools: true,
         load_prompts: true,
         prompts: None,
@@ -111,6 +114,7 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         config: None,
     };
     Setup {
+        builtins: Vec::new(),
         own: Vec::new(),
         settings: Vec::new(),
         servers: vec![spec],
@@ -123,5 +127,9 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         logins: Logins { folder: None, person: None },
         questions: Arc::new(Nobody),
         lock: None,
+        callers: Vec::new(),
+        policy: Policy::default(),
+        approver: Arc::new(NobodyApproves),
+        egress: EgressRules::default(),
     }
 }

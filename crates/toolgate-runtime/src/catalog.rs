@@ -8,11 +8,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
-use toolgate_types::tool::{Category, Contract};
-use toolgate_types::{OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings};
-use toolgate_upstream::Raw;
-use toolgate_upstream::mirror::Mirror;
+use toolgate_policy::{Schema, Subject};
+use toolgate_types::tool::{Category, Contract, Deprecation, Permission, RateLimit, ResponseTime};
+use toolgate_types::{
+    HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
+};
+use toolgate_upstream::invoke::Address;
 use toolgate_upstream::offer::Offer;
+use toolgate_upstream::{Builtin, Raw};
 
 use crate::pins::{NewPin, Pins};
 
@@ -71,12 +74,47 @@ pub struct CatalogTool {
     /// Its limits.
     #[serde(skip)]
     pub limits: ToolLimits,
-    /// The arguments that are mirrored in headers.
+    /// What a caller must be allowed to do; never empty.
     #[serde(skip)]
-    pub mirrors: Vec<Mirror>,
+    pub permissions: Vec<Permission>,
+    /// How often one caller may call it.
+    #[serde(skip)]
+    pub rate_limit: Option<RateLimit>,
+    /// How long a result may be served again.
+    #[serde(skip)]
+    pub cache_ttl: Option<HumanDuration>,
+    /// How fast it usually answers.
+    #[serde(skip)]
+    pub response_time: Option<ResponseTime>,
+    /// What follows it, where it is on its way out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<Deprecation>,
+    /// Whether what it promises of itself counts.
+    #[serde(skip)]
+    pub trusted: bool,
+    /// Whether a result that does not fit its schema is refused.
+    #[serde(skip)]
+    pub strict_output: bool,
+    /// What runs it.
+    #[serde(skip)]
+    pub upstream: Upstream,
+    /// What is made of all this when it is first called.
+    #[serde(skip)]
+    pub(crate) compiled: OnceLock<Compiled>,
     /// Whether it can be called.
     #[serde(flatten)]
     pub state: ToolState,
+}
+
+/// What runs a tool.
+#[derive(Debug, Clone)]
+pub enum Upstream {
+    /// A function of ours.
+    Builtin(Arc<Builtin>),
+    /// A program of one's own.
+    Script,
+    /// A server.
+    Server(Address),
 }
 
 /// Whether a tool can be called.
@@ -182,6 +220,8 @@ To resolve:
 
 /// What a catalog is made of.
 pub struct Parts<'a> {
+    /// Functions of ours.
+    pub builtins: &'a [Arc<Builtin>],
     /// Own tools.
     pub own: &'a [ToolDefinition],
     /// What the operator says about single tools.
@@ -217,6 +257,9 @@ impl Catalog {
         let mut builder = Builder::new(parts);
         for tool in parts.own {
             builder.own(tool);
+        }
+        for tool in parts.builtins {
+            builder.builtin(tool);
         }
         for (spec, offer) in parts.servers {
             match offer {
@@ -271,7 +314,50 @@ impl Catalog {
     }
 }
 
+/// What a call needs that takes time to make.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) subject: Subject,
+    pub(crate) input: Schema,
+    pub(crate) output: Option<Schema>,
+}
+
 impl CatalogTool {
+    /// What a call needs, made once for each definition.
+    pub(crate) fn compiled(&self) -> &Compiled {
+        self.compiled.get_or_init(|| {
+            // Schemas were checked when the tool was discovered; one that cannot be used all the same
+            // lets nothing through.
+            let schema = |raw: &Raw| {
+                let value: serde_json::Value = raw.parse().unwrap_or_default();
+                Schema::new(&value).unwrap_or_else(|error| {
+                    tracing::error!("Tool '{}' cannot be called: {error}", self.name);
+                    Schema::new(&serde_json::Value::Bool(false)).expect("it is a schema")
+                })
+            };
+            Compiled {
+                subject: self.subject(),
+                input: schema(&self.input_schema),
+                output: self.output_schema.as_ref().map(schema),
+            }
+        })
+    }
+
+    /// What is known of it when it is decided on.
+    pub fn subject(&self) -> Subject {
+        Subject {
+            name: self.name.clone(),
+            original: self.original.clone(),
+            server: self.server.as_ref().map(ToString::to_string),
+            permissions: self.permissions.clone(),
+            contract: self.contract.clone(),
+            category: self.category,
+            tags: self.tags.clone(),
+            trusted: self.trusted,
+            definition: self.hash.clone(),
+        }
+    }
+
     /// The definition under the name that callers use; the rest as the server wrote it.
     fn list_into(&self, out: &mut String) {
         let name = serde_json::Value::from(self.name.as_str());

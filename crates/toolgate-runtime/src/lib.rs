@@ -1,10 +1,18 @@
-//! The catalog of live tools: what own tools and servers offer, under the operator's rules.
+//! The catalog of live tools, and the road to each of them.
 //!
-//! Invariant: the catalog is immutable and swapped in one step; a reader never waits.
+//! What own tools and servers offer is put together under the operator's rules in [`catalog`]; a call goes
+//! down the [`road`]. Invariant: the catalog is immutable and swapped in one step, a reader never waits,
+//! and there is one way to a tool.
 
 pub mod catalog;
+mod date;
 pub mod pins;
+pub mod road;
 pub mod runtime;
+mod stage;
+mod tally;
 
 pub use catalog::{Catalog, CatalogError, CatalogTool, Event, ToolState};
+pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Step};
 pub use runtime::Runtime;
+pub use stage::hints::Record;

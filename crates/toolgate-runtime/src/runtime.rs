@@ -3,23 +3,32 @@
 //! What keeps the catalog true while it is used is in `keep`. Invariant: the catalog is made by one
 //! function, `Runtime::rebuild`, under one lock that no call waits for.
 
+use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use toolgate_policy::Policy;
+use toolgate_types::egress::EgressRules;
 use toolgate_types::server::Startup;
-use toolgate_types::{HumanDuration, Limits, ServerName, ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_types::{Caller, Limits, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings};
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
 use toolgate_upstream::scan::Limits as WireLimits;
 use toolgate_upstream::{
-    LinkError, Logins, Params, Questions, Raw, RequestError, Server, State, Trace, Unavailable, mirror,
+    Builtin, Logins, Params, Questions, Raw, RequestError, Server, State, Trace, Unavailable,
 };
 
 use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Level, Parts, ToolState, Why};
 use crate::pins::{LockError, LockFile, NewPin, Pin, Pins};
+use crate::road::Approver;
+use crate::stage::cache::Cache;
+use crate::stage::rate_limit::RateLimit;
+use crate::stage::slots::Slots;
+use crate::tally::{Followers, Guard, Tally};
 
 mod keep;
 
@@ -28,6 +37,8 @@ const DEPTH: usize = 64;
 
 /// What a runtime is made of.
 pub struct Setup {
+    /// Functions of ours.
+    pub builtins: Vec<Builtin>,
     /// Own tools.
     pub own: Vec<ToolDefinition>,
     /// What the operator says about single tools.
@@ -42,20 +53,43 @@ pub struct Setup {
     pub questions: Arc<dyn Questions>,
     /// Where definitions are remembered; without it, as long as the runtime lives.
     pub lock: Option<LockFile>,
+    /// Who may call, and what each was given.
+    pub callers: Vec<Caller>,
+    /// Who may do what.
+    pub policy: Policy,
+    /// Who answers when the policy asks.
+    pub approver: Arc<dyn Approver>,
+    /// What must not leave in arguments.
+    pub egress: EgressRules,
 }
+
+/// Calls of a server's tool that run at once where nothing else is said.
+const INSTANCES: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 /// The servers and the catalog.
 pub struct Runtime {
+    builtins: Vec<Arc<Builtin>>,
     own: Vec<ToolDefinition>,
     settings: Vec<ToolSettings>,
-    limits: Limits,
+    pub(crate) limits: Limits,
     servers: Vec<Live>,
     catalog: ArcSwap<Catalog>,
+    callers: Vec<Caller>,
+    pub(crate) policy: Policy,
+    pub(crate) approver: Arc<dyn Approver>,
+    pub(crate) egress: EgressRules,
+    slots: Arc<Semaphore>,
+    guards: Mutex<HashMap<GuardKey, Arc<Guard>>>,
+    pub(crate) cache: Cache,
+    pub(crate) followers: Followers,
     lock: Option<LockFile>,
     pins: Mutex<Pins>,
     /// How often something has changed: what callers see, or the state of a server.
     version: watch::Sender<u64>,
 }
+
+/// A tool, with what its guard depends on.
+type GuardKey = (Option<ServerName>, String, ToolLimits, Option<toolgate_types::tool::RateLimit>);
 
 /// A server with what it offers, once that is known.
 struct Live {
@@ -100,47 +134,46 @@ pub struct Waiting {
     pub is: serde_json::Value,
 }
 
-/// Why a call came to nothing.
+/// Why a server was asked in vain.
 #[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// There is no such tool.
-    #[error("there is no tool `{0}`")]
-    NotFound(String),
-    /// It may not be called.
-    #[error("tool `{name}` is held back: {reason}")]
-    Quarantined {
-        /// The tool.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-    /// It is a script, and nothing here runs scripts.
-    #[error("tool `{0}` is a script, and this version calls tools of MCP servers only")]
-    Script(String),
-    /// Its server waits for approval.
+pub enum AskError {
+    /// There is no such server.
+    #[error("there is no MCP server `{0}`")]
+    NoServer(String),
+    /// It waits for approval.
     #[error(
         "MCP server `{0}` is not approved; `toolgate servers approve {0}` shows what it offers and lets it through"
     )]
     NotApproved(String),
-    /// Its server is not there.
+    /// It is not there.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The server ended in the middle of it.
-    #[error("MCP server `{server}` ended before it answered: {how}")]
-    Ended {
-        /// The server.
-        server: String,
-        /// How its process ended and what it last wrote, where it has one.
-        how: String,
-    },
-    /// The server did not do it.
-    #[error("MCP server `{server}`: {source}")]
+    /// It did not do it.
+    #[error("MCP server `{server}`: {why}")]
     Request {
         /// The server.
         server: String,
         /// Why.
-        source: RequestError,
+        why: RequestError,
     },
+}
+
+/// What a server can be asked for beside its tools, to which there is no way but [`Runtime::call`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// A prompt.
+    Prompt,
+    /// The content of a resource.
+    Resource,
+}
+
+impl Ask {
+    fn method(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompts/get",
+            Self::Resource => "resources/read",
+        }
+    }
 }
 
 /// A server in listings.
@@ -180,9 +213,19 @@ impl Runtime {
             server: Server::new(spec, wire, &setup.logins, Arc::clone(&setup.questions)),
             offer: ArcSwap::from_pointee(None),
         };
+        let most = usize::try_from(setup.limits.max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
+            builtins: setup.builtins.into_iter().map(Arc::new).collect(),
             own: setup.own,
             settings: setup.settings,
+            callers: setup.callers,
+            policy: setup.policy,
+            approver: setup.approver,
+            egress: setup.egress,
+            slots: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            guards: Mutex::default(),
+            cache: Cache::default(),
+            followers: Followers::default(),
             limits: setup.limits,
             servers: setup.servers.into_iter().map(live).collect(),
             catalog: ArcSwap::default(),
@@ -204,7 +247,7 @@ impl Runtime {
         }
         let tell = &tell;
         let ask = async |live| {
-            let outcome = self.ask(live).await;
+            let outcome = self.discover_one(live).await;
             tell(&status(live, &self.catalog.load()));
             outcome
         };
@@ -216,7 +259,7 @@ impl Runtime {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    async fn ask(&self, live: &Live) -> Result<(), StartError> {
+    async fn discover_one(&self, live: &Live) -> Result<(), StartError> {
         let spec = live.server.spec();
         let (reason, hint) = match live.server.connection().await {
             Ok(_) => match live.refresh(live.server.take_stale()).await {
@@ -252,6 +295,7 @@ impl Runtime {
         let mut pins = self.pins();
         let before = self.catalog.load_full();
         let Built { catalog, events, pins: new } = Catalog::build(&Parts {
+            builtins: &self.builtins,
             own: &self.own,
             settings: &self.settings,
             servers: &servers,
@@ -365,59 +409,49 @@ impl Runtime {
         self.servers.iter().filter_map(offer).collect()
     }
 
-    /// Calls a tool on its server, with arguments as they are. The server is told of the trace.
+    /// Asks a server for something, within the time its description gives.
     ///
     /// # Errors
-    /// When there is no such tool, its server is not there, or the server does not answer in time.
-    pub async fn call(&self, name: &str, arguments: Raw, trace: &Trace) -> Result<Raw, CallError> {
-        let catalog = self.catalog();
-        let tool: &Arc<CatalogTool> =
-            catalog.resolve(name).ok_or_else(|| CallError::NotFound(name.to_owned()))?;
-        if let ToolState::Quarantined { reason, .. } = &tool.state {
-            return Err(CallError::Quarantined { name: name.to_owned(), reason: reason.clone() });
+    /// When the server is not there, not approved, or does not answer in time.
+    pub async fn ask(&self, server: &str, what: Ask, params: Params) -> Result<Raw, AskError> {
+        let server = self.server(server).ok_or_else(|| AskError::NoServer(server.to_owned()))?;
+        let spec = server.spec();
+        if !spec.approved && !self.pins().approves(&spec.name) {
+            return Err(AskError::NotApproved(spec.name.to_string()));
         }
-        let Some(server) = &tool.server else { return Err(CallError::Script(name.to_owned())) };
-        let within = tool.limits.timeout;
-        let mirrored = match tool.mirrors.as_slice() {
-            [] => Vec::new(),
-            mirrors => mirror::headers(mirrors, &arguments.parse().unwrap_or_default()),
-        };
-        let params = Params::none()
-            .with("name", &tool.original)
-            .with_raw("arguments", arguments)
-            .mirroring(mirrored)
-            .traced(trace);
-        self.request(server.as_str(), "tools/call", params, within).await
+        let connection = server.connection().await?;
+        let params = params.traced(&Trace::fresh());
+        let outcome = connection.session.ask(what.method(), params, spec.request_timeout.get()).await;
+        outcome.map_err(|why| AskError::Request { server: spec.name.to_string(), why })
     }
 
-    /// Asks a server for something, within the time its description gives, or less.
-    ///
-    /// # Errors
-    /// When the server is not there or does not answer in time.
-    pub async fn request(
-        &self,
-        server: &str,
-        method: &str,
-        params: Params,
-        within: Option<HumanDuration>,
-    ) -> Result<Raw, CallError> {
-        let live = self.servers.iter().find(|live| live.server.spec().name.as_str() == server);
-        let live = live.ok_or_else(|| CallError::NotFound(server.to_owned()))?;
-        let spec = live.server.spec();
-        if !spec.approved && !self.pins().approves(&spec.name) {
-            return Err(CallError::NotApproved(server.to_owned()));
-        }
-        let within = within.unwrap_or(spec.request_timeout).get();
-        let connection = live.server.connection().await?;
-        let outcome = connection.session.ask(method, params, within).await;
-        let server = server.to_owned();
-        match outcome {
-            Ok(answer) => Ok(answer),
-            Err(RequestError::Link(why @ LinkError::Closed)) => {
-                Err(CallError::Ended { server, how: connection.obituary(&why).await })
-            }
-            Err(source) => Err(CallError::Request { server, source }),
-        }
+    /// A caller by its id.
+    pub fn caller(&self, id: &str) -> Option<&Caller> {
+        self.callers.iter().find(|caller| caller.id.as_str() == id)
+    }
+
+    /// A server by its name.
+    pub(crate) fn server(&self, name: &str) -> Option<&Server> {
+        self.servers.iter().map(|live| &live.server).find(|server| server.spec().name.as_str() == name)
+    }
+
+    /// What stands before a tool. It outlives the catalog that the tool is in, as long as its limits are
+    /// the same.
+    pub(crate) fn guard(&self, tool: &CatalogTool) -> Arc<Guard> {
+        let key = (tool.server.clone(), tool.original.clone(), tool.limits, tool.rate_limit);
+        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || {
+            let ToolLimits { max_instances, parallel_capable, .. } = tool.limits;
+            // A script runs once at a time unless it says otherwise, a server's tool as often as it may.
+            let parallel = parallel_capable.unwrap_or(tool.server.is_some());
+            let instances = if parallel { max_instances.unwrap_or(INSTANCES) } else { NonZeroU32::MIN };
+            Arc::new(Guard {
+                slots: Slots::new(instances, &self.slots),
+                rate_limit: tool.rate_limit.map(RateLimit::new),
+                tally: Tally::default(),
+            })
+        };
+        Arc::clone(guards.entry(key).or_insert_with(make))
     }
 
     /// Ends every connection and every process, and waits for them.
@@ -437,7 +471,7 @@ enum Moment {
 
 impl Live {
     /// Asks for what may have changed; says what has.
-    async fn refresh(&self, kinds: Kinds) -> Result<Kinds, CallError> {
+    async fn refresh(&self, kinds: Kinds) -> Result<Kinds, AskError> {
         let spec = self.server.spec();
         let kinds = Kinds {
             tools: kinds.tools && spec.load_tools,
@@ -448,7 +482,7 @@ impl Live {
         let before = self.offer.load_full();
         let asked = discover(&connection, kinds, before.as_ref().as_ref(), spec.request_timeout.get()).await;
         let mut offer = asked
-            .map_err(|source| CallError::Request { server: spec.name.to_string(), source })
+            .map_err(|why| AskError::Request { server: spec.name.to_string(), why })
             .inspect_err(|_| self.server.put_stale(kinds))?;
         if let Some(allowed) = &spec.prompts {
             offer.prompts =

@@ -4,8 +4,13 @@
 //! that parsed is a good name, a duration is more than zero, a secret cannot be printed.
 //! Invariant: no I/O, no clock, no knowledge of file formats.
 
+pub mod call;
+pub mod caller;
 pub mod clean;
 pub mod duration;
+pub mod egress;
+pub mod hints;
+pub mod json;
 pub mod limits;
 pub mod name;
 pub mod oauth;
@@ -15,7 +20,11 @@ pub mod server;
 pub mod size;
 pub mod tool;
 
+pub use call::{CallError, ErrorCode, Outcome, Stage, ToolContext, ToolResult};
+pub use caller::{Caller, CallerId};
 pub use duration::HumanDuration;
+pub use egress::EgressRules;
+pub use hints::AgentHints;
 pub use limits::{Limits, OnCollision};
 pub use name::{ServerName, ToolName};
 pub use secret::{Secret, Text};

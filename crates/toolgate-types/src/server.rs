@@ -37,6 +37,9 @@ pub struct ServerSpec {
     pub trusted: bool,
     /// Whether its tools may be used before a person has looked at them.
     pub approved: bool,
+    /// Whether a result that does not fit its tool's schema is refused.
+    #[serde(rename = "output_validation", serialize_with = "output_validation")]
+    pub strict_output: bool,
     /// Whether its tools are discovered.
     pub load_tools: bool,
     /// Whether its prompts are discovered.
@@ -51,6 +54,12 @@ pub struct ServerSpec {
     /// JSON that the server gets in its `MCP_CONFIG` variable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Secret>,
+}
+
+/// As the configuration writes it.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn output_validation<S: serde::Serializer>(strict: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(if *strict { "strict" } else { "warn" })
 }
 
 /// How a server is reached.

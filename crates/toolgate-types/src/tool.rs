@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::{HumanDuration, ToolName};
 
 /// How much of a tool may run, and for how long. What is `None` is left to the next in line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct ToolLimits {
     /// Calls that may run at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +48,41 @@ pub struct ToolSettings {
     /// `strict` overrides a server's dynamic mode for this tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<SettingsMode>,
+    /// What a caller must be allowed to do, in place of what its server's tools demand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<Permission>,
+    /// What kind of tool it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<Category>,
+    /// Whether calling it twice is as good as calling it once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotent: Option<bool>,
+    /// How long a result may be served again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_ttl: Option<HumanDuration>,
+    /// How often one caller may call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimit>,
+    /// Words to find it by.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+}
+
+impl ToolSettings {
+    /// Settings that say nothing.
+    pub fn new(name: ToolName) -> Self {
+        Self {
+            name,
+            limits: ToolLimits::default(),
+            mode: None,
+            permissions: Vec::new(),
+            category: None,
+            idempotent: None,
+            cache_ttl: None,
+            rate_limit: None,
+            tags: Vec::new(),
+        }
+    }
 }
 
 /// A tool's own mode.
@@ -125,6 +160,29 @@ pub struct Script {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Permission(Box<str>);
+
+impl Permission {
+    /// What it is about.
+    pub fn resource(&self) -> &str {
+        self.0.split_once(':').map_or("", |(resource, _)| resource)
+    }
+
+    /// What may be done with it.
+    pub fn action(&self) -> &str {
+        self.0.split_once(':').map_or("", |(_, action)| action)
+    }
+
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Permission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// A text is not a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -218,6 +276,13 @@ pub struct Contract {
     pub cacheable: bool,
 }
 
+impl Contract {
+    /// Of a tool that nothing is known of.
+    pub fn unknown() -> Self {
+        Self { version: String::new(), risk: Risk::High, idempotent: false, cacheable: false }
+    }
+}
+
 impl From<&ToolDefinition> for Contract {
     fn from(tool: &ToolDefinition) -> Self {
         Self {
@@ -265,7 +330,7 @@ pub struct Example {
 }
 
 /// How often one caller may call a tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct RateLimit {
     /// Calls per window.
     pub max_calls: NonZeroU32,

@@ -4,7 +4,9 @@
 //! in turn. Invariant: whatever this crate started is gone when it is stopped or dropped, and when
 //! Toolgate itself is killed.
 
+pub mod builtin;
 pub mod connect;
+pub mod invoke;
 pub mod offer;
 pub mod process;
 pub mod schema;
@@ -15,4 +17,5 @@ pub mod suspicion;
 pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};
 pub use toolgate_mcp::{LinkError, Params, Raw, RequestError, RpcError, Trace, mirror, scan};
 
+pub use builtin::Builtin;
 pub use server::{Nobody, Questions, Server, State, Unavailable};

@@ -82,6 +82,7 @@ fn server(mode: &str) -> Server {
         tools: ToolFilter::default(),
         trusted: false,
         approved: true,
+        strict_output: false,
         load_tools: true,
         load_prompts: true,
         prompts: None,

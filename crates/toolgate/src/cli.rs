@@ -69,9 +69,12 @@ Examples:
   toolgate -C my-project check             another one
   toolgate --file .vscode/mcp.json check   a file of another program
   toolgate check --json | jq .servers      for programs
+  toolgate check --contract full           the checklist of the tool contract, for your own tools
 
-Nothing is started and nothing is written. Every problem in every file is reported.")]
-    Check,
+Nothing is started and nothing is written. Every problem in every file is reported.
+
+Exit codes: 0 good, 1 a rule of the contract is not met, 78 configuration refused.")]
+    Check(CheckArgs),
     /// Show the MCP servers: whether they can be reached, what they speak, what they offer
     #[command(after_help = "\
 Examples:
@@ -91,6 +94,15 @@ changes in a way that could hurt is held back until `toolgate servers approve`."
         after_help = "Examples:\n  toolgate tools list\n  toolgate tools call echo message=hello"
     )]
     Tools(ToolsCommand),
+    /// Say whether a caller may use a tool, and why
+    #[command(after_help = "\
+Examples:
+  toolgate why owner read_file
+  toolgate why ci pay '{\"amount\": 500}'
+  toolgate why ci pay --json | jq .decision
+
+Nothing is called and nobody is asked. Exit codes: 0 allowed, 1 denied or to be asked about.")]
+    Why(WhyArgs),
     /// List prompts of MCP servers, and get one
     #[command(
         subcommand,
@@ -133,6 +145,21 @@ Examples:
     /// Run a program under a parent that ends all it starts
     #[command(hide = true)]
     Shim(ShimArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// How much is asked of your own tools
+    #[arg(long, value_name = "LEVEL", default_value = "standard")]
+    pub(crate) contract: ContractLevel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ContractLevel {
+    /// A name, a description and the schema of the arguments
+    Standard,
+    /// All of the tool contract, as a checklist for each tool
+    Full,
 }
 
 #[derive(Debug, Args)]
@@ -214,7 +241,8 @@ Examples:
 Examples:
   toolgate tools call echo message=hello
   toolgate tools call add a=1 b=2
-  toolgate tools call files__read_file --args '{\"path\": \"README.md\"}'")]
+  toolgate tools call files__read_file --args '{\"path\": \"README.md\"}'
+  toolgate tools call pay amount=5 --as ci --trace    as another caller, with the road it takes")]
     Call(CallArgs),
 }
 
@@ -273,6 +301,23 @@ pub(crate) struct CallArgs {
     /// The id that joins this call with others, for the log of the server [default: a new one]
     #[arg(long, value_name = "ID")]
     pub(crate) correlation_id: Option<String>,
+    /// The caller, of those that toolgate.yaml names
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
+    /// Show every stage that the call passed, with its time and what was decided there
+    #[arg(long)]
+    pub(crate) trace: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// The caller, of those that toolgate.yaml names
+    pub(crate) caller: String,
+    /// The tool
+    pub(crate) tool: String,
+    /// The arguments as one JSON object
+    #[arg(value_name = "JSON", default_value = "{}")]
+    pub(crate) arguments: String,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -16,3 +16,4 @@ pub(crate) mod schema;
 pub(crate) mod servers;
 pub(crate) mod tools;
 pub(crate) mod watch;
+pub(crate) mod why;

@@ -34,9 +34,10 @@ fn main() -> ExitCode {
     let project = &cli.project;
     let result = match &cli.command {
         Command::Init(args) => command::init::run(args, project, &output),
-        Command::Check => command::check::run(project, &output),
+        Command::Check(args) => command::check::run(args, project, &output),
         Command::Servers(args) => command::servers::run(args, project, &output),
         Command::Tools(command) => command::tools::run(command, project, &output),
+        Command::Why(args) => command::why::run(args, project, &output),
         Command::Prompts(command) => command::prompts::run(command, project, &output),
         Command::Resources(command) => command::resources::run(command, project, &output),
         Command::Import(args) => command::import::run(args, project, &output),

@@ -39,30 +39,6 @@ pub(crate) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> Err
     Error::new(Hinted { message: message.into(), hint: hint.into() })
 }
 
-/// A failure of a call, with the id under which the server knows it.
-#[derive(Debug)]
-struct Correlated {
-    error: Box<dyn std::error::Error + Send + Sync>,
-    id: String,
-}
-
-impl fmt::Display for Correlated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for Correlated {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
-    }
-}
-
-/// What failed, and the id under which the server knows it.
-pub(crate) fn correlated(error: impl std::error::Error + Send + Sync + 'static, id: &str) -> Error {
-    Error::new(Correlated { error: Box::new(error), id: id.to_owned() })
-}
-
 /// A path as people read it: without the `./` of the current folder.
 pub(crate) fn shown_path(path: &Path) -> String {
     let path = path.strip_prefix(".").unwrap_or(path);
@@ -148,15 +124,12 @@ impl Output {
         let hint = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()).map(|hinted| &hinted.hint);
         if self.json {
             let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
-            let mut answer = serde_json::json!({
+            let answer = serde_json::json!({
                 "ok": false,
                 "error": error.to_string(),
                 "causes": causes,
                 "hint": hint,
             });
-            if let Some(call) = error.downcast_ref::<Correlated>() {
-                answer["correlationId"] = call.id.as_str().into();
-            }
             let _ = self.document(&answer);
         }
         let mut text = format!("{RED}error{RED:#}: {}\n", printable(&error.to_string()));

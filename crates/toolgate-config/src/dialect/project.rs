@@ -9,8 +9,21 @@ use crate::settle::Draft;
 
 pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     cx.whose = Whose::Ours;
+    // Before anything is told about the lines they stand in, whatever shape they have.
+    if let Some(canaries) = node.get("egress").and_then(|egress| egress.get("canaries")) {
+        cx.keep_values_secret("secret", canaries);
+    }
     let Some(file) = ProjectFile::read(node, cx) else { return };
     draft.title(file.name, file.description);
+    for caller in file.callers.into_iter().flat_map(|at| at.value) {
+        draft.caller(caller.value, cx);
+    }
+    if let Some(policy) = file.policy {
+        draft.named_policy(&policy, cx);
+    }
+    if let Some(egress) = file.egress {
+        draft.egress(egress.value, cx);
+    }
     if let Some(toolbox) = file.toolbox {
         draft.toolbox(toolbox.value, cx);
     }

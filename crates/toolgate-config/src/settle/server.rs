@@ -11,7 +11,9 @@ use toolgate_types::{HumanDuration, Secret, ServerName, ServerSpec, Text, ToolLi
 use url::Url;
 
 use crate::context::{Context, Whose};
-use crate::file::{EncodingName, ModeName, ServerEntry, ServerFile, StartupName, TransportName};
+use crate::file::{
+    EncodingName, ModeName, OutputValidationName, ServerEntry, ServerFile, StartupName, TransportName,
+};
 use crate::keys::At;
 use crate::problem::Problem;
 use crate::settle::oauth::oauth;
@@ -83,6 +85,7 @@ impl Draft {
         let Some(transport) = transport(&mut file, env_file, span, cx) else { return };
         let downloads = matches!(&transport, Transport::Stdio(stdio) if stdio.downloads());
         let Some(mode) = mode else { return };
+        let strict_output = strict_output(file.output_validation.as_ref(), &mode, cx);
         let spec = ServerSpec {
             description: value(file.description),
             transport,
@@ -98,6 +101,7 @@ impl Draft {
             },
             trusted: file.trusted.is_some_and(|at| at.value),
             approved: file.approved.is_none_or(|at| at.value),
+            strict_output,
             load_tools: file.load_tools.is_none_or(|at| at.value),
             load_prompts: file.load_prompts.is_none_or(|at| at.value),
             prompts: values(file.prompts),
@@ -154,6 +158,22 @@ impl Draft {
             }
             (None, limits) => Some(ToolMode::Dynamic { default_tool_config: limits.unwrap_or_default() }),
         }
+    }
+}
+
+/// Whether a result that does not fit is refused. A server of which only known tools are taken is held to
+/// what they promised.
+fn strict_output(written: Option<&At<OutputValidationName>>, mode: &ToolMode, cx: &mut Context<'_>) -> bool {
+    let strict = matches!(mode, ToolMode::Strict);
+    match written {
+        Some(at) if at.value == OutputValidationName::Warn && strict => {
+            let message =
+                format!("`output_validation: warn` does nothing with `mode: strict`{}", cx.whereabouts());
+            cx.push(Problem::warning(at.span, message).hint("remove it, or use `mode: dynamic`"));
+            true
+        }
+        Some(at) => strict || at.value == OutputValidationName::Strict,
+        None => strict,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use toolgate_types::tool::{Category, Deprecation, Example, RateLimit, ResponseTime, Script};
-use toolgate_types::{HumanDuration, ToolDefinition, ToolLimits, ToolName};
+use toolgate_types::{ToolDefinition, ToolLimits, ToolName};
 
 use crate::context::Context;
 use crate::file::{
@@ -11,7 +11,8 @@ use crate::file::{
 };
 use crate::keys::At;
 use crate::problem::Problem;
-use crate::settle::{Draft, json_schema, value, values};
+use crate::settle::caching::Caching;
+use crate::settle::{Draft, Drafted, json_schema, value, values};
 
 /// The longest name of a file on the systems we know.
 const LONGEST_FILE_NAME: usize = 255;
@@ -37,7 +38,13 @@ impl Draft {
         if let Some(output) = &file.output_schema {
             json_schema::check(&output.value.0, false, cx);
         }
-        let cache_ttl = cache_ttl(&file, cx);
+        let caching = Caching {
+            ttl_told: file.cache_ttl.is_none() && file.given.contains(&"cache_ttl"),
+            cacheable: file.cacheable.take(),
+            category: file.category.take(),
+            ttl: file.cache_ttl.take(),
+        };
+        let cache_ttl = caching.ttl(cx);
         let deprecated = file.deprecated.take().and_then(|at| deprecation(at.value, name.as_ref(), cx));
         // Without these there is no tool to speak of; what is missing or wrong was told.
         let (Some(name), Some(description), Some(input), Some(script)) = (name, description, input, script)
@@ -46,7 +53,7 @@ impl Draft {
         };
         if let Some(first) = self.tool_at.insert(name.value.clone(), self.tools.len()) {
             let hint =
-                format!("the other is at {}; rename or remove one", cx.sources.place(self.tools[first].1));
+                format!("the other is at {}; rename or remove one", cx.sources.place(self.tools[first].span));
             cx.error(name.span, format!("tool `{}` is defined twice", name.value), hint);
         }
         self.origins(&format!("tools.{}", name.value), written);
@@ -63,12 +70,7 @@ impl Draft {
             script,
             limits,
             permissions: values(file.permissions).unwrap_or_default(),
-            category: file.category.map(|at| match at.value {
-                CategoryName::Query => Category::Query,
-                CategoryName::Mutation => Category::Mutation,
-                CategoryName::Analysis => Category::Analysis,
-                CategoryName::Generation => Category::Generation,
-            }),
+            category: caching.category.as_ref().map(|at| at.value.into()),
             response_time: file.response_time.map(|at| match at.value {
                 ResponseTimeName::Fast => ResponseTime::Fast,
                 ResponseTimeName::Medium => ResponseTime::Medium,
@@ -82,7 +84,18 @@ impl Draft {
             deprecated,
             name: name.value,
         };
-        self.tools.push((tool, name.span));
+        self.tools.push(Drafted { value: tool, caching, span: name.span });
+    }
+}
+
+impl From<CategoryName> for Category {
+    fn from(name: CategoryName) -> Self {
+        match name {
+            CategoryName::Query => Self::Query,
+            CategoryName::Mutation => Self::Mutation,
+            CategoryName::Analysis => Self::Analysis,
+            CategoryName::Generation => Self::Generation,
+        }
     }
 }
 
@@ -164,31 +177,6 @@ fn stays(path: PathBuf, folder: &Path) -> Result<PathBuf, &'static str> {
     }
 }
 
-fn cache_ttl(file: &ToolFile, cx: &mut Context<'_>) -> Option<HumanDuration> {
-    let cacheable = file.cacheable.as_ref().filter(|at| at.value);
-    let mutation = file.category.as_ref().is_some_and(|at| at.value == CategoryName::Mutation);
-    match (cacheable, &file.cache_ttl) {
-        (Some(cacheable), _) if mutation => {
-            let message = format!("a mutation cannot be cached{}", cx.whereabouts());
-            cx.error(cacheable.span, message, "remove `cacheable`, or correct `category`");
-            None
-        }
-        (Some(_), None) if file.given.contains(&"cache_ttl") => None,
-        (Some(cacheable), None) => {
-            let message = format!("`cacheable` needs `cache_ttl`{}", cx.whereabouts());
-            cx.error(cacheable.span, message, "add `\"cache_ttl\": 3600`, in seconds");
-            None
-        }
-        (Some(_), Some(ttl)) => Some(ttl.value),
-        (None, Some(ttl)) => {
-            let message = format!("`cache_ttl` without `cacheable: true` does nothing{}", cx.whereabouts());
-            cx.push(Problem::warning(ttl.key_span, message).hint("add `\"cacheable\": true`, or remove it"));
-            None
-        }
-        (None, None) => None,
-    }
-}
-
 fn example(file: ExampleFile) -> Option<Example> {
     Some(Example {
         description: file.description?.value,
@@ -197,7 +185,7 @@ fn example(file: ExampleFile) -> Option<Example> {
     })
 }
 
-fn rate_limit(file: RateLimitFile) -> Option<RateLimit> {
+pub(super) fn rate_limit(file: RateLimitFile) -> Option<RateLimit> {
     let milliseconds = file.window_ms?.value;
     let window =
         format!("{milliseconds}ms").parse().expect("a positive number of milliseconds is a duration");

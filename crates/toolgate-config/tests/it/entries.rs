@@ -394,6 +394,64 @@ fn rules_between_the_keys_of_a_tool() {
     bad_tool(&deprecated("u", "2027-02-30"), "`2027-02-30` is not a date in tool `t`");
 }
 
+/// A tool of one's own with these keys, and these settings for it.
+fn set(tool: &str, settings: &str) -> toolgate_config::Loaded {
+    let tools = format!(r#"{{"tools": [{{"name": "t", "description": "d", "input_schema": {{}}{tool}}}]}}"#);
+    let project =
+        format!("registries: {{tools: tools.json}}\ntoolbox:\n  tools:\n    - {{name: t, {settings}}}\n");
+    loaded(&[("toolgate.yaml", &project), ("tools.json", &tools), ("t.py", "")], &[])
+}
+
+#[test]
+fn output_is_validated_strictly_where_it_is_said_or_the_server_is_strict() {
+    let strict = |keys: &str| {
+        let text = format!("toolbox:\n  mcps:\n    - {{name: a, url: http://localhost:1/mcp, {keys}}}");
+        let loaded = loaded(&[("toolgate.yaml", &text)], &[]);
+        format!("{} {}", config(&loaded)["servers"][0]["output_validation"], told(&loaded))
+    };
+    insta::assert_snapshot!(strict("mode: dynamic, default_tool_config: {}"), @r#""warn""#);
+    insta::assert_snapshot!(strict("mode: dynamic, default_tool_config: {}, output_validation: strict"), @r#""strict""#);
+    insta::assert_snapshot!(strict("mode: strict"), @r#""strict""#);
+    insta::assert_snapshot!(strict("mode: strict, output_validation: warn"), @r#""strict" warning toolgate.yaml:3:79 `output_validation: warn` does nothing with `mode: strict` in MCP server `a` (remove it, or use `mode: dynamic`)"#);
+}
+
+#[test]
+fn settings_count_more_than_a_registry_field_by_field() {
+    let registry = r#", "permissions": ["a:b"], "category": "query", "cacheable": true, "cache_ttl": 60,
+        "idempotent": true, "tags": ["one"], "rate_limit": {"max_calls": 1, "window_ms": 1000}"#;
+    let tool = |settings: &str| {
+        let config = config(&set(registry, settings));
+        let keys = ["permissions", "category", "cache_ttl", "idempotent", "tags", "rate_limit"];
+        let value =
+            |key: &str| format!("{key}={}", config["tools"][0].get(key).unwrap_or(&serde_json::Value::Null));
+        keys.map(value).join(" ")
+    };
+    insta::assert_snapshot!(tool("timeout: 3s"), @r#"permissions=["a:b"] category="query" cache_ttl="1m" idempotent=true tags=["one"] rate_limit={"max_calls":1,"window":"1s"}"#);
+    insta::assert_snapshot!(tool("permissions: [c:d], category: analysis, tags: []"), @r#"permissions=["c:d"] category="analysis" cache_ttl="1m" idempotent=true tags=[] rate_limit={"max_calls":1,"window":"1s"}"#);
+    insta::assert_snapshot!(tool("cache_ttl: 5s, idempotent: false"), @r#"permissions=["a:b"] category="query" cache_ttl="5s" idempotent=false tags=["one"] rate_limit={"max_calls":1,"window":"1s"}"#);
+    insta::assert_snapshot!(tool("cacheable: false, rate_limit: {max_calls: 9, window_ms: 9}"), @r#"permissions=["a:b"] category="query" cache_ttl=null idempotent=true tags=["one"] rate_limit={"max_calls":9,"window":"9ms"}"#);
+    // For a mutation the cache is off as soon as somebody says so.
+    insta::assert_snapshot!(tool("category: mutation, cacheable: false"), @r#"permissions=["a:b"] category="mutation" cache_ttl=null idempotent=true tags=["one"] rate_limit={"max_calls":1,"window":"1s"}"#);
+}
+
+#[test]
+fn settings_keep_the_rules_of_a_registry() {
+    let told = |tool: &str, settings: &str| told(&set(tool, settings));
+    insta::assert_snapshot!(told("", "cacheable: true"), @"error toolgate.yaml:4:28 `cacheable` needs `cache_ttl` in tool settings `t` (add `cache_ttl: 3600`, in seconds)");
+    insta::assert_snapshot!(told("", "cacheable: true, cache_ttl: 0"), @"error toolgate.yaml:4:45 `0` is not a duration in tool settings `t` (a duration must be more than zero)");
+    insta::assert_snapshot!(told("", "cache_ttl: 60"), @"warning toolgate.yaml:4:17 `cache_ttl` without `cacheable: true` does nothing in tool settings `t` (add `cacheable: true`, or remove it)");
+    insta::assert_snapshot!(told("", "cacheable: true, cache_ttl: 60, category: mutation"), @"error toolgate.yaml:4:28 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
+    // The other half of a rule may be in the registry.
+    insta::assert_snapshot!(told(r#", "category": "mutation""#, "cacheable: true, cache_ttl: 60"), @"error toolgate.yaml:4:28 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
+    insta::assert_snapshot!(told(r#", "cacheable": true, "cache_ttl": 60"#, "category: mutation"), @"error tools.json:1:79 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
+    insta::assert_snapshot!(told("", "permissions: [everything, \"a:*\"], rate_limit: {max_calls: 0}"), @"
+    error toolgate.yaml:4:31 `everything` is not a permission in tool settings `t` (a permission is `resource:action`, such as `cards:create`)
+    error toolgate.yaml:4:43 `a:*` is not a permission in tool settings `t` (a permission is `resource:action`, such as `cards:create`)
+    error toolgate.yaml:4:64 missing key `window_ms` in rate_limit (add `window_ms`: a positive whole number)
+    error toolgate.yaml:4:75 `0` is not a positive whole number in rate_limit (write a whole number from 1 on)
+    ");
+}
+
 #[test]
 fn schemas_of_tools() {
     bad_tool(r#""output_schema": {"type": "objct"}"#, "`objct` is not a type of JSON in tool `t`");

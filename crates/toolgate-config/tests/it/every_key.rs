@@ -16,9 +16,10 @@ const FILES: [(&str, SchemaOf); 3] = [
     ("tools/tools.json", SchemaOf::Tools),
     ("mcp.json", SchemaOf::Mcp),
 ];
-const BESIDE: [&str; 7] = [
+const BESIDE: [&str; 8] = [
     "project.env",
     "program.env",
+    "rules/rules.cedar",
     "tools/script.py",
     "tls/ca.pem",
     "tls/cert.pem",

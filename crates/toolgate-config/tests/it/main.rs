@@ -5,13 +5,17 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
+mod callers;
+mod checklist;
 mod contract;
 mod damage;
 mod dialects;
+mod egress;
 mod entries;
 mod every_key;
 mod import;
 mod overrides;
+mod policy;
 mod toolbox;
 mod variables;
 

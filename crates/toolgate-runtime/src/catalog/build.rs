@@ -2,18 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use toolgate_types::server::ToolMode;
-use toolgate_types::tool::{Contract, Risk, SettingsMode};
+use toolgate_types::tool::{Contract, Permission, Risk, SettingsMode};
 use toolgate_types::{
-    HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolName,
+    HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolName, ToolSettings,
 };
-use toolgate_upstream::Raw;
+use toolgate_upstream::invoke::Address;
 use toolgate_upstream::offer::{Offer, OfferedTool, canonical};
+use toolgate_upstream::{Builtin, Raw};
 
 use super::names::{looks, normalised, qualified, source};
-use super::{Built, Catalog, CatalogError, CatalogTool, Event, Level, Parts, SEPARATOR, ToolState, Why};
+use super::{
+    Built, Catalog, CatalogError, CatalogTool, Event, Level, Parts, SEPARATOR, ToolState, Upstream, Why,
+};
 use crate::pins::{Drift, DriftClass, NewPin, Pin};
 
 pub(super) struct Builder<'a> {
@@ -64,10 +67,64 @@ impl<'a> Builder<'a> {
                 definition: None,
                 hash: None,
                 limits: tool.limits,
-                mirrors: Vec::new(),
+                permissions: demanded(&tool.permissions, "tools", tool.name.as_str()),
+                rate_limit: tool.rate_limit,
+                cache_ttl: tool.cache_ttl,
+                response_time: tool.response_time,
+                deprecated: tool.deprecated.clone(),
+                trusted: true,
+                strict_output: true,
+                upstream: Upstream::Script,
+                compiled: OnceLock::new(),
                 state: ToolState::Ready,
             },
         );
+    }
+
+    pub(super) fn builtin(&mut self, tool: &Arc<Builtin>) {
+        let settings = self.settings(tool.name.as_str());
+        self.claim(
+            tool.name.to_string(),
+            CatalogTool {
+                name: tool.name.to_string(),
+                server: None,
+                original: tool.name.to_string(),
+                title: None,
+                description: tool.description.clone(),
+                input_schema: tool.input_schema.clone(),
+                output_schema: tool.output_schema.clone(),
+                contract: Contract {
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                    risk: Some(settings.category.unwrap_or(tool.category)).into(),
+                    idempotent: settings.idempotent.unwrap_or(tool.idempotent),
+                    cacheable: settings.cache_ttl.is_some(),
+                },
+                category: Some(settings.category.unwrap_or(tool.category)),
+                tags: settings.tags,
+                definition: None,
+                hash: None,
+                limits: ToolLimits { parallel_capable: Some(true), ..settings.limits },
+                permissions: demanded(&settings.permissions, "tools", tool.name.as_str()),
+                rate_limit: settings.rate_limit,
+                cache_ttl: settings.cache_ttl,
+                response_time: None,
+                deprecated: None,
+                trusted: true,
+                strict_output: true,
+                upstream: Upstream::Builtin(Arc::clone(tool)),
+                compiled: OnceLock::new(),
+                state: ToolState::Ready,
+            },
+        );
+    }
+
+    /// What the operator says of a tool.
+    fn settings(&self, name: &str) -> ToolSettings {
+        let said = self.parts.settings.iter().find(|settings| settings.name.as_str() == name).cloned();
+        // A name that is none is held back, and its settings say nothing.
+        said.unwrap_or_else(|| {
+            ToolSettings::new(name.parse().unwrap_or_else(|_| "none".parse().expect("it is a name")))
+        })
     }
 
     /// A server that is not there keeps the names that it had, so that nobody else can take them
@@ -151,6 +208,7 @@ impl<'a> Builder<'a> {
         {
             self.event(Level::Error, format!("Tool '{name}' from MCP '{server}' is held back: {reason}"));
         }
+        let settings = self.settings(&name);
         let tool = CatalogTool {
             name: format!("{}{SEPARATOR}{name}", server.prefix()),
             server: Some(server.clone()),
@@ -159,13 +217,24 @@ impl<'a> Builder<'a> {
             description: offered.description.clone(),
             input_schema: offered.input_schema.clone(),
             output_schema: offered.output_schema.clone(),
-            contract: contract(spec, offered, version),
-            category: None,
-            tags: Vec::new(),
+            contract: contract(spec, offered, &settings, version),
+            category: settings.category,
+            tags: settings.tags,
             definition: Some(offered.definition.clone()),
             hash: Some(offered.hash.clone()),
             limits,
-            mirrors: offered.mirrors.clone(),
+            permissions: demanded(&settings.permissions, &server.prefix(), &name),
+            rate_limit: settings.rate_limit,
+            cache_ttl: settings.cache_ttl,
+            response_time: None,
+            deprecated: None,
+            trusted: spec.trusted,
+            strict_output: spec.strict_output || matches!(spec.mode, ToolMode::Strict),
+            upstream: Upstream::Server(Address {
+                name: offered.name.clone(),
+                mirrors: offered.mirrors.clone(),
+            }),
+            compiled: OnceLock::new(),
             state,
         };
         self.claim(name, tool);
@@ -366,9 +435,21 @@ fn held(why: Why, reason: String) -> ToolState {
     ToolState::Quarantined { why, reason }
 }
 
-/// What may be done with a server's tool: the worst is assumed unless the operator trusts what the
-/// server says, and nothing of a server is served twice.
-fn contract(spec: &ServerSpec, offered: &OfferedTool, version: &str) -> Contract {
+/// What a tool demands: what is said of it, else a permission of its own, `{server}:{tool}`.
+fn demanded(said: &[Permission], resource: &str, action: &str) -> Vec<Permission> {
+    match said {
+        [] => {
+            let own = format!("{resource}:{action}").parse();
+            // A name that is none is held back, and demands what nobody has.
+            vec![own.unwrap_or_else(|_| "none:none".parse().expect("it is a permission"))]
+        }
+        said => said.to_vec(),
+    }
+}
+
+/// What may be done with a server's tool: what the operator says; else the worst is assumed, unless the
+/// operator trusts what the server says.
+fn contract(spec: &ServerSpec, offered: &OfferedTool, settings: &ToolSettings, version: &str) -> Contract {
     let says = offered.annotations;
     let (risk, idempotent) = match (says.read_only_hint, says.destructive_hint) {
         _ if !spec.trusted => (Risk::High, false),
@@ -376,7 +457,12 @@ fn contract(spec: &ServerSpec, offered: &OfferedTool, version: &str) -> Contract
         (_, Some(false)) => (Risk::Medium, says.idempotent_hint == Some(true)),
         _ => (Risk::High, says.idempotent_hint == Some(true)),
     };
-    Contract { version: version.to_owned(), risk, idempotent, cacheable: false }
+    Contract {
+        version: version.to_owned(),
+        risk: settings.category.map_or(risk, |category| Some(category).into()),
+        idempotent: settings.idempotent.unwrap_or(idempotent),
+        cacheable: settings.cache_ttl.is_some(),
+    }
 }
 
 /// Limits as the log shows them.

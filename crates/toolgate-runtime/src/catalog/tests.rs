@@ -37,6 +37,7 @@ fn server(name: &str, mode: ToolMode) -> ServerSpec {
         tools: ToolFilter::default(),
         trusted: false,
         approved: true,
+        strict_output: false,
         load_tools: true,
         load_prompts: true,
         prompts: None,
@@ -82,7 +83,7 @@ fn offering(tools: Vec<OfferedTool>) -> Offer {
 }
 
 fn settings(name: &str, limits: ToolLimits) -> ToolSettings {
-    ToolSettings { name: name.parse().unwrap(), limits, mode: None }
+    ToolSettings { limits, ..ToolSettings::new(name.parse().unwrap()) }
 }
 
 fn own(name: &str) -> ToolDefinition {
@@ -134,6 +135,7 @@ impl Case {
         let servers: Vec<_> =
             absent.chain(self.servers.iter().map(|(spec, offer)| (spec, Some(offer)))).collect();
         Catalog::build(&Parts {
+            builtins: &[],
             own: &self.own,
             settings: &self.settings,
             servers: &servers,

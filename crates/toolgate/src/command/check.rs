@@ -5,37 +5,53 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use toolgate_config::{Config, Environment, Loaded, ProblemEntry, Report, Severity, load};
-use toolgate_types::ToolDefinition;
+use toolgate_config::{
+    Checklist, Config, Environment, Loaded, ProblemEntry, Report, Rule, Severity, checklists, load,
+};
 use toolgate_types::redact::printable;
+use toolgate_types::{Caller, ToolDefinition};
 
-use crate::cli::Project;
+use crate::cli::{CheckArgs, ContractLevel, Project};
 use crate::output::{BOLD, DIM, Output};
-use crate::{DONE, REFUSED};
+use crate::{DONE, FAILED, REFUSED};
 
 /// The answer for programs.
 #[derive(Serialize)]
 struct Answer {
     ok: bool,
     problems: Vec<ProblemEntry>,
+    /// The checklist of each tool, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contract: Option<Vec<Checklist>>,
     #[serde(flatten)]
     config: Option<Json>,
 }
 
-pub(crate) fn run(project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
     let Loaded { config, report } =
         load(&project.folder, project.file.as_deref(), &Environment::of_process());
     output.message(&report.render());
+    let full = config.as_ref().filter(|_| args.contract == ContractLevel::Full);
+    let contract = full.map(checklists);
     if output.json {
         let mut shown = config.as_ref().map(serialise);
         shown.iter_mut().for_each(|config| hide(config, &report));
-        output.document(&Answer { ok: config.is_some(), problems: report.entries(), config: shown })?;
+        let is_met = contract.iter().flatten().all(Checklist::is_met);
+        output.document(&Answer {
+            ok: config.is_some() && is_met,
+            problems: report.entries(),
+            contract: contract.clone(),
+            config: shown,
+        })?;
     }
     let Some(config) = config else {
         output.message(&format!("{BOLD}refused{BOLD:#}: {}; nothing was started.\n", counted(&report)));
         output.next("mend what is above and run `toolgate check` again");
         return Ok(REFUSED);
     };
+    if let Some(contract) = contract {
+        return Ok(on_contract(&contract, &report, output));
+    }
     if !output.json {
         output.result(&render(&config, &report));
     }
@@ -43,6 +59,48 @@ pub(crate) fn run(project: &Project, output: &Output) -> anyhow::Result<u8> {
     let file = config.files.first().map_or("toolgate.yaml", String::as_str);
     output.next(&format!("change {file} and check again, or add MCP servers with `toolgate import CLIENT`"));
     Ok(DONE)
+}
+
+/// The checklists, and what they come to.
+fn on_contract(contract: &[Checklist], report: &Report, output: &Output) -> u8 {
+    if !output.json {
+        output.result(&render_contract(contract, report));
+    }
+    let rules = contract.iter().flat_map(|list| &list.rules);
+    let (count, not_met) = (rules.clone().count(), rules.filter(|rule| !rule.met).count());
+    if not_met == 0 {
+        output.message(&format!(
+            "{BOLD}met{BOLD:#}: all {} of {}{}.\n",
+            plural(count, "rule"),
+            plural(contract.len(), "tool"),
+            besides(report)
+        ));
+        return DONE;
+    }
+    output.message(&format!(
+        "{BOLD}not met{BOLD:#}: {not_met} of {} in {}{}.\n",
+        plural(count, "rule"),
+        plural(contract.len(), "tool"),
+        besides(report)
+    ));
+    output.next("mend what is not met and run `toolgate check --contract full` again");
+    FAILED
+}
+
+fn render_contract(contract: &[Checklist], report: &Report) -> String {
+    let mut out = String::new();
+    for Checklist { tool, rules } in contract {
+        let met = rules.iter().filter(|rule| rule.met).count();
+        let _ = writeln!(out, "{BOLD}{}{BOLD:#} {DIM}{met} of {} met{DIM:#}", printable(tool), rules.len());
+        for Rule { rule, met, detail, place } in rules {
+            let (mark, detail) =
+                (if *met { "met" } else { "not met" }, printable(&report.mask_known(detail)));
+            let style = if *met { DIM } else { BOLD };
+            let _ = writeln!(out, "  {style}{mark:7}{style:#}  {rule:13}  {detail}  {DIM}{place}{DIM:#}");
+        }
+        out.push('\n');
+    }
+    out
 }
 
 fn counted(report: &Report) -> String {
@@ -115,6 +173,14 @@ fn render(config: &Config, report: &Report) -> String {
     let _ = writeln!(out, "read from {}", printable(&config.files.join(", ")));
     heading("limits", &mut out);
     rows(serialised(&config.limits, "limits", config, &[]), &mut out);
+    if !config.callers.is_empty() {
+        heading("callers", &mut out);
+        rows(config.callers.iter().map(|caller| caller_row(caller, config)).collect(), &mut out);
+    }
+    if !config.egress.is_off() {
+        heading("egress", &mut out);
+        rows(serialised(&config.egress, "egress", config, &[]), &mut out);
+    }
     if !config.servers.is_empty() {
         heading("MCP servers", &mut out);
     }
@@ -249,6 +315,18 @@ fn plain(value: &Json) -> String {
         Json::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
+}
+
+/// `owner  *:*  toolgate.yaml:14:18`.
+fn caller_row(caller: &Caller, config: &Config) -> Row {
+    let permissions: Vec<_> = caller.permissions.iter().map(ToString::to_string).collect();
+    let given = if permissions.is_empty() { "(nothing)".to_owned() } else { permissions.join(" ") };
+    let value = match config.caller_descriptions.get(&caller.id) {
+        Some(description) => format!("{given} · {description}"),
+        None => given,
+    };
+    let path = format!("callers.{}", caller.id);
+    Row { key: caller.id.to_string(), value, origin: origin(&path, "permissions", config) }
 }
 
 fn tool_rows(tool: &ToolDefinition, config: &Config) -> Vec<Row> {

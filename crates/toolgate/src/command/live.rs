@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use toolgate_config::{Environment, Loaded, load};
+use toolgate_policy::Policy;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
@@ -59,6 +60,7 @@ where
         .map(|server| server.name.to_string())
         .collect();
     let setup = Setup {
+        builtins: Vec::new(),
         own: config.tools,
         settings: config.tool_settings,
         servers: config.servers.into_iter().filter(|server| wanted(server.name.as_str())).collect(),
@@ -66,6 +68,10 @@ where
         logins: login::logins(),
         questions: questions::of_servers(answers),
         lock: Some(LockFile::of(&config.project)),
+        callers: config.callers,
+        policy: Policy::new(config.policy.map(|policy| policy.rules)),
+        approver: questions::approver(answers),
+        egress: config.egress,
     };
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {

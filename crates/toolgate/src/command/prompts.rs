@@ -3,6 +3,7 @@
 use anyhow::bail;
 use serde_json::{Value as Json, json};
 use toolgate_mcp::Params;
+use toolgate_runtime::runtime::Ask;
 
 use crate::DONE;
 use crate::cli::{Answers, Project, PromptArgs, PromptsCommand};
@@ -43,7 +44,7 @@ fn get(args: &PromptArgs, project: &Project, output: &Output) -> anyhow::Result<
             let texts = json!({ "properties": args.pairs.iter().filter_map(|pair| Some((pair.split_once('=')?.0.to_owned(), json!({ "type": "string" })))).collect::<serde_json::Map<_, _>>() });
             let arguments = tools::pairs(&args.pairs, &texts)?;
             let params = Params::none().with("name", &args.name).with("arguments", &arguments);
-            let result: Json = runtime.request(&args.server, "prompts/get", params, None).await?.parse()?;
+            let result: Json = runtime.ask(&args.server, Ask::Prompt, params).await?.parse()?;
             if output.json {
                 output.document(&result)?;
                 return Ok(DONE);

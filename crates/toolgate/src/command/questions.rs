@@ -5,13 +5,15 @@
 //! shown, and it is said whose words they are.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 
 use anyhow::bail;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value as Json, json};
 use toolgate_config::{Environment, InputSpec};
+use toolgate_policy::Question;
+use toolgate_runtime::{Approver, NobodyApproves};
 use toolgate_types::clean::clean;
 use toolgate_upstream::{Questions, Raw, RpcError};
 
@@ -48,6 +50,36 @@ pub(crate) fn answered(environment: &Environment, answers: BTreeMap<String, Stri
     let mut environment = environment.clone();
     environment.variables.extend(answers);
     environment
+}
+
+/// Who says yes or no when the policy asks.
+pub(crate) fn approver(answers: Answers) -> Arc<dyn Approver> {
+    match answers {
+        Answers::Ask if somebody_is_there() => Arc::new(AtTerminal),
+        Answers::Ask | Answers::Defaults | Answers::Decline => Arc::new(NobodyApproves),
+    }
+}
+
+/// The person at the terminal.
+struct AtTerminal;
+
+impl Approver for AtTerminal {
+    fn ask(&self, question: &Question) -> BoxFuture<'static, Option<String>> {
+        let arguments = clean(question.arguments.get()).into_owned();
+        let text = format!(
+            "{} wants to call {} with {arguments}\n{} [y/N] ",
+            question.caller, question.tool, question.text
+        );
+        Box::pin(async move {
+            let answer = tokio::task::spawn_blocking(move || {
+                let stderr = std::io::stderr();
+                let _ = stderr.lock().write_all(text.as_bytes());
+                line().unwrap_or_default()
+            });
+            let yes = matches!(answer.await.unwrap_or_default().trim(), "y" | "Y" | "yes");
+            yes.then(|| "the person at the terminal".to_owned())
+        })
+    }
 }
 
 /// How the questions of servers are answered.

@@ -2,6 +2,7 @@
 
 use serde_json::Value as Json;
 use toolgate_mcp::Params;
+use toolgate_runtime::runtime::Ask;
 
 use crate::DONE;
 use crate::cli::{Answers, Project, ResourceArgs, ResourcesCommand};
@@ -31,8 +32,7 @@ fn read(args: &ResourceArgs, project: &Project, output: &Output) -> anyhow::Resu
         |server| server == args.server,
         async |runtime, _errors| {
             let params = Params::none().with("uri", &args.uri);
-            let result: Json =
-                runtime.request(&args.server, "resources/read", params, None).await?.parse()?;
+            let result: Json = runtime.ask(&args.server, Ask::Resource, params).await?.parse()?;
             if output.json {
                 output.document(&result)?;
                 return Ok(DONE);

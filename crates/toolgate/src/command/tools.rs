@@ -1,20 +1,23 @@
 //! `toolgate tools list|show|call`.
 
 use anyhow::{Context as _, anyhow, bail};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 use toolgate_mcp::scan::Limits;
 use toolgate_mcp::{Raw, Trace};
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::runtime::StartError;
-use toolgate_runtime::{CatalogTool, ToolState};
-use toolgate_types::ServerName;
+use toolgate_runtime::{CallRequest, Called, CatalogTool, Runtime, Step, ToolState};
 use toolgate_types::tool::{Category, Contract};
+use toolgate_types::{Caller, ErrorCode, ServerName};
 
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
 use crate::command::{content, live};
-use crate::output::{BOLD, DIM, Output, correlated, hinted, shown_json};
+use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
+
+/// Who the person at the machine is.
+const OWNER: &str = "owner";
 
 pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
     match command {
@@ -112,38 +115,73 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
             let Some(tool) = catalog.resolve(&args.name) else {
                 return Err(absent(&args.name, errors, output));
             };
-            let arguments = arguments(args, tool)?;
-            let trace = trace(args, output);
-            let called = runtime.call(&args.name, arguments, &trace).await;
-            let result = called.map_err(|error| correlated(error, trace.correlation_id()))?;
-            let result: Json = result.parse()?;
-            let failed = result["isError"].as_bool().unwrap_or(false);
-            let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-            if output.json {
-                let data = if result["structuredContent"].is_null() {
-                    &result["content"]
-                } else {
-                    &result["structuredContent"]
-                };
-                let error = failed.then(|| {
-                    json!({
-                        "code": "tool_execution_error",
-                        "message": blocks.first().map(|block| &block["text"]),
-                        "correlationId": trace.correlation_id(),
-                    })
-                });
-                let status = if failed { "error" } else { "success" };
-                output.document(
-                    &json!({ "status": status, "data": (!failed).then_some(data), "error": error }),
-                )?;
-            } else if blocks.is_empty() && !result["structuredContent"].is_null() {
-                output.result(&format!("{}\n", shown_json(&result["structuredContent"])?));
-            } else {
-                output.result(&content::shown(blocks)?);
+            let caller = caller(&runtime, &args.caller)?;
+            let request = CallRequest {
+                name: args.name.clone(),
+                arguments: arguments(args, tool)?,
+                trace: trace(args, output),
+                session: None,
+                tainted: false,
+            };
+            let called = runtime.call(&caller, request).await;
+            if args.trace {
+                output.message(&road(&called));
             }
-            Ok(if failed { FAILED } else { DONE })
+            shown(&called, args.trace, output)
         },
     )
+}
+
+/// The result, as the envelope or as its content.
+fn shown(called: &Called, with_steps: bool, output: &Output) -> anyhow::Result<u8> {
+    let Called { result, reply, steps } = called;
+    let code = if result.error.is_none() { DONE } else { FAILED };
+    if output.json {
+        let mut document = serde_json::to_value(result)?;
+        if with_steps {
+            document["trace"] = serde_json::to_value(steps)?;
+        }
+        output.document(&document)?;
+        return Ok(code);
+    }
+    let Some(reply) = reply else {
+        let error = result.error.as_ref().expect("what has no reply has an error");
+        let message = error.to_string();
+        let hint = error.hint.as_deref();
+        return Err(hint.map_or_else(|| anyhow!("{message}"), |hint| hinted(message.clone(), hint)));
+    };
+    let reply: Json = reply.parse()?;
+    let blocks = reply["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if blocks.is_empty() && !reply["structuredContent"].is_null() {
+        output.result(&format!("{}\n", shown_json(&reply["structuredContent"])?));
+    } else {
+        output.result(&content::shown(blocks)?);
+    }
+    match &result.error {
+        Some(error) if error.code != ErrorCode::ToolExecutionError => Err(anyhow!("{error}")),
+        _ => Ok(code),
+    }
+}
+
+/// The stages that a call passed, a line each.
+fn road(called: &Called) -> String {
+    let line = |step: &Step| {
+        let note = step.note.as_deref().unwrap_or_default();
+        format!("{DIM}{:>15}  {:>8} µs  {note}{DIM:#}\n", step.stage.label(), step.micros)
+    };
+    called.steps.iter().map(line).collect()
+}
+
+/// Who calls: a caller of the configuration. Whoever sits at the machine owns what is on it, unless
+/// the configuration says what `owner` may do.
+pub(crate) fn caller(runtime: &Runtime, id: &str) -> anyhow::Result<Caller> {
+    match runtime.caller(id) {
+        Some(caller) => Ok(caller.clone()),
+        None if id == OWNER => {
+            Ok(Caller { id: OWNER.parse()?, permissions: vec!["*:*".parse().expect("it is a pattern")] })
+        }
+        None => Err(hinted(format!("there is no caller `{id}`"), "`callers` in toolgate.yaml names them")),
+    }
 }
 
 /// The ids of the call. A correlation id that cannot be sent is replaced, which is told.
@@ -172,7 +210,7 @@ fn absent(name: &str, mut errors: Vec<StartError>, output: &Output) -> anyhow::E
 }
 
 /// `{server}__{tool}` needs that server only.
-fn only(tool: &str, server: &str) -> bool {
+pub(crate) fn only(tool: &str, server: &str) -> bool {
     match tool.split_once(SEPARATOR) {
         Some((prefix, _)) => {
             server.parse().is_ok_and(|name: toolgate_types::ServerName| name.prefix() == prefix)

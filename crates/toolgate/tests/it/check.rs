@@ -1,6 +1,7 @@
 //! `toolgate check`: what it understood, where each value came from, and how it ends.
 
 use insta::assert_snapshot;
+use serde_json::Value as Json;
 
 use crate::program::{Program, Run};
 
@@ -72,10 +73,13 @@ fn the_quickstart() {
     read from toolgate.yaml, tools/tools.json, mcp.json
 
     limits
-        max_concurrent   16       toolgate.yaml:12:19
-        default_timeout  30s      toolgate.yaml:13:20
+        max_concurrent   16       toolgate.yaml:21:19
+        default_timeout  30s      toolgate.yaml:22:20
         max_output       4MiB     default
         on_collision     qualify  default
+
+    callers
+        owner  *:*  toolgate.yaml:16:18
 
     tools
       word_count · Counts the lines, words and characters of a text. Use it when somebody asks how long a text is; it returns three numbers.
@@ -91,7 +95,7 @@ fn the_quickstart() {
       disk_usage · Tells how much space a folder of this project takes. Use it for questions about disk space; it returns kilobytes.
         script      tools/disk_usage.sh  tools/tools.json:39:15
         arguments   folder?: string      tools/tools.json:42:23
-        timeout     10s                  toolgate.yaml:18:16
+        timeout     10s                  toolgate.yaml:27:16
         version     1.0.0                default
         category    query                tools/tools.json:50:19
         idempotent  true                 tools/tools.json:51:21
@@ -132,26 +136,28 @@ fn a_project_with_one_of_everything() {
         tool_denylist                      delete_customer                toolgate.yaml:18:22
         trusted                            false                          default
         approved                           true                           default
+        output_validation                  warn                           default
         load_tools                         true                           default
         load_prompts                       true                           default
         timeout                            10s                            default
         request_timeout                    1m                             default
       github
-        transport         stdio        default
-        command           npx          mcp.json:8:18
-        args              -y @modelcontextprotocol/server-github --region=${input:region}  mcp.json:9:15
-        env.GITHUB_TOKEN  ***          mcp.json:10:14
-        env.HTTP_PROXY    (kept away)  mcp.json:10:14
-        cwd               .            default
-        encoding          utf-8        default
-        startup           required     default
-        mode              dynamic      default
-        trusted           false        default
-        approved          true         default
-        load_tools        true         default
-        load_prompts      true         default
-        timeout           1m           default
-        request_timeout   1m           default
+        transport          stdio        default
+        command            npx          mcp.json:8:18
+        args               -y @modelcontextprotocol/server-github --region=${input:region}  mcp.json:9:15
+        env.GITHUB_TOKEN   ***          mcp.json:10:14
+        env.HTTP_PROXY     (kept away)  mcp.json:10:14
+        cwd                .            default
+        encoding           utf-8        default
+        startup            required     default
+        mode               dynamic      default
+        trusted            false        default
+        approved           true         default
+        output_validation  warn         default
+        load_tools         true         default
+        load_prompts       true         default
+        timeout            1m           default
+        request_timeout    1m           default
 
     tools
       echo · Says it again.
@@ -256,19 +262,20 @@ fn a_project_of_registries_alone() {
 
     MCP servers
       time
-        transport        stdio            default
-        command          uvx              .vscode/mcp.json:1:34
-        args             mcp-server-time  .vscode/mcp.json:1:49
-        cwd              .                default
-        encoding         utf-8            default
-        startup          required         default
-        mode             dynamic          default
-        trusted          false            default
-        approved         true             default
-        load_tools       true             default
-        load_prompts     true             default
-        timeout          1m               default
-        request_timeout  1m               default
+        transport          stdio            default
+        command            uvx              .vscode/mcp.json:1:34
+        args               mcp-server-time  .vscode/mcp.json:1:49
+        cwd                .                default
+        encoding           utf-8            default
+        startup            required         default
+        mode               dynamic          default
+        trusted            false            default
+        approved           true             default
+        output_validation  warn             default
+        load_tools         true             default
+        load_prompts       true             default
+        timeout            1m               default
+        request_timeout    1m               default
 
     ----- stderr
     good: 1 MCP server and 0 tools.
@@ -324,6 +331,7 @@ fn a_file_of_another_name() {
         mode                dynamic                       default
         trusted             false                         default
         approved            true                          default
+        output_validation   warn                          default
         load_tools          true                          default
         load_prompts        true                          default
         timeout             30s                           default
@@ -395,21 +403,22 @@ evaluations: { metrics: [] }
 
     MCP servers
       filesystem · Files
-        transport        stdio                                       default
-        command          npx                                         agent.yaml:9:13
-        args             -y @modelcontextprotocol/server-filesystem  agent.yaml:9:13
-        cwd              .                                           default
-        encoding         utf-8                                       default
-        startup          lazy                                        default
-        mode             dynamic                                     default
-        tool_allowlist   ***                                         agent.yaml:10:61
-        trusted          false                                       default
-        approved         true                                        default
-        load_tools       true                                        default
-        load_prompts     true                                        default
-        timeout          1m                                          default
-        request_timeout  1m                                          default
-        config           ***                                         agent.yaml:10:13
+        transport          stdio                                       default
+        command            npx                                         agent.yaml:9:13
+        args               -y @modelcontextprotocol/server-filesystem  agent.yaml:9:13
+        cwd                .                                           default
+        encoding           utf-8                                       default
+        startup            lazy                                        default
+        mode               dynamic                                     default
+        tool_allowlist     ***                                         agent.yaml:10:61
+        trusted            false                                       default
+        approved           true                                        default
+        output_validation  warn                                        default
+        load_tools         true                                        default
+        load_prompts       true                                        default
+        timeout            1m                                          default
+        request_timeout    1m                                          default
+        config             ***                                         agent.yaml:10:13
 
     tools
       add · Adds two numbers
@@ -481,6 +490,7 @@ myai:
         mode                strict                     config.yaml:8:96
         trusted             false                      default
         approved            true                       default
+        output_validation   strict                     default
         load_tools          true                       default
         load_prompts        true                       default
         prompts             (none)                     config.yaml:8:113
@@ -541,6 +551,7 @@ mod overrides {
             default_tool_config.timeout  5s                         toolgate.yaml:3:106
             trusted                      false                      default
             approved                     true                       default
+            output_validation            warn                       default
             load_tools                   true                       default
             load_prompts                 true                       default
             timeout                      10s                        default
@@ -567,6 +578,7 @@ mod overrides {
             default_tool_config.timeout  5s                         toolgate.yaml:3:106
             trusted                      false                      default
             approved                     true                       default
+            output_validation            warn                       default
             load_tools                   true                       default
             load_prompts                 true                       default
             timeout                      10s                        default
@@ -594,6 +606,7 @@ mod overrides {
             default_tool_config  {}                      config.yaml:3:89
             trusted              false                   default
             approved             true                    default
+            output_validation    warn                    default
             load_tools           true                    default
             load_prompts         true                    default
             timeout              10s                     default
@@ -622,24 +635,26 @@ mod overrides {
             mode                strict                     toolgate.yaml:3:66
             trusted             false                      default
             approved            true                       default
+            output_validation   strict                     default
             load_tools          true                       default
             load_prompts        true                       default
             timeout             10s                        default
             request_timeout     1m                         default
           more
-            transport        stdio        default
-            command          more-server  environment variable TOOLGATE__TOOLBOX__MCPS__1
-            args             --fast       environment variable TOOLGATE__TOOLBOX__MCPS__1
-            cwd              .            default
-            encoding         utf-8        default
-            startup          required     default
-            mode             strict       environment variable TOOLGATE__TOOLBOX__MCPS__1
-            trusted          false        default
-            approved         true         default
-            load_tools       true         default
-            load_prompts     true         default
-            timeout          10s          default
-            request_timeout  1m           default
+            transport          stdio        default
+            command            more-server  environment variable TOOLGATE__TOOLBOX__MCPS__1
+            args               --fast       environment variable TOOLGATE__TOOLBOX__MCPS__1
+            cwd                .            default
+            encoding           utf-8        default
+            startup            required     default
+            mode               strict       environment variable TOOLGATE__TOOLBOX__MCPS__1
+            trusted            false        default
+            approved           true         default
+            output_validation  strict       default
+            load_tools         true         default
+            load_prompts       true         default
+            timeout            10s          default
+            request_timeout    1m           default
 
         good: 2 MCP servers and 0 tools.
         next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
@@ -769,4 +784,138 @@ mod usage {
         For more information, try '--help'.
         ");
     }
+}
+
+const CARD: &str = r#"{"tools": [{
+  "name": "get-card",
+  "description": "Retrieves a card by ID. Use when you need to access card content.",
+  "input_schema": { "type": "object", "properties": { "cardId": { "type": "string", "description": "The id" } } },
+  "permissions": ["cards:read"],
+  "category": "query",
+  "response_time": "fast",
+  "cacheable": false,
+  "idempotent": true,
+  "examples": [{ "description": "Get a card", "params": { "cardId": "card_123" } }],
+  "tags": ["cards"]
+}]}"#;
+
+#[test]
+fn the_whole_contract() {
+    let files = [("tools.json", CARD), ("get-card.py", "")];
+    assert_snapshot!(check(&files, "check --contract full"), @"
+    exit code 0
+    ----- stdout
+    get-card 14 of 14 met
+      met      name           a verb and a noun in kebab-case, such as `create-card`  tools.json:2:11
+      met      description    at least 50 characters: what it does, when to use it, what it returns  tools.json:3:18
+      met      input_schema   every argument has a description  tools.json:4:19
+      met      permissions    written, if only as `[]`  tools.json:5:18
+      met      category       written  tools.json:6:15
+      met      response_time  written  tools.json:7:20
+      met      cacheable      written, and false for a mutation  tools.json:8:16
+      met      cache_ttl      written where it is cacheable  tools.json:2:11
+      met      idempotent     written, and true for a query  tools.json:9:17
+      met      examples       at least one, and each fits the schemas  tools.json:10:15
+      met      tags           at least one  tools.json:11:11
+      met      version        three numbers, such as `1.2.3`  tools.json:2:11
+      met      script_path    the script exists  tools.json:2:11
+      met      result         a ToolResult with whole agentHints and metadata, made by Toolgate  tools.json:2:11
+
+    ----- stderr
+    met: all 14 rules of 1 tool.
+    ");
+    let less = CARD.replace("get-card\"", "card\"").replace("Use when you need to access card content.", "");
+    let less = less.replace("\"idempotent\": true,", "").replace("\"tags\": [\"cards\"]", "\"tags\": []");
+    let files = [("tools.json", less.as_str()), ("card.py", "")];
+    assert_snapshot!(check(&files, "check --contract full"), @"
+    exit code 1
+    ----- stdout
+    card 10 of 14 met
+      not met  name           a verb and a noun in kebab-case, such as `create-card` – it is `card`  tools.json:2:11
+      not met  description    at least 50 characters: what it does, when to use it, what it returns – it has 23  tools.json:3:18
+      met      input_schema   every argument has a description  tools.json:4:19
+      met      permissions    written, if only as `[]`  tools.json:5:18
+      met      category       written  tools.json:6:15
+      met      response_time  written  tools.json:7:20
+      met      cacheable      written, and false for a mutation  tools.json:8:16
+      met      cache_ttl      written where it is cacheable  tools.json:2:11
+      not met  idempotent     written, and true for a query – it is false  tools.json:2:11
+      met      examples       at least one, and each fits the schemas  tools.json:10:15
+      not met  tags           at least one – there is none  tools.json:11:11
+      met      version        three numbers, such as `1.2.3`  tools.json:2:11
+      met      script_path    the script exists  tools.json:2:11
+      met      result         a ToolResult with whole agentHints and metadata, made by Toolgate  tools.json:2:11
+
+    ----- stderr
+    not met: 4 of 14 rules in 1 tool.
+    next: mend what is not met and run `toolgate check --contract full` again
+    ");
+    // The usual level asks for none of it.
+    assert_eq!(check(&files, "check").code, 0);
+}
+
+#[test]
+fn the_whole_contract_for_programs() {
+    let run = check(&[("tools.json", CARD)], "check --contract full --json");
+    let answer: Json = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((run.code, &answer["ok"]), (1, &Json::from(false)));
+    let rules = answer["contract"][0]["rules"].as_array().unwrap();
+    let not_met: Vec<_> = rules.iter().filter(|rule| rule["met"] == false).collect();
+    assert_eq!(not_met.len(), 1);
+    assert_eq!(not_met[0]["rule"], "script_path");
+    assert_eq!(answer["contract"][0]["tool"], "get-card");
+}
+
+#[test]
+fn callers_policy_and_egress() {
+    let project = "callers:
+  - { id: owner, permissions: [\"*:*\"] }
+  - { id: ci, description: The build, permissions: [\"tools:*\", \"files:read\"] }
+  - { id: guest }
+egress: { canaries: [the blue heron], secrets: true }
+";
+    let rule = "@id(\"guests-read\")\npermit(principal == Caller::\"guest\", action, resource)\n  when { resource.risk == \"low\" };\n";
+    let files = [("toolgate.yaml", project), ("policy.cedar", rule)];
+    assert_snapshot!(check(&files, "check"), @"
+    exit code 0
+    ----- stdout
+    project [project]
+    read from toolgate.yaml, policy.cedar
+
+    limits
+        max_concurrent   64       default
+        default_timeout  30s      default
+        max_output       4MiB     default
+        on_collision     qualify  default
+
+    callers
+        owner  *:*                             toolgate.yaml:2:31
+        ci     tools:* files:read · The build  toolgate.yaml:3:52
+        guest  (nothing)                       default
+
+    egress
+        canaries  ***   toolgate.yaml:5:21
+        secrets   true  toolgate.yaml:5:48
+
+    ----- stderr
+    good: 0 MCP servers and 0 tools.
+    next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
+    ");
+    // Nothing starts with rules that are wrong.
+    let wrong = rule.replace("risk", "rsk");
+    let files = [("toolgate.yaml", project), ("policy.cedar", wrong.as_str())];
+    assert_snapshot!(check(&files, "check"), @r#"
+    exit code 78
+    ----- stdout
+    ----- stderr
+    error: attribute `rsk` on entity type `Tool` not found, in rule `guests-read`
+      --> policy.cedar:3:10
+    3 |   when { resource.rsk == "low" };
+      |          ^^^^^^^^^^^^
+    hint: docs/policy.md shows what rules can say
+
+    refused: 1 error; nothing was started.
+    next: mend what is above and run `toolgate check` again
+    "#);
+    assert_eq!(check(&files, "tools list").code, 78);
 }

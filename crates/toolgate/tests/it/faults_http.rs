@@ -55,7 +55,10 @@ fn call(server: Json) -> (String, u64) {
     if run.code == 0 {
         return ("good".to_owned(), peak);
     }
-    (run.json()["error"].as_str().expect("a text").to_owned(), peak)
+    let error = &run.json()["error"];
+    // What goes wrong before there is a call has no result, and so no code.
+    let message = error.as_str().or_else(|| error["message"].as_str());
+    (message.expect("a text").to_owned(), peak)
 }
 
 #[test]
@@ -128,7 +131,9 @@ fn check_given_up(mode: &str) {
     let program = project(json!({ "kit": { "url": kit.url("http", "mcp"), "request_timeout": "2s" } }));
     let run = program.run("tools call kit__echo message=x --json");
     assert_eq!(run.code, 1, "{mode}: {run}");
-    assert_eq!(run.json()["error"], "MCP server `kit`: no answer within 2s", "{mode}");
+    let error = &run.json()["error"];
+    assert_eq!((&error["code"], &error["outcome"]), (&json!("timeout"), &json!("unknown")), "{mode}");
+    assert_eq!(error["message"], "MCP server `kit`: no answer within 2s", "{mode}");
     // The server may see the end a moment after us.
     kit.wait("its connection is closed", |kit| kit.count("closed") > 0);
     let seen = kit.seen();

@@ -23,6 +23,7 @@ fn help() {
       check        Say whether a project is good, what it means, and where each value came from
       servers      Show the MCP servers: whether they can be reached, what they speak, what they offer
       tools        List, show and call tools
+      why          Say whether a caller may use a tool, and why
       prompts      List prompts of MCP servers, and get one
       resources    List resources of MCP servers, and read one
       import       Take over the MCP servers of another program
@@ -74,20 +75,45 @@ fn help() {
     Usage: toolgate check [OPTIONS]
 
     Options:
-      -C, --project <DIR>  Work on the project in DIR [default: .]
-          --file <FILE>    The project file, where it has an unusual name; any known shape will do
-          --json           Print one JSON document on stdout; messages go to stderr
-          --color <WHEN>   When to use colours; `NO_COLOR` is honoured [default: auto] [possible values:
-                           auto, always, never]
-      -h, --help           Print help
+      -C, --project <DIR>
+              Work on the project in DIR
+              
+              [default: .]
+
+          --contract <LEVEL>
+              How much is asked of your own tools
+
+              Possible values:
+              - standard: A name, a description and the schema of the arguments
+              - full:     All of the tool contract, as a checklist for each tool
+              
+              [default: standard]
+
+          --file <FILE>
+              The project file, where it has an unusual name; any known shape will do
+
+          --json
+              Print one JSON document on stdout; messages go to stderr
+
+          --color <WHEN>
+              When to use colours; `NO_COLOR` is honoured
+              
+              [default: auto]
+              [possible values: auto, always, never]
+
+      -h, --help
+              Print help (see a summary with '-h')
 
     Examples:
       toolgate check                           the project in this folder
       toolgate -C my-project check             another one
       toolgate --file .vscode/mcp.json check   a file of another program
       toolgate check --json | jq .servers      for programs
+      toolgate check --contract full           the checklist of the tool contract, for your own tools
 
     Nothing is started and nothing is written. Every problem in every file is reported.
+
+    Exit codes: 0 good, 1 a rule of the contract is not met, 78 configuration refused.
     ");
     assert_snapshot!(run("import --help").stdout, @"
     Take over the MCP servers of another program
@@ -174,8 +200,18 @@ fn every_help_has_examples() {
         .map_while(|line| line.split_whitespace().next())
         .filter(|command| *command != "help")
         .collect();
-    let expected =
-        ["init", "check", "servers", "tools", "prompts", "resources", "import", "schema", "completions"];
+    let expected = [
+        "init",
+        "check",
+        "servers",
+        "tools",
+        "why",
+        "prompts",
+        "resources",
+        "import",
+        "schema",
+        "completions",
+    ];
     assert_eq!(commands, expected);
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;

@@ -16,6 +16,7 @@ mod packages;
 mod peers;
 mod program;
 mod promises;
+mod road;
 mod secrets;
 mod servers;
 mod toolbox;

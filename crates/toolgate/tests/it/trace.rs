@@ -83,5 +83,5 @@ fn an_error_names_the_id() {
     let kit = Kit::start("huge-json");
     let program = project(json!({ "kit": { "url": kit.url("http", "mcp") } }));
     let run = program.run("tools call kit__echo message=x --json --correlation-id order-66");
-    assert_eq!((run.code, &run.json()["correlationId"]), (1, &json!("order-66")), "{run}");
+    assert_eq!((run.code, &run.json()["error"]["correlationId"]), (1, &json!("order-66")), "{run}");
 }

@@ -1,4 +1,6 @@
-//! A piece of JSON as the bytes it came in.
+//! A piece of JSON as the bytes it came in: the spelling of numbers and the order of keys survive.
+//!
+//! Invariant: what a [`Raw`] holds was [scanned](mod@scan).
 
 use std::fmt;
 
@@ -7,7 +9,9 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::scan::{Limits, ScanError, scan};
+pub mod scan;
+
+use scan::{Limits, ScanError, scan};
 
 /// JSON that was scanned, shared without being copied.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,13 +30,13 @@ impl Raw {
     }
 
     /// A text that we put together from parts that are JSON.
-    pub(crate) fn trusted(text: String) -> Self {
+    pub fn trusted(text: String) -> Self {
         debug_assert!(serde_json::from_str::<&RawValue>(&text).is_ok(), "parts of JSON make JSON");
         Self(text.into())
     }
 
     /// A part of a text that was scanned as a whole.
-    pub(crate) fn part(whole: &Bytes, part: &RawValue) -> Self {
+    pub fn part(whole: &Bytes, part: &RawValue) -> Self {
         Self(whole.slice_ref(part.get().as_bytes()))
     }
 

@@ -1,0 +1,86 @@
+//! The verification checklist of the tool contract.
+
+use toolgate_config::{Config, checklists, load};
+
+use super::{environment, fixtures, loaded, project};
+
+/// What is not met, a line for each.
+fn not_met(config: &Config) -> String {
+    let lists = checklists(config);
+    let rules = lists.iter().flat_map(|list| list.rules.iter().filter(|rule| !rule.met));
+    rules.map(|rule| format!("{} {}: {}\n", rule.place, rule.rule, rule.detail)).collect()
+}
+
+#[test]
+fn the_smallest_tool_of_the_contract_meets_all_of_it() {
+    let config = load(&fixtures("tool-contract"), None, &environment(&[])).config.unwrap();
+    let lists = checklists(&config);
+    assert!(lists[0].is_met(), "{}", not_met(&config));
+    let rules: Vec<_> = lists[0].rules.iter().map(|rule| format!("{} {}", rule.rule, rule.place)).collect();
+    insta::assert_snapshot!(rules.join("\n"), @"
+    name tools.json:4:15
+    description tools.json:5:22
+    input_schema tools.json:6:21
+    permissions tools.json:11:22
+    category tools.json:12:19
+    response_time tools.json:13:23
+    cacheable tools.json:14:20
+    cache_ttl tools.json:15:19
+    idempotent tools.json:16:21
+    examples tools.json:17:19
+    tags tools.json:18:15
+    version tools.json:4:15
+    script_path tools.json:4:15
+    result tools.json:4:15
+    ");
+}
+
+#[test]
+fn everything_that_is_not_met_is_told_with_its_place() {
+    let tools = r#"{"tools": [{
+        "name": "get_card",
+        "description": "Gets a card.",
+        "input_schema": {"type": "object", "properties": {"id": {"type": "string"}, "deck": {"description": "d"}}},
+        "script_path": "none.py",
+        "category": "query",
+        "version": "1.0",
+        "examples": [{"description": "One", "params": {"id": 5}}]
+    }, {
+        "name": "get-deck", "description": "d", "input_schema": {}
+    }]}"#;
+    let folder = project(&[("tools.json", tools), ("get-deck.py", "")]);
+    let config = load(folder.path(), None, &environment(&[])).config.unwrap();
+    insta::assert_snapshot!(not_met(&config), @r#"
+    tools.json:2:17 name: a verb and a noun in kebab-case, such as `create-card` – it is `get_card`
+    tools.json:3:24 description: at least 50 characters: what it does, when to use it, what it returns – it has 12
+    tools.json:4:25 input_schema: every argument has a description – `id` has none
+    tools.json:2:17 permissions: written, if only as `[]` – it is not written
+    tools.json:2:17 response_time: written – it is not written
+    tools.json:2:17 cacheable: written, and false for a mutation – it is not written
+    tools.json:2:17 idempotent: written, and true for a query – it is false
+    tools.json:8:21 examples: at least one, and each fits the schemas – `One` does not: `id`: 5 is not of type "string"
+    tools.json:2:17 tags: at least one – there is none
+    tools.json:7:20 version: three numbers, such as `1.2.3` – it is `1.0`
+    tools.json:5:24 script_path: the script exists – it does not
+    tools.json:10:44 description: at least 50 characters: what it does, when to use it, what it returns – it has 1
+    tools.json:10:17 permissions: written, if only as `[]` – it is not written
+    tools.json:10:17 category: written – it is not written
+    tools.json:10:17 response_time: written – it is not written
+    tools.json:10:17 cacheable: written, and false for a mutation – it is not written
+    tools.json:10:17 idempotent: written, and true for a query – it is not written
+    tools.json:10:17 examples: at least one, and each fits the schemas – there is none
+    tools.json:10:17 tags: at least one – there is none
+    "#);
+}
+
+/// What the operator says counts here, too.
+#[test]
+fn settings_fill_what_a_registry_leaves_open() {
+    let tools = r#"{"tools": [{"name": "get-deck", "description": "d", "input_schema": {}}]}"#;
+    let project = "registries: {tools: tools.json}\ntoolbox:\n  tools:\n    - {name: get-deck, permissions: [], category: query, idempotent: true, cacheable: false, tags: [decks]}\n";
+    let files = [("toolgate.yaml", project), ("tools.json", tools), ("get-deck.py", "")];
+    let told = not_met(&loaded(&files, &[]).config.unwrap());
+    for met in ["permissions", "category", "idempotent", "cacheable", "tags"] {
+        assert!(!told.contains(&format!(" {met}:")), "{told}");
+    }
+}

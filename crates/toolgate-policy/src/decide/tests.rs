@@ -1,0 +1,231 @@
+//! Who may do what: tables of a caller, a tool and rules.
+
+use serde_json::json;
+use toolgate_types::tool::Risk;
+
+use super::*;
+
+fn caller(permissions: &[&str]) -> Caller {
+    let permissions = permissions.iter().map(|text| text.parse().unwrap()).collect();
+    Caller { id: "ann".parse().unwrap(), permissions }
+}
+
+fn subject(name: &str, permissions: &[&str]) -> Subject {
+    Subject {
+        name: name.to_owned(),
+        original: name.to_owned(),
+        server: Some("bank".to_owned()),
+        permissions: permissions.iter().map(|text| text.parse().unwrap()).collect(),
+        contract: Contract { version: "1".to_owned(), risk: Risk::High, idempotent: false, cacheable: false },
+        category: Some(Category::Mutation),
+        tags: vec!["money".to_owned()],
+        trusted: false,
+        definition: Some("sha256:1".into()),
+    }
+}
+
+/// The decision in a few words.
+fn decided(rules: &str, permissions: &[&str], arguments: serde_json::Value, tainted: bool) -> String {
+    let policy = Policy::new((!rules.is_empty()).then(|| Rules::new(rules).unwrap()));
+    let (caller, subject, arguments) =
+        (caller(permissions), subject("pay", &["cards:create"]), Raw::of(&arguments));
+    let call = Call {
+        caller: &caller,
+        subject: &subject,
+        arguments: &arguments,
+        tainted,
+        now: SystemTime::UNIX_EPOCH,
+    };
+    match policy.decide(&call) {
+        Decision::Allow(grant) => format!("allow by {}", grant.rules().join(" ")),
+        Decision::Ask(question) => format!("ask: {}", question.text),
+        Decision::Deny(Denied { visible, missing, forbidden_by, failed }) => {
+            let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
+            let seen = if visible { "seen" } else { "unseen" };
+            let failed = if failed.is_some() { " failed" } else { "" };
+            format!(
+                "deny {seen}, missing [{}], forbidden by [{}]{failed}",
+                missing.join(" "),
+                forbidden_by.join(" ")
+            )
+        }
+    }
+}
+
+fn check(rules: &str, permissions: &[&str], expected: &str) {
+    assert_eq!(decided(rules, permissions, json!({}), false), expected, "{rules} {permissions:?}");
+}
+
+#[test]
+fn permissions_alone() {
+    check("", &[], "deny unseen, missing [cards:create], forbidden by []");
+    check("", &["cards:create"], "allow by permissions");
+    check("", &["*:*"], "allow by permissions");
+    check("", &["cards:read"], "deny seen, missing [cards:create], forbidden by []");
+    check("", &["decks:*"], "deny unseen, missing [cards:create], forbidden by []");
+}
+
+#[test]
+fn rules_permit_and_forbid() {
+    let permit = r#"@id("payers") permit(principal == Caller::"ann", action == Action::"call", resource == Tool::"pay");"#;
+    let forbid =
+        r#"@id("no-money") forbid(principal, action, resource) when { resource.tags.contains("money") };"#;
+    check(permit, &[], "allow by payers");
+    check(
+        &permit.replace("\"pay\"", "\"look\""),
+        &[],
+        "deny unseen, missing [cards:create], forbidden by []",
+    );
+    check(forbid, &["*:*"], "deny unseen, missing [], forbidden by [no-money]");
+    check(&format!("{permit}{forbid}"), &["*:*"], "deny unseen, missing [], forbidden by [no-money]");
+    let calls_only =
+        forbid.replace("(principal, action, resource)", r#"(principal, action == Action::"call", resource)"#);
+    check(&calls_only, &["*:*"], "deny seen, missing [], forbidden by [no-money]");
+}
+
+#[test]
+fn rules_see_server_risk_arguments_and_taint() {
+    let when = |condition: &str| {
+        format!(r#"@id("r") forbid(principal, action == Action::"call", resource) when {{ {condition} }};"#)
+    };
+    let cases = [
+        (r#"resource in Server::"bank""#, true),
+        (r#"resource in Server::"shop""#, false),
+        (r#"resource.risk == "high" && !resource.trusted"#, true),
+        (r#"context.numbers.hasTag("amount") && context.numbers.getTag("amount") > 100"#, true),
+        (r#"context.numbers.hasTag("amount") && context.numbers.getTag("amount") > 1000"#, false),
+        (
+            r#"context.arguments.hasTag("to.0.iban") && context.arguments.getTag("to.0.iban") like "DE*""#,
+            true,
+        ),
+        (r#"context.tainted"#, true),
+        (r#"principal.permissions.contains("*:*")"#, true),
+    ];
+    for (condition, forbids) in cases {
+        let told =
+            decided(&when(condition), &["*:*"], json!({ "amount": 500, "to": [{ "iban": "DE1" }] }), true);
+        assert_eq!(told.starts_with("deny"), forbids, "{condition}: {told}");
+    }
+}
+
+/// An argument cannot pass for another by its name.
+#[test]
+fn ways_are_not_names() {
+    let rule = r#"@id("r") forbid(principal, action == Action::"call", resource) when { context.arguments.hasTag("to.iban") && context.arguments.getTag("to.iban") == "evil" };"#;
+    for arguments in [
+        json!({ "to": { "iban": "evil" }, "to.iban": "good" }),
+        json!({ "to.iban": "good", "to": { "iban": "evil" } }),
+    ] {
+        let told = decided(rule, &["*:*"], arguments, false);
+        assert!(told.starts_with("deny"), "{told}");
+    }
+    assert!(decided(rule, &["*:*"], json!({ "to.iban": "evil" }), false).starts_with("allow"));
+}
+
+#[test]
+fn what_cannot_be_decided_is_denied() {
+    // Adding beyond the largest number is an error that no type check finds.
+    let overflow = r#"permit(principal, action, resource) when { context.numbers.hasTag("n") && context.numbers.getTag("n") + 9223372036854775807 > 0 };"#;
+    let told = decided(overflow, &["*:*"], json!({ "n": 5 }), false);
+    assert!(told.ends_with("failed"), "{told}");
+    let many: Vec<_> = (0..2_000).collect();
+    let told = decided("permit(principal, action, resource);", &["*:*"], json!({ "many": many }), false);
+    assert!(told.ends_with("failed"), "{told}");
+}
+
+#[test]
+fn rules_that_do_not_type_check_are_refused() {
+    for (rules, why) in [
+        ("permit(principal, action, resource", "unexpected end"),
+        (r#"permit(principal, action, resource) when { resource.colour == "red" };"#, "colour"),
+        (r#"permit(principal, action, resource) when { resource.name > 3 };"#, "type"),
+        (r#"permit(principal == User::"ann", action, resource);"#, "User"),
+    ] {
+        let errors = Rules::new(rules).unwrap_err();
+        assert!(errors.iter().any(|error| error.message.contains(why)), "{rules}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_question_is_bound_to_its_call_and_used_up() {
+    use crate::grant::{Approved, Stale};
+    use std::time::Duration;
+    let rules = r#"@id("big") @ask("Pay that much?") forbid(principal, action == Action::"call", resource) when { context.numbers.hasTag("amount") && context.numbers.getTag("amount") > 100 };"#;
+    assert_eq!(decided(rules, &["*:*"], json!({ "amount": 50 }), false), "allow by permissions");
+    assert_eq!(decided(rules, &["*:*"], json!({ "amount": 500 }), false), "ask: Pay that much?");
+    assert_eq!(
+        decided(rules, &[], json!({ "amount": 500 }), false),
+        "deny unseen, missing [cards:create], forbidden by []"
+    );
+    // What another rule permits is asked about all the same.
+    let permitted = format!("permit(principal, action, resource); {rules}");
+    assert_eq!(decided(&permitted, &[], json!({ "amount": 500 }), false), "ask: Pay that much?");
+    let policy = Policy::new(Some(Rules::new(rules).unwrap()));
+    let answer = |yes: Approved<'_>| {
+        let (caller, subject, arguments) =
+            (caller(&["*:*"]), subject("pay", &["cards:create"]), Raw::of(&json!({ "amount": 500 })));
+        let call = Call {
+            caller: &caller,
+            subject: &subject,
+            arguments: &arguments,
+            tainted: false,
+            now: SystemTime::UNIX_EPOCH,
+        };
+        let Decision::Ask(question) = policy.decide(&call) else { panic!("it asks") };
+        question.approved(yes).map(|grant| grant.asked().map(str::to_owned))
+    };
+    let later = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let yes = Approved { by: "bob", definition: Some("sha256:1"), policy: policy.version(), now: later(60) };
+    assert_eq!(answer(yes), Ok(Some("bob".to_owned())));
+    assert_eq!(answer(Approved { now: later(601), ..yes }), Err(Stale::Late));
+    assert_eq!(answer(Approved { definition: Some("sha256:2"), ..yes }), Err(Stale::Definition));
+    assert_eq!(answer(Approved { policy: "other", ..yes }), Err(Stale::Policy));
+}
+
+/// The examples of the page, by their ids.
+fn examples() -> Vec<(&'static str, &'static str)> {
+    let page = include_str!("../../../../docs/policy.md");
+    let blocks = page.split("```cedar\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let id = |rules: &'static str| rules.split('"').nth(1).unwrap();
+    blocks.map(|rules| (id(rules), rules)).collect()
+}
+
+#[test]
+fn the_page_shows_the_schema_and_rules_that_are_good() {
+    assert!(include_str!("../../../../docs/policy.md").contains(crate::rules::SCHEMA));
+    for (id, rules) in examples() {
+        let loaded = Rules::new(rules).unwrap_or_else(|errors| panic!("{id}: {errors:?}"));
+        assert!(loaded.warnings().is_empty(), "{id}: {:?}", loaded.warnings());
+    }
+    assert_eq!(examples().len(), 5);
+}
+
+/// What the page says of its examples.
+#[test]
+fn the_examples_decide_as_the_page_says() {
+    let example = |id: &str, permissions: &[&str], arguments: serde_json::Value, tainted: bool| {
+        let rules = examples().into_iter().find(|(known, _)| *known == id).unwrap().1;
+        // The one tool that there is here stands for those of the page.
+        let rules = rules.replace("Server::\"files\"", "Server::\"bank\"").replace("\"admin\"", "\"money\"");
+        decided(&rules, permissions, arguments, tainted)
+    };
+    let owner: &[&str] = &["*:*"];
+    insta::assert_snapshot!(example("assistant-reads", &[], json!({}), false), @"deny unseen, missing [cards:create], forbidden by []");
+    for (path, allowed) in
+        [("/workspace/a", true), ("/workspace/../etc/passwd", false), ("/etc/passwd", false)]
+    {
+        let told = example("only-the-workspace", owner, json!({ "path": path }), false);
+        assert_eq!(told.starts_with("allow"), allowed, "{path}: {told}");
+    }
+    for (amount, allowed) in
+        [(json!(100), true), (json!(101), false), (json!(0.5), false), (json!("5"), false)]
+    {
+        let told = example("large-payments", owner, json!({ "amount": amount }), false);
+        assert_eq!(told.starts_with("allow"), allowed, "{amount}: {told}");
+        assert!(allowed || told.starts_with("ask: This pays"), "{told}");
+    }
+    assert!(example("changes-after-untrusted-text", owner, json!({}), true).starts_with("ask: Something"));
+    assert!(example("changes-after-untrusted-text", owner, json!({}), false).starts_with("allow"));
+    insta::assert_snapshot!(example("admin-tools", &["cards:create"], json!({}), false), @"deny unseen, missing [], forbidden by [admin-tools]");
+    assert!(example("admin-tools", owner, json!({}), false).starts_with("allow"));
+}

@@ -1,0 +1,127 @@
+//! What the road costs without the tool: processor time and allocations of one call, with permissions
+//! alone and with a policy of twenty rules. `cargo xtask bench road` runs it.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+use toolgate_policy::{Policy, Rules};
+use toolgate_runtime::runtime::Setup;
+use toolgate_runtime::{CallRequest, NobodyApproves, Runtime};
+use toolgate_types::egress::EgressRules;
+use toolgate_types::tool::RateLimit;
+use toolgate_types::{ByteSize, Caller, HumanDuration, Limits, OnCollision, ToolSettings};
+use toolgate_upstream::{Builtin, Logins, Nobody, Raw, Trace};
+
+/// Calls per measurement.
+const CALLS: u32 = 20_000;
+
+/// The bars of "The road".
+const BARS: [(&str, u64, u64); 2] = [("permissions", 15, 60), ("20 rules", 40, 0)];
+
+#[expect(clippy::print_stdout, reason = "the figures are what it is run for")]
+fn main() {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it starts");
+    for (name, micros, allocations) in BARS {
+        tokio.block_on(async {
+            let runtime = Runtime::new(setup(name != "permissions"));
+            runtime.discover(|_| {}).await.expect("there is nothing to wait for");
+            let caller = Caller {
+                id: "ann".parse().expect("an id"),
+                permissions: vec!["*:*".parse().expect("a pattern")],
+            };
+            let call = async || {
+                let called = runtime.call(&caller, request()).await;
+                assert!(called.result.error.is_none(), "{:?}", called.result.error);
+            };
+            // Schemas are compiled with the first one.
+            call().await;
+            let before = cpu();
+            for _ in 0..CALLS {
+                call().await;
+            }
+            let each = (cpu() - before) / CALLS;
+            let counted = allocation_counter::measure(|| {
+                let mut call = std::pin::pin!(call());
+                let waker = std::task::Waker::noop();
+                let polled = call.as_mut().poll(&mut std::task::Context::from_waker(waker));
+                assert!(polled.is_ready(), "nothing on the road waits");
+            });
+            let verdict = |met: bool| if met { "met" } else { "missed" };
+            println!(
+                "{name}: {each:.1?} CPU a call, bar {micros} µs: {}",
+                verdict(each <= Duration::from_micros(micros))
+            );
+            let bar = match allocations {
+                0 => String::new(),
+                most => format!(", bar {most}: {}", verdict(counted.count_total <= most)),
+            };
+            println!(
+                "{name}: {} allocations of {} bytes a call{bar}",
+                counted.count_total, counted.bytes_total
+            );
+        });
+    }
+}
+
+/// About 300 bytes of arguments.
+fn request() -> CallRequest {
+    let arguments = json!({ "path": "projects/reports/2026/november/summary-of-the-month.md", "mode": "append",
+        "lines": ["a line of text that says something", "another one that says more", "the last one"],
+        "limit": 100, "options": { "create": true, "backup": false, "encoding": "utf-8" }, "note": "x".repeat(60) });
+    let trace = Trace::fresh();
+    CallRequest {
+        name: "echo".to_owned(),
+        arguments: Raw::of(&arguments),
+        trace,
+        session: None,
+        tainted: false,
+    }
+}
+
+fn setup(rules: bool) -> Setup {
+    let schema = json!({ "type": "object", "required": ["path"], "properties": {
+        "path": { "type": "string", "maxLength": 200 }, "mode": { "enum": ["append", "replace"] },
+        "lines": { "type": "array", "items": { "type": "string" } }, "limit": { "type": "integer", "minimum": 1 },
+        "options": { "type": "object", "properties": { "create": { "type": "boolean" } } }, "note": { "type": "string" } } });
+    let reply = Raw::of(&json!({ "content": [{ "type": "text", "text": "done" }] }));
+    let echo =
+        Builtin::query("echo".parse().expect("a name"), "Says it back.", Raw::of(&schema), move |_| {
+            let reply = reply.clone();
+            Box::pin(async move { Ok(reply) })
+        });
+    let mut settings = ToolSettings::new("echo".parse().expect("a name"));
+    let max_calls = NonZeroU32::new(100_000_000).expect("it is not zero");
+    settings.rate_limit = Some(RateLimit { max_calls, window: HumanDuration::from_secs(60) });
+    let policy = rules.then(|| {
+        let rule = |n: u32| format!(r#"forbid(principal == Caller::"c{n}", action, resource) when {{ context.arguments.hasTag("path") && context.arguments.getTag("path") like "/etc/{n}*" }};"#);
+        Rules::new(&(0..20).map(rule).collect::<String>()).expect("they are good")
+    });
+    Setup {
+        builtins: vec![echo],
+        own: Vec::new(),
+        settings: vec![settings],
+        servers: Vec::new(),
+        limits: Limits {
+            max_concurrent: NonZeroU32::new(10).expect("it is not zero"),
+            default_timeout: HumanDuration::from_secs(30),
+            max_output: ByteSize::from_mib(4),
+            on_collision: OnCollision::Qualify,
+        },
+        logins: Logins { folder: None, person: None },
+        questions: Arc::new(Nobody),
+        lock: None,
+        callers: Vec::new(),
+        policy: Policy::new(policy),
+        approver: Arc::new(NobodyApproves),
+        egress: EgressRules::default(),
+    }
+}
+
+/// Processor time of this process.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}

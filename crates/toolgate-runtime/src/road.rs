@@ -1,0 +1,505 @@
+//! The road: the only way to a tool, for every door.
+//!
+//! [`Runtime::call`] reads in the order it runs: resolve, authorize, validate, egress, rate limit, cache,
+//! slots, attempts, convert, validate, hints. Branches live here, work lives in `stage`.
+//! Invariant: whatever happens, a call ends in one result with hints and metadata, and nothing is sent
+//! before it was decided on.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::Instant;
+use toolgate_policy::decide::Call;
+use toolgate_policy::{Approved, Decision, Denied, Grant, Question};
+use toolgate_types::call::{ResultMetadata, Status};
+use toolgate_types::{CallError, Caller, ErrorCode, Outcome, Stage, ToolResult};
+use toolgate_upstream::invoke::{InvokeError, invoke};
+use toolgate_upstream::{Raw, Trace};
+
+use crate::catalog::{CatalogTool, Compiled, ToolState, Upstream, Why};
+use crate::date;
+use crate::runtime::Runtime;
+use crate::stage::attempts::attempts;
+use crate::stage::cache::{Kept, Key};
+use crate::stage::content::Reply;
+use crate::stage::egress;
+use crate::stage::hints::{self, Facts, Fit, Source};
+use crate::stage::slots::NoSlot;
+
+/// A call as a door hands it over.
+#[derive(Debug, Clone)]
+pub struct CallRequest {
+    /// The tool, by the name that callers use.
+    pub name: String,
+    /// Its arguments.
+    pub arguments: Raw,
+    /// What it belongs to.
+    pub trace: Trace,
+    /// The session it is part of, where there is one.
+    pub session: Option<String>,
+    /// Whether something from an untrusted server was read before in this session.
+    pub tainted: bool,
+}
+
+/// Who answers when a rule asks. Every door has its own way to a person.
+pub trait Approver: Send + Sync + 'static {
+    /// Who said yes; `None` is a no.
+    fn ask(&self, question: &Question) -> BoxFuture<'static, Option<String>>;
+}
+
+/// Nobody is there to say yes.
+pub struct NobodyApproves;
+
+impl Approver for NobodyApproves {
+    fn ask(&self, _question: &Question) -> BoxFuture<'static, Option<String>> {
+        Box::pin(async { None })
+    }
+}
+
+/// How a call ended, and the road it took.
+#[derive(Debug)]
+pub struct Called {
+    /// What the caller gets.
+    pub result: ToolResult<Raw>,
+    /// The server's whole reply, where there was one.
+    pub reply: Option<Raw>,
+    /// The stages it passed, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A stage that was passed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Step {
+    /// The stage.
+    pub stage: Stage,
+    /// What was decided there, where there was something to decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// How long it took, in microseconds.
+    pub micros: u128,
+}
+
+/// What is noted on the way.
+struct Passage {
+    steps: Vec<Step>,
+    since: Instant,
+    tool: Option<Arc<CatalogTool>>,
+    fit: Fit,
+    attempts: u32,
+    cached: Option<(Duration, Duration)>,
+    /// What a server said, whether it is a success or not.
+    reply: Option<Raw>,
+}
+
+impl Passage {
+    fn passed(&mut self, stage: Stage, note: Option<String>) {
+        let now = Instant::now();
+        self.steps.push(Step { stage, note, micros: (now - self.since).as_micros() });
+        self.since = now;
+    }
+}
+
+impl Runtime {
+    /// Runs one tool call.
+    pub async fn call(&self, caller: &Caller, request: CallRequest) -> Called {
+        let started = Instant::now();
+        let mut passage = Passage {
+            steps: Vec::with_capacity(12),
+            since: started,
+            tool: None,
+            fit: Fit::Unchecked,
+            attempts: 0,
+            cached: None,
+            reply: None,
+        };
+        let outcome = self.run(&mut passage, caller, &request).await;
+        self.end(passage, caller, &request, outcome, started)
+    }
+
+    async fn run(
+        &self,
+        passage: &mut Passage,
+        caller: &Caller,
+        request: &CallRequest,
+    ) -> Result<Reply, CallError> {
+        let tool = self.resolve(caller, request)?;
+        passage.tool = Some(Arc::clone(&tool));
+        passage.passed(Stage::Resolve, None);
+        let compiled = tool.compiled();
+        let guard = self.guard(&tool);
+        let within = self.timeout(&tool);
+        let deadline = passage.since + within;
+        let decided = self.authorize(caller, &tool, compiled, request, deadline).await;
+        let (grant, note) = decided.inspect_err(|error| {
+            if error.code == ErrorCode::ToolNotFound {
+                // Nothing about the tool may show in what is told beside.
+                passage.tool = None;
+                passage.steps.clear();
+            }
+        })?;
+        passage.passed(Stage::Authorize, Some(note));
+        let input = compiled.input.validate(grant, request.arguments.clone()).map_err(|misfit| {
+            CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, misfit.to_string())
+                .hint(format!("`toolgate tools show {}` says what it takes", tool.name))
+        })?;
+        passage.passed(Stage::ValidateInput, None);
+        if !self.egress.is_off() && tool.server.is_some() {
+            let arguments: Value = request.arguments.parse().unwrap_or_default();
+            egress::admit(&self.egress, &arguments)
+                .map_err(|kept| CallError::new(ErrorCode::Unauthorized, Stage::Egress, kept.to_string()))?;
+            passage.passed(Stage::Egress, None);
+        }
+        if let Some(limit) = &guard.rate_limit {
+            limit.admit(&caller.id, passage.since).map_err(|limited| {
+                let mut error = CallError::new(ErrorCode::RateLimited, Stage::RateLimit, limited.to_string());
+                error.retry_after = Some(limited.retry_after);
+                error
+            })?;
+            passage.passed(Stage::RateLimit, None);
+        }
+        let invoke_once = async |passage: &mut Passage| -> Result<Reply, CallError> {
+            let _slot = guard.slots.acquire(&caller.id, deadline).await.map_err(|no| no_slot(&no))?;
+            passage.passed(Stage::Slots, None);
+            let left = || deadline.saturating_duration_since(Instant::now());
+            let server = || tool.server.as_ref().and_then(|server| self.server(server.as_str()));
+            let once = async || match (&tool.upstream, server()) {
+                (Upstream::Builtin(builtin), _) => builtin.invoke(&input).await.map_err(InvokeError::Builtin),
+                (Upstream::Server(address), Some(server)) => {
+                    invoke(server, address, &input, &request.trace, left()).await
+                }
+                (Upstream::Script | Upstream::Server(_), _) => Err(InvokeError::Builtin(script(&tool))),
+            };
+            let (reply, tried) = attempts(tool.contract.idempotent, deadline, once).await;
+            passage.attempts = tried;
+            let whom = tool
+                .server
+                .as_ref()
+                .map_or_else(|| format!("tool `{}`", tool.name), |server| format!("MCP server `{server}`"));
+            let reply = reply.map_err(|gave_up| gave_up.told(&whom, within))?;
+            passage.passed(Stage::Invoke, (tried > 1).then(|| format!("{tried} attempts")));
+            self.convert(passage, &tool, compiled, reply)
+        };
+        let Some(ttl) =
+            tool.cache_ttl.filter(|_| tool.category != Some(toolgate_types::tool::Category::Mutation))
+        else {
+            return invoke_once(passage).await;
+        };
+        let arguments: Value = request.arguments.parse().unwrap_or_default();
+        let key = Key::new(&tool.name, tool.hash.as_deref().unwrap_or_default(), &arguments, &caller.id);
+        let cell = self.cache.cell(&key, ttl.get(), Instant::now());
+        if let Some(kept) = cell.get() {
+            passage.cached = Some((kept.at.elapsed(), ttl.get()));
+            passage.fit = Fit::Checked;
+            passage.passed(Stage::Cache, Some("hit".to_owned()));
+            return Ok(kept.reply.clone());
+        }
+        passage.passed(Stage::Cache, Some("miss".to_owned()));
+        let filled = cell
+            .get_or_try_init(async || Ok(Kept { reply: invoke_once(passage).await?, at: Instant::now() }))
+            .await;
+        self.cache.settle(&key, filled.as_ref().ok().copied(), ttl.get());
+        filled.map(|kept| kept.reply.clone())
+    }
+
+    /// The tool that a name means. Why one is held back is told to who may know of it.
+    fn resolve(&self, caller: &Caller, request: &CallRequest) -> Result<Arc<CatalogTool>, CallError> {
+        let name = &request.name;
+        let error = |code, message: String| CallError::new(code, Stage::Resolve, message);
+        let catalog = self.catalog();
+        let tool = catalog.resolve(name).ok_or_else(|| unknown(name))?;
+        match &tool.state {
+            ToolState::Ready => {}
+            ToolState::Quarantined { why, reason } => {
+                if !self.policy.may_see(&decided_on(caller, &tool.subject(), request)) {
+                    return Err(unknown(name));
+                }
+                let code =
+                    if *why == Why::Changed { ErrorCode::Unauthorized } else { ErrorCode::ToolNotFound };
+                return Err(error(code, format!("tool `{name}` is held back: {reason}")));
+            }
+        }
+        if let Some(deprecated) = &tool.deprecated
+            && date::today() > deprecated.removal_date
+        {
+            let message = format!("tool `{name}` was taken away after {}", deprecated.removal_date);
+            return Err(error(ErrorCode::DeprecatedRemoved, message)
+                .hint(format!("use `{}`", deprecated.replacement)));
+        }
+        Ok(Arc::clone(tool))
+    }
+
+    async fn authorize(
+        &self,
+        caller: &Caller,
+        tool: &CatalogTool,
+        compiled: &Compiled,
+        request: &CallRequest,
+        deadline: Instant,
+    ) -> Result<(Grant, String), CallError> {
+        let grant = match self.policy.decide(&decided_on(caller, &compiled.subject, request)) {
+            Decision::Allow(grant) => grant,
+            Decision::Deny(denied) if !denied.visible => return Err(unknown(&request.name)),
+            Decision::Deny(denied) => return Err(refused(tool, &denied)),
+            Decision::Ask(question) => {
+                let answer = self.approver.ask(&question);
+                let by = tokio::time::timeout_at(deadline, answer).await.ok().flatten();
+                let no = |why: String| CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
+                let by = by.ok_or_else(|| no(format!("nobody said yes to: {}", question.text)))?;
+                let yes = Approved {
+                    by: &by,
+                    definition: tool.hash.as_deref(),
+                    policy: self.policy.version(),
+                    now: SystemTime::now(),
+                };
+                question.approved(yes).map_err(|stale| no(stale.to_string()))?
+            }
+        };
+        let note = match grant.asked() {
+            Some(by) => format!("{}, asked {by}", grant.rules().join(" ")),
+            None => grant.rules().join(" "),
+        };
+        Ok((grant, note))
+    }
+
+    /// The first that is set: the tool's own time, what its kind takes, its server's, everybody's.
+    fn timeout(&self, tool: &CatalogTool) -> Duration {
+        let server = tool.server.as_ref().and_then(|server| self.server(server.as_str()));
+        tool.limits
+            .timeout
+            .or(tool.response_time.map(toolgate_types::tool::ResponseTime::timeout))
+            .or(server.map(|server| server.spec().request_timeout))
+            .unwrap_or(self.limits.default_timeout)
+            .get()
+    }
+
+    fn convert(
+        &self,
+        passage: &mut Passage,
+        tool: &CatalogTool,
+        compiled: &Compiled,
+        raw: Raw,
+    ) -> Result<Reply, CallError> {
+        let failed = |code, stage, message: String| {
+            CallError::new(code, stage, message).with_outcome(Outcome::Finished)
+        };
+        let reply = Reply::convert(raw)
+            .map_err(|error| failed(ErrorCode::InvalidOutput, Stage::Convert, error.to_string()))?;
+        passage.passed(Stage::Convert, None);
+        passage.reply = Some(reply.raw.clone());
+        if reply.is_error {
+            let text =
+                reply.first_text().unwrap_or_else(|| "the tool failed and does not say why".to_owned());
+            return Err(failed(
+                ErrorCode::ToolExecutionError,
+                Stage::Invoke,
+                toolgate_types::clean::clean(&text).into_owned(),
+            ));
+        }
+        let Some(schema) = &compiled.output else { return Ok(reply) };
+        let checked = if reply.structured {
+            schema.check(&reply.data.parse().unwrap_or_default()).map_err(|misfit| misfit.to_string())
+        } else {
+            Err("there is no structured content".to_owned())
+        };
+        passage.fit = match checked {
+            Ok(()) => Fit::Checked,
+            Err(why) if tool.strict_output => {
+                return Err(failed(ErrorCode::InvalidOutput, Stage::ValidateOutput, why));
+            }
+            Err(why) => Fit::Misfit(why),
+        };
+        let note = matches!(passage.fit, Fit::Misfit(_)).then(|| "misfit".to_owned());
+        passage.passed(Stage::ValidateOutput, note);
+        Ok(reply)
+    }
+
+    /// The result, whatever happened.
+    fn end(
+        &self,
+        mut passage: Passage,
+        caller: &Caller,
+        request: &CallRequest,
+        outcome: Result<Reply, CallError>,
+        started: Instant,
+    ) -> Called {
+        let took = started.elapsed();
+        let tool = passage.tool.take();
+        let (reply, error) = match outcome {
+            Ok(reply) => (Some(reply), None),
+            Err(error) => (None, Some(error)),
+        };
+        let error = error.map(|mut error| {
+            error.correlation_id = Some(request.trace.correlation_id().into());
+            error
+        });
+        if let Some(error) = &error {
+            tracing::debug!(tool = request.name, caller = %caller.id, code = error.code.label(), source = ?error.source, "{error}");
+        }
+        let unknown = toolgate_types::tool::Contract::unknown();
+        let contract = tool.as_ref().map_or(&unknown, |tool| &tool.contract);
+        let mut record = hints::Record::default();
+        let mut next = Vec::new();
+        if let Some(tool) = &tool {
+            let guard = self.guard(tool);
+            let ran = passage.attempts > 0;
+            record = guard.tally.count(ran, error.is_none(), took);
+            next = self.followers.note(&caller.id, request.session.as_deref(), &tool.name, error.is_none());
+        }
+        let facts = Facts {
+            source: match &tool {
+                Some(tool) if tool.server.is_none() => Source::Own,
+                Some(tool) if tool.trusted => Source::Trusted,
+                _ => Source::Untrusted,
+            },
+            contract,
+            deprecated: tool.as_ref().and_then(|tool| tool.deprecated.as_ref()),
+            fit: passage.fit.clone(),
+            attempts: passage.attempts,
+            cached: passage.cached,
+            cache_ttl: tool.as_ref().and_then(|tool| tool.cache_ttl).map(|ttl| ttl.get()),
+            record,
+            next,
+            error: error.as_ref(),
+        };
+        let agent_hints = hints::attach(&facts);
+        passage.passed(Stage::Hints, None);
+        let metadata = ResultMetadata {
+            tool_version: contract.version.clone(),
+            timestamp: date::now(),
+            execution_time: (took.as_secs_f64() * 1e6).round() / 1e3,
+            service_version: env!("CARGO_PKG_VERSION"),
+            trace_id: request.trace.trace_id(),
+            correlation_id: request.trace.correlation_id().to_owned(),
+            cached: passage.cached.is_some(),
+        };
+        let (raw, data) = match reply {
+            Some(reply) => (Some(reply.raw), Some(reply.data)),
+            None => (passage.reply.take(), None),
+        };
+        let status = if error.is_none() { Status::Success } else { Status::Error };
+        Called {
+            result: ToolResult { status, data, error, agent_hints, metadata },
+            reply: raw,
+            steps: passage.steps,
+        }
+    }
+}
+
+/// A decision with all that led to it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// `allow`, `deny` or `ask`.
+    pub decision: &'static str,
+    /// Whether the caller may know that there is such a tool.
+    pub visible: bool,
+    /// What the tool demands, and whether the caller was given it.
+    pub permissions: Vec<Demand>,
+    /// The rules that decided, by their names; `permissions` where those did.
+    pub rules: Vec<String>,
+    /// What would be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// Why it could not be decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// What tells this policy from any other.
+    pub policy: String,
+    /// Why the tool is held back from everyone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
+}
+
+/// A permission that a tool demands.
+#[derive(Debug, Serialize)]
+pub struct Demand {
+    /// The permission.
+    pub permission: String,
+    /// Whether the caller was given it.
+    pub given: bool,
+}
+
+impl Runtime {
+    /// How a call would be decided, and why. Nothing is called and nobody is asked.
+    pub fn explain(&self, caller: &Caller, request: &CallRequest) -> Option<Explanation> {
+        let catalog = self.catalog();
+        let tool = catalog.resolve(&request.name)?;
+        let subject = tool.subject();
+        let call = decided_on(caller, &subject, request);
+        let (decision, rules, question, failed) = match self.policy.decide(&call) {
+            Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),
+            Decision::Ask(question) => ("ask", question.rules().to_vec(), Some(question.text.clone()), None),
+            Decision::Deny(denied) => ("deny", denied.forbidden_by, None, denied.failed),
+        };
+        let demand = |permission: &toolgate_types::tool::Permission| Demand {
+            permission: permission.to_string(),
+            given: caller.has(permission),
+        };
+        Some(Explanation {
+            decision,
+            visible: self.policy.may_see(&call),
+            permissions: subject.permissions.iter().map(demand).collect(),
+            rules,
+            question,
+            failed,
+            policy: self.policy.version().to_owned(),
+            held_back: match &tool.state {
+                ToolState::Ready => None,
+                ToolState::Quarantined { reason, .. } => Some(reason.clone()),
+            },
+        })
+    }
+}
+
+fn decided_on<'a>(
+    caller: &'a Caller,
+    subject: &'a toolgate_policy::Subject,
+    request: &'a CallRequest,
+) -> Call<'a> {
+    Call { caller, subject, arguments: &request.arguments, tainted: request.tainted, now: SystemTime::now() }
+}
+
+/// One that a caller may not know of reads like one that is not there.
+fn unknown(name: &str) -> CallError {
+    CallError::new(ErrorCode::ToolNotFound, Stage::Resolve, format!("there is no tool `{name}`"))
+        .hint("`toolgate tools list` shows them all")
+}
+
+fn refused(tool: &CatalogTool, denied: &Denied) -> CallError {
+    let name = &tool.name;
+    let missing: Vec<_> = denied.missing.iter().map(|permission| format!("`{permission}`")).collect();
+    let why = match (&denied.failed, denied.forbidden_by.as_slice()) {
+        (Some(_), _) => "the policy could not be evaluated".to_owned(),
+        (None, []) => format!("the caller lacks {}", missing.join(", ")),
+        (None, rules) => format!("the policy forbids it: {}", rules.join(", ")),
+    };
+    let mut error = CallError::new(
+        ErrorCode::Unauthorized,
+        Stage::Authorize,
+        format!("tool `{name}` may not be called: {why}"),
+    );
+    if let Some(failed) = &denied.failed {
+        error = error.because(failed.clone());
+    }
+    error
+}
+
+fn no_slot(no: &NoSlot) -> CallError {
+    let (code, retry) = match no {
+        NoSlot::Full => (ErrorCode::Overloaded, Some(Duration::from_secs(1))),
+        NoSlot::TimedOut => (ErrorCode::Overloaded, None),
+    };
+    let mut error = CallError::new(code, Stage::Slots, no.to_string());
+    error.retry_after = retry;
+    error
+}
+
+fn script(tool: &CatalogTool) -> String {
+    format!("tool `{}` is a script, and this version calls tools of MCP servers only", tool.name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! For each kind of call, the stages it passes and how it ends.
+
+use std::num::NonZeroU32;
+
+use serde_json::json;
+use toolgate_policy::{Policy, Rules};
+use toolgate_types::egress::EgressRules;
+use toolgate_types::tool::{Category, RateLimit};
+use toolgate_types::{ByteSize, HumanDuration, Limits, OnCollision, ToolSettings};
+use toolgate_upstream::{Builtin, Logins, Nobody};
+
+use super::*;
+use crate::runtime::Setup;
+
+fn text(text: &str) -> Raw {
+    Raw::of(&json!({ "content": [{ "type": "text", "text": text }] }))
+}
+
+fn builtins() -> Vec<Builtin> {
+    let tool = |name: &str, run: fn(Raw) -> BoxFuture<'static, Result<Raw, String>>| {
+        let schema = json!({ "type": "object", "properties": { "text": { "type": "string", "maxLength": 5 } }, "required": ["text"] });
+        Builtin::query(name.parse().unwrap(), "Does something.", Raw::of(&schema), run)
+    };
+    let mut shaped = tool("shaped", |arguments| {
+        let text: Value = arguments.parse().unwrap();
+        Box::pin(async move {
+            Ok(Raw::of(&json!({ "structuredContent": { "n": text["text"].as_str().unwrap().len() } })))
+        })
+    });
+    shaped.output_schema = Some(Raw::of(
+        &json!({ "type": "object", "properties": { "n": { "type": "integer", "maximum": 3 } } }),
+    ));
+    vec![
+        tool("echo", |arguments| Box::pin(async move { Ok(text(arguments.get())) })),
+        tool("fails", |_| Box::pin(async { Err("it is broken".to_owned()) })),
+        tool("says-so", |_| {
+            Box::pin(async {
+                Ok(Raw::of(
+                    &json!({ "isError": true, "content": [{ "type": "text", "text": "no such card\u{1b}" }] }),
+                ))
+            })
+        }),
+        tool("never", |_| Box::pin(std::future::pending())),
+        tool("slow", |_| {
+            Box::pin(async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(text("done"))
+            })
+        }),
+        shaped,
+    ]
+}
+
+struct Case {
+    settings: Vec<ToolSettings>,
+    rules: &'static str,
+    permissions: &'static [&'static str],
+    egress: EgressRules,
+    max_concurrent: u32,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            settings: vec![],
+            rules: "",
+            permissions: &["*:*"],
+            egress: EgressRules::default(),
+            max_concurrent: 10,
+        }
+    }
+}
+
+fn settings(name: &str, change: impl FnOnce(&mut ToolSettings)) -> Vec<ToolSettings> {
+    let mut settings = ToolSettings::new(name.parse().unwrap());
+    change(&mut settings);
+    vec![settings]
+}
+
+struct Yes;
+
+impl Approver for Yes {
+    fn ask(&self, _question: &Question) -> BoxFuture<'static, Option<String>> {
+        Box::pin(async { Some("bob".to_owned()) })
+    }
+}
+
+impl Case {
+    async fn runtime(&self) -> Arc<Runtime> {
+        let runtime = Runtime::new(Setup {
+            builtins: builtins(),
+            own: vec![],
+            settings: self.settings.clone(),
+            servers: vec![],
+            limits: Limits {
+                max_concurrent: NonZeroU32::new(self.max_concurrent).unwrap(),
+                default_timeout: HumanDuration::from_secs(30),
+                max_output: ByteSize::from_mib(4),
+                on_collision: OnCollision::Qualify,
+            },
+            logins: Logins { folder: None, person: None },
+            questions: Arc::new(Nobody),
+            lock: None,
+            callers: vec![],
+            policy: Policy::new((!self.rules.is_empty()).then(|| Rules::new(self.rules).unwrap())),
+            approver: Arc::new(Yes),
+            egress: self.egress.clone(),
+        });
+        runtime.discover(|_| {}).await.unwrap();
+        Arc::new(runtime)
+    }
+
+    fn caller(&self, id: &str) -> Caller {
+        let permissions = self.permissions.iter().map(|text| text.parse().unwrap()).collect();
+        Caller { id: id.parse().unwrap(), permissions }
+    }
+
+    /// Calls, one `caller: tool argument` each, with the road that each took.
+    async fn trace(&self, calls: &str) -> String {
+        let runtime = self.runtime().await;
+        let mut lines = Vec::new();
+        for call in calls.split("; ") {
+            let (caller, rest) = call.split_once(": ").unwrap();
+            let (tool, argument) = rest.split_once(' ').unwrap_or((rest, "{}"));
+            lines.push(road(&runtime.call(&self.caller(caller), request(tool, argument)).await));
+        }
+        lines.join("\n")
+    }
+}
+
+fn request(tool: &str, argument: &str) -> CallRequest {
+    let arguments = if argument.starts_with('{') {
+        serde_json::from_str(argument).unwrap()
+    } else {
+        json!({ "text": argument })
+    };
+    CallRequest {
+        name: tool.to_owned(),
+        arguments: Raw::of(&arguments),
+        trace: Trace::fresh(),
+        session: None,
+        tainted: false,
+    }
+}
+
+fn road(called: &Called) -> String {
+    let end = match (&called.result.data, &called.result.error) {
+        (Some(data), None) => format!("ok {}", data.get()),
+        (None, Some(error)) => format!("{}, {:?}: {error}", error.code.label(), error.outcome),
+        _ => panic!("data or an error"),
+    };
+    let step = |step: &Step| match &step.note {
+        Some(note) => format!("{}:{note}", step.stage.label()),
+        None => step.stage.label().to_owned(),
+    };
+    format!("{end} | {}", called.steps.iter().map(step).collect::<Vec<_>>().join(" "))
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_go_well_or_not() {
+    let case = Case::default();
+    insta::assert_snapshot!(case.trace("ann: echo hi; ann: fails hi; ann: says-so hi; ann: never hi; ann: nothing hi").await, @r#"
+    ok [{"type":"text","text":"{\"text\":\"hi\"}"}] | resolve authorize:permissions validate_input slots invoke convert hints
+    tool_execution_error, Finished: it is broken | resolve authorize:permissions validate_input slots hints
+    tool_execution_error, Finished: no such card | resolve authorize:permissions validate_input slots invoke convert hints
+    timeout, Unknown: tool `never`: no answer within 30s | resolve authorize:permissions validate_input slots hints
+    tool_not_found, NotStarted: there is no tool `nothing` | hints
+    "#);
+    insta::assert_snapshot!(case.trace("ann: echo toolong; ann: echo {}; ann: echo {\"text\":1}").await, @r#"
+    invalid_arguments, NotStarted: `text`: "toolong" is longer than 5 characters | resolve authorize:permissions hints
+    invalid_arguments, NotStarted: "text" is a required property | resolve authorize:permissions hints
+    invalid_arguments, NotStarted: `text`: 1 is not of type "string" | resolve authorize:permissions hints
+    "#);
+    insta::assert_snapshot!(case.trace("ann: shaped ab; ann: shaped abcd").await, @r#"
+    ok {"n":2} | resolve authorize:permissions validate_input slots invoke convert validate_output hints
+    invalid_output, Finished: `n`: 4 is greater than the maximum of 3 | resolve authorize:permissions validate_input slots invoke convert hints
+    "#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may() {
+    let lacking = Case { permissions: &["tools:fails"], ..Case::default() };
+    insta::assert_snapshot!(lacking.trace("ann: echo hi; ann: fails hi").await, @"
+    unauthorized, NotStarted: tool `echo` may not be called: the caller lacks `tools:echo` | resolve hints
+    tool_execution_error, Finished: it is broken | resolve authorize:permissions validate_input slots hints
+    ");
+    let stranger = Case { permissions: &["cards:read"], ..Case::default() };
+    insta::assert_snapshot!(stranger.trace("ann: echo hi; ann: nothing hi").await, @"
+    tool_not_found, NotStarted: there is no tool `echo` | hints
+    tool_not_found, NotStarted: there is no tool `nothing` | hints
+    ");
+    let ask = Case {
+        rules: r#"@id("asks") @ask("Sure?") forbid(principal, action == Action::"call", resource == Tool::"echo");"#,
+        ..Case::default()
+    };
+    insta::assert_snapshot!(ask.trace("ann: echo hi").await, @r#"ok [{"type":"text","text":"{\"text\":\"hi\"}"}] | resolve authorize:asks, asked bob validate_input slots invoke convert hints"#);
+    let forbid = Case {
+        rules: r#"@id("quiet") forbid(principal, action == Action::"call", resource) when { context.arguments.hasTag("text") && context.arguments.getTag("text") == "psst" };"#,
+        ..Case::default()
+    };
+    insta::assert_snapshot!(forbid.trace("ann: echo psst; ann: echo hi").await, @r#"
+    unauthorized, NotStarted: tool `echo` may not be called: the policy forbids it: quiet | resolve hints
+    ok [{"type":"text","text":"{\"text\":\"hi\"}"}] | resolve authorize:permissions validate_input slots invoke convert hints
+    "#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_hit_still_counts() {
+    let case = Case {
+        settings: settings("echo", |echo| {
+            let max_calls = NonZeroU32::new(2).unwrap();
+            echo.rate_limit = Some(RateLimit { max_calls, window: HumanDuration::from_secs(60) });
+            echo.cache_ttl = Some(HumanDuration::from_secs(60));
+        }),
+        ..Case::default()
+    };
+    insta::assert_snapshot!(case.trace("ann: echo a; ann: echo a; ann: echo a; bob: echo a").await, @r#"
+    ok [{"type":"text","text":"{\"text\":\"a\"}"}] | resolve authorize:permissions validate_input rate_limit cache:miss slots invoke convert hints
+    ok [{"type":"text","text":"{\"text\":\"a\"}"}] | resolve authorize:permissions validate_input rate_limit cache:hit hints
+    rate_limited, NotStarted: the limit of 2 calls per 1m is reached | resolve authorize:permissions validate_input hints
+    ok [{"type":"text","text":"{\"text\":\"a\"}"}] | resolve authorize:permissions validate_input rate_limit cache:miss slots invoke convert hints
+    "#);
+    let mutation = Case {
+        settings: settings("echo", |echo| {
+            echo.category = Some(Category::Mutation);
+            echo.cache_ttl = Some(HumanDuration::from_secs(60));
+        }),
+        ..Case::default()
+    };
+    insta::assert_snapshot!(mutation.trace("ann: echo a; ann: echo a").await, @r#"
+    ok [{"type":"text","text":"{\"text\":\"a\"}"}] | resolve authorize:permissions validate_input slots invoke convert hints
+    ok [{"type":"text","text":"{\"text\":\"a\"}"}] | resolve authorize:permissions validate_input slots invoke convert hints
+    "#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_not_leave_concerns_servers_only() {
+    let case = Case {
+        egress: EgressRules {
+            canaries: vec![toolgate_types::Secret::new("hi")],
+            secrets: true,
+            known: vec![],
+        },
+        ..Case::default()
+    };
+    insta::assert_snapshot!(case.trace("ann: echo hi").await, @r#"ok [{"type":"text","text":"{\"text\":\"hi\"}"}] | resolve authorize:permissions validate_input slots invoke convert hints"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_tool_queues_in_order_and_a_full_line_is_told_at_once() {
+    let case = Case {
+        settings: settings("slow", |slow| slow.limits.max_instances = NonZeroU32::new(2)),
+        ..Case::default()
+    };
+    let runtime = case.runtime().await;
+    let start = Instant::now();
+    let caller = case.caller("ann");
+    let calls = (0..100).map(|_| runtime.call(&caller, request("slow", "hi")));
+    let ends =
+        futures_util::future::join_all(calls.map(async |call| (call.await, start.elapsed().as_secs()))).await;
+    let overloaded: Vec<_> = ends.iter().filter(|(called, _)| called.result.error.is_some()).collect();
+    // Two run, sixty-four wait; two a second are done, for the thirty seconds that each has.
+    let code =
+        |called: &Called| called.result.error.as_ref().map(|error| (error.code, error.retry_after.is_some()));
+    let at_once = overloaded
+        .iter()
+        .filter(|(called, at)| *at == 0 && code(called) == Some((ErrorCode::Overloaded, true)));
+    assert_eq!(at_once.count(), 34);
+    let done: Vec<_> =
+        ends.iter().filter(|(called, _)| called.result.error.is_none()).map(|(_, at)| *at).collect();
+    assert_eq!((done.len(), done.iter().max()), (60, Some(&30)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_leaves_gives_everything_back() {
+    let case = Case {
+        settings: settings("never", |never| never.limits.max_instances = NonZeroU32::new(1)),
+        ..Case::default()
+    };
+    let runtime = case.runtime().await;
+    let caller = case.caller("ann");
+    for _ in 0..3 {
+        let left =
+            tokio::time::timeout(Duration::from_secs(1), runtime.call(&caller, request("never", "hi"))).await;
+        assert!(left.is_err());
+    }
+    let call = runtime.call(&caller, request("never", "hi")).await;
+    assert_eq!(call.result.error.unwrap().code, ErrorCode::Timeout, "it had the slot, and not the line");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hints_and_metadata_are_always_there_and_confidence_grows() {
+    let runtime = Case::default().runtime().await;
+    let caller = Case::default().caller("ann");
+    let mut before = 0.0;
+    for _ in 0..5 {
+        let Called { result, .. } = runtime.call(&caller, request("echo", "hi")).await;
+        let confidence = result.agent_hints.confidence.get();
+        assert!(confidence > before, "{confidence} after {before}");
+        before = confidence;
+    }
+    let Called { result, .. } = runtime.call(&caller, request("nothing", "hi")).await;
+    let document = serde_json::to_value(&result).unwrap();
+    for field in [
+        "suggestedNextActions",
+        "relatedResources",
+        "confidence",
+        "sourceQuality",
+        "validityPeriod",
+        "contextNeeded",
+        "assumptions",
+        "riskFactors",
+        "dependencies",
+        "estimatedImpact",
+        "preferenceAlignment",
+    ] {
+        assert!(!document["agentHints"][field].is_null(), "{field}");
+    }
+    for field in
+        ["toolVersion", "timestamp", "executionTime", "serviceVersion", "traceId", "correlationId", "cached"]
+    {
+        assert!(!document["metadata"][field].is_null(), "{field}");
+    }
+    assert_eq!(
+        (&document["status"], &document["error"]["code"]),
+        (&json!("error"), &json!("tool_not_found"))
+    );
+}

@@ -1,0 +1,173 @@
+//! Attempts: one call, tried as often as is safe, within one deadline.
+//!
+//! A request that was not sent may be sent again. One that may have reached the server is sent again only
+//! where doing it twice is as good as doing it once; for any other tool the outcome is then unknown, and
+//! that is what the caller is told. The breaker is the server's own: one that is down refuses at once.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
+use toolgate_upstream::invoke::InvokeError;
+use toolgate_upstream::{LinkError, RequestError};
+
+/// Attempts beyond the first.
+const RETRIES: u32 = 3;
+/// The pause before the first of them; each later one is twice as long, with up to half more or less.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether the server cannot have seen the request.
+fn was_not_sent(failure: &InvokeError) -> bool {
+    matches!(
+        failure,
+        InvokeError::Unavailable(_) | InvokeError::Request(RequestError::Link(LinkError::Unreachable(_)))
+    )
+}
+
+/// Whether another attempt has a chance.
+fn may_pass(failure: &InvokeError) -> bool {
+    match failure {
+        // The connector has tried already, and says when it may be asked again.
+        InvokeError::Unavailable(_) | InvokeError::Builtin(_) => false,
+        InvokeError::Ended(_) => true,
+        InvokeError::Request(RequestError::Link(LinkError::Status { status, .. })) => *status >= 500,
+        InvokeError::Request(RequestError::Link(error)) => {
+            matches!(
+                error,
+                LinkError::Unreachable(_) | LinkError::Io(_) | LinkError::Closed | LinkError::Silent
+            )
+        }
+        InvokeError::Request(_) => false,
+    }
+}
+
+/// Why all attempts came to nothing.
+#[derive(Debug)]
+pub(crate) enum GaveUp {
+    /// The deadline came.
+    Late,
+    /// The last of them failed.
+    Failed(InvokeError),
+}
+
+/// Tries until it works, must not be tried again, or the deadline has come. Says how often it was tried.
+pub(crate) async fn attempts<T>(
+    idempotent: bool,
+    deadline: Instant,
+    mut attempt: impl AsyncFnMut() -> Result<T, InvokeError>,
+) -> (Result<T, GaveUp>, u32) {
+    let mut tried = 0;
+    let mut all = async || {
+        loop {
+            tried += 1;
+            let failure = match attempt().await {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
+            };
+            let safe = idempotent || was_not_sent(&failure);
+            if !safe || !may_pass(&failure) || tried > RETRIES {
+                return Err(GaveUp::Failed(failure));
+            }
+            tracing::debug!(%failure, tried, "trying again");
+            sleep(PAUSE.mul_f64(f64::from(1 << (tried - 1)) * (0.5 + fastrand::f64()))).await;
+        }
+    };
+    let outcome = timeout_at(deadline, all()).await.unwrap_or(Err(GaveUp::Late));
+    (outcome, tried)
+}
+
+impl GaveUp {
+    /// What the caller is told: `whom` was asked, and had so much time.
+    pub(crate) fn told(self, whom: &str, within: Duration) -> CallError {
+        let error = |code, message: String| CallError::new(code, Stage::Invoke, message);
+        let failure = match self {
+            Self::Late | Self::Failed(InvokeError::Request(RequestError::TimedOut(_))) => {
+                return error(ErrorCode::Timeout, format!("{whom}: no answer within {within:?}"))
+                    .hint("a larger `timeout` of the tool gives it more time")
+                    .with_outcome(Outcome::Unknown);
+            }
+            Self::Failed(failure) => failure,
+        };
+        let not_sent = was_not_sent(&failure);
+        match failure {
+            InvokeError::Unavailable(unavailable) => {
+                let mut error = error(ErrorCode::ServiceUnavailable, unavailable.to_string());
+                error.hint = unavailable.hint.as_deref().map(str::to_owned);
+                error.retry_after = Some(Duration::from_secs(1));
+                error
+            }
+            InvokeError::Builtin(why) => {
+                error(ErrorCode::ToolExecutionError, why).with_outcome(Outcome::Finished)
+            }
+            InvokeError::Ended(how) => {
+                error(ErrorCode::ProviderFailure, format!("{whom} ended before it answered: {how}"))
+                    .with_outcome(Outcome::Unknown)
+            }
+            InvokeError::Request(why) => {
+                let (code, outcome) = match &why {
+                    // The server has looked at it and said no.
+                    RequestError::Rpc(error) if error.code == INVALID_PARAMS => {
+                        (ErrorCode::InvalidArguments, Outcome::Finished)
+                    }
+                    RequestError::Rpc(_) => (ErrorCode::ProviderFailure, Outcome::Finished),
+                    RequestError::Link(LinkError::TooLarge(_)) => {
+                        (ErrorCode::OutputTooLarge, Outcome::Unknown)
+                    }
+                    _ if not_sent => (ErrorCode::ServiceUnavailable, Outcome::NotStarted),
+                    _ => (ErrorCode::ProviderFailure, Outcome::Unknown),
+                };
+                error(code, format!("{whom}: {why}")).with_outcome(outcome)
+            }
+        }
+    }
+}
+
+/// The code with which a server refuses arguments.
+const INVALID_PARAMS: i64 = -32602;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    async fn tried(idempotent: bool, failure: impl Fn() -> InvokeError) -> (ErrorCode, Outcome, u32) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let (outcome, tried) = attempts(idempotent, deadline, async || Err::<(), _>(failure())).await;
+        let error = outcome.unwrap_err().told("it", Duration::ZERO);
+        (error.code, error.outcome, tried)
+    }
+
+    fn link(error: LinkError) -> InvokeError {
+        InvokeError::Request(RequestError::Link(error))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_may_be_repeated_is_repeated() {
+        use ErrorCode::{ProviderFailure, ServiceUnavailable};
+        let closed = || InvokeError::Ended("it exited with code 3".to_owned());
+        assert_eq!(tried(false, closed).await, (ProviderFailure, Outcome::Unknown, 1));
+        assert_eq!(tried(true, closed).await, (ProviderFailure, Outcome::Unknown, 4));
+        let unreachable = || link(LinkError::Unreachable("refused".to_owned()));
+        assert_eq!(tried(false, unreachable).await, (ServiceUnavailable, Outcome::NotStarted, 4));
+        let refused = || link(LinkError::Redirect(None));
+        assert_eq!(tried(true, refused).await, (ProviderFailure, Outcome::Unknown, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_second_attempt_may_work_and_the_deadline_is_one_for_all() {
+        let count = Cell::new(0);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let second = async || {
+            count.set(count.get() + 1);
+            if count.get() < 2 { Err(link(LinkError::Closed)) } else { Ok(7) }
+        };
+        let (outcome, tried) = attempts(true, deadline, second).await;
+        assert_eq!((outcome.unwrap(), tried), (7, 2));
+        let start = Instant::now();
+        let never = async || std::future::pending::<Result<(), InvokeError>>().await;
+        let (outcome, _) = attempts(true, start + Duration::from_secs(5), never).await;
+        assert!(matches!(outcome, Err(GaveUp::Late)));
+        assert_eq!(start.elapsed(), Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,84 @@
+//! Content: a server's reply as a result.
+//!
+//! The reply stays the bytes it came in; only what decides is read out of it, so that kinds of content
+//! that nobody here knows pass through untouched. Invariant: what a success gives is never `null`.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use toolgate_upstream::Raw;
+
+/// A reply, looked into.
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    /// All of it.
+    pub(crate) raw: Raw,
+    /// What the tool gave: its structured content where there is some, else its content.
+    pub(crate) data: Raw,
+    /// Whether that is structured content, which a schema may describe.
+    pub(crate) structured: bool,
+    /// Whether the tool says that it failed.
+    pub(crate) is_error: bool,
+}
+
+/// Not a result.
+#[derive(Debug, thiserror::Error)]
+#[error("the reply is not a result of a tool: {0}")]
+pub(crate) struct NoResult(String);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Shape<'a> {
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    structured_content: Option<&'a RawValue>,
+    #[serde(default)]
+    is_error: bool,
+}
+
+impl Reply {
+    pub(crate) fn convert(raw: Raw) -> Result<Self, NoResult> {
+        let shape: Shape<'_> = raw.look().map_err(|error| NoResult(error.to_string()))?;
+        let given =
+            |part: Option<&RawValue>| part.filter(|part| part.get() != "null").map(|part| raw.slice(part));
+        let (structured, content) = (given(shape.structured_content), given(shape.content));
+        let is_error = shape.is_error;
+        let (data, structured) = match (structured, content) {
+            (Some(data), _) => (data, true),
+            (None, Some(data)) => (data, false),
+            // A tool that gives nothing gives an empty list of it.
+            (None, None) => (Raw::of(&[(); 0]), false),
+        };
+        Ok(Self { data, structured, is_error, raw })
+    }
+
+    /// The first text, which is what a tool says of its failure.
+    pub(crate) fn first_text(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Content {
+            #[serde(default)]
+            content: Vec<Block>,
+        }
+        #[derive(Deserialize)]
+        struct Block {
+            #[serde(default)]
+            text: Option<String>,
+        }
+        self.raw.parse::<Content>().ok()?.content.into_iter().find_map(|block| block.text)
+    }
+}
+
+#[test]
+fn what_a_tool_gave() {
+    let reply = |text: &'static str| {
+        let raw = Raw::new(bytes::Bytes::from_static(text.as_bytes()), Default::default()).unwrap();
+        let reply = Reply::convert(raw).unwrap();
+        (reply.data.get().to_owned(), reply.structured, reply.is_error)
+    };
+    let text = r#"{"content":[{"type":"text","text":"1"}],"structuredContent":{"n":1.0}}"#;
+    assert_eq!(reply(text), (r#"{"n":1.0}"#.to_owned(), true, false));
+    let unknown = r#"{"content":[{"type":"hologram","z":1}],"isError":true}"#;
+    assert_eq!(reply(unknown), (r#"[{"type":"hologram","z":1}]"#.to_owned(), false, true));
+    assert_eq!(reply(r#"{"structuredContent":null}"#), ("[]".to_owned(), false, false));
+    assert_eq!(reply("{}"), ("[]".to_owned(), false, false));
+}

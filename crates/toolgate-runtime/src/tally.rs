@@ -1,0 +1,110 @@
+//! What is remembered of tools between calls: their slots, their limits, how they did, what followed.
+//!
+//! Beside the catalog and not in it, so that it survives a change of the catalog. Invariant: bounded by the
+//! number of tools, and of callers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use toolgate_types::CallerId;
+
+use crate::stage::hints::{Next, Record};
+use crate::stage::rate_limit::RateLimit;
+use crate::stage::slots::Slots;
+
+/// Sessions whose last tool is remembered.
+const MOST_SESSIONS: usize = 10_000;
+/// Tools that followed one tool, counted.
+const MOST_FOLLOWERS: usize = 64;
+
+/// What stands before a tool.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    pub(crate) slots: Slots,
+    pub(crate) rate_limit: Option<RateLimit>,
+    pub(crate) tally: Tally,
+}
+
+/// How a tool did so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    calls: AtomicU64,
+    good: AtomicU64,
+    micros: AtomicU64,
+}
+
+impl Tally {
+    /// Counts a call, if it reached the tool, and says how the tool did before it.
+    pub(crate) fn count(&self, ran: bool, good: bool, took: Duration) -> Record {
+        let add = |to: &AtomicU64, n: u64| to.fetch_add(n, Ordering::Relaxed);
+        if !ran {
+            let get = |of: &AtomicU64| of.load(Ordering::Relaxed);
+            return Record { calls: get(&self.calls), good: get(&self.good), micros: get(&self.micros) };
+        }
+        Record {
+            calls: add(&self.calls, 1),
+            good: add(&self.good, u64::from(good)),
+            micros: add(&self.micros, u64::try_from(took.as_micros()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// What callers did after each tool.
+#[derive(Debug, Default)]
+pub(crate) struct Followers(Mutex<Books>);
+
+#[derive(Debug, Default)]
+struct Books {
+    /// The last tool of a session, and the order in which sessions were first seen.
+    last: HashMap<(CallerId, Box<str>), Box<str>>,
+    order: VecDeque<(CallerId, Box<str>)>,
+    counts: HashMap<Box<str>, HashMap<Box<str>, u64>>,
+}
+
+impl Followers {
+    /// Notes a call that went well, and says what followed its tool before, the most frequent first.
+    pub(crate) fn note(&self, caller: &CallerId, session: Option<&str>, tool: &str, good: bool) -> Next {
+        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if good {
+            let key = (caller.clone(), session.unwrap_or_default().into());
+            if let Some(before) = books.last.insert(key.clone(), tool.into()) {
+                let followers = books.counts.entry(before).or_default();
+                if followers.len() < MOST_FOLLOWERS || followers.contains_key(tool) {
+                    *followers.entry(tool.into()).or_default() += 1;
+                }
+            } else {
+                books.order.push_back(key);
+                if books.order.len() > MOST_SESSIONS
+                    && let Some(oldest) = books.order.pop_front()
+                {
+                    books.last.remove(&oldest);
+                }
+            }
+        }
+        let mut next: Next = books
+            .counts
+            .get(tool)
+            .into_iter()
+            .flatten()
+            .map(|(tool, count)| (tool.to_string(), *count))
+            .collect();
+        next.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
+        next
+    }
+}
+
+#[test]
+fn what_followed_is_counted_by_session() {
+    let (followers, ann) = (Followers::default(), "ann".parse().unwrap());
+    for (session, tool) in
+        [("1", "find"), ("2", "find"), ("1", "pay"), ("2", "look"), ("3", "find"), ("3", "pay")]
+    {
+        followers.note(&ann, Some(session), tool, true);
+    }
+    assert_eq!(
+        followers.note(&ann, Some("9"), "find", false),
+        [("pay".to_owned(), 2), ("look".to_owned(), 1)]
+    );
+}

@@ -1,0 +1,191 @@
+//! The road of a call, in the whole program: who may, what may leave, what is repeated, what one sees.
+
+use serde_json::{Value as Json, json};
+
+use crate::program::{Program, Run};
+use crate::servers::testkit;
+
+/// A project with one server, `bank`, that does as `mode` says, and what else is configured.
+fn project(mode: &str, config: Json) -> Program {
+    let program = Program::new(&[]).with("TOOLGATE_LOG", "off");
+    let log = program.path("seen");
+    let mut toolbox = json!({ "mcps": [{
+        "name": "bank", "command": testkit(), "args": [mode], "env": { "TESTKIT_LOG": log },
+        "mode": "dynamic", "default_tool_config": { "max_instances": 5, "timeout": "10s" } }] });
+    if let Some(tools) = config.get("tools") {
+        toolbox["tools"] = tools.clone();
+    }
+    let mut project = json!({ "toolbox": toolbox });
+    for key in ["callers", "egress"] {
+        if let Some(value) = config.get(key) {
+            project[key] = value.clone();
+        }
+    }
+    program.write("toolgate.yaml", project.to_string());
+    program
+}
+
+/// How often the server was called.
+fn calls(program: &Program) -> usize {
+    let Ok(seen) = fs_err::read_to_string(program.path("seen")) else { return 0 };
+    seen.lines().filter(|line| line.contains(r#""method":"tools/call""#)).count()
+}
+
+fn code(run: &Run) -> String {
+    run.json()["error"]["code"].as_str().unwrap_or("none").to_owned()
+}
+
+const CALLERS: &str = r#"[
+    { "id": "owner", "permissions": ["*:*"] },
+    { "id": "reader", "permissions": ["bank:read"] },
+    { "id": "stranger", "permissions": ["shop:*"] }
+]"#;
+
+fn callers() -> Json {
+    serde_json::from_str(CALLERS).expect("it is JSON")
+}
+
+#[test]
+fn who_may_not_is_told_which_permission_is_missing_and_nothing_leaves() {
+    let tools = json!([{ "name": "echo", "permissions": ["bank:read", "bank:pay"] }]);
+    let program = project("good", json!({ "callers": callers(), "tools": tools }));
+    let run = program.run("tools call bank__echo text=x --as reader --json");
+    assert_eq!((run.code, code(&run)), (1, "unauthorized".to_owned()), "{run}");
+    let message = run.json()["error"]["message"].as_str().expect("a text").to_owned();
+    assert_eq!(message, "tool `echo` may not be called: the caller lacks `bank:pay`");
+    assert_eq!(calls(&program), 0);
+    let run = program.run("tools call bank__echo text=x --json");
+    assert_eq!((run.code, code(&run)), (0, "none".to_owned()), "{run}");
+    assert_eq!(calls(&program), 1);
+    let run = program.run("tools call bank__echo text=x --as nobody");
+    assert!(run.stderr.contains("there is no caller `nobody`"), "{run}");
+}
+
+/// A caller who may not know of a tool cannot tell it from one that does not exist.
+#[test]
+fn a_stranger_sees_nothing() {
+    let program = project("good", json!({ "callers": callers() }));
+    let told = |tool: &str| {
+        let run = program.run(&format!("tools call bank__{tool} --args {{}} --as stranger --json"));
+        let mut error = run.json()["error"].clone();
+        error.as_object_mut().expect("an error").remove("correlationId");
+        serde_json::to_string(&error).expect("JSON").replace(tool, "TOOL")
+    };
+    assert_eq!(told("echo"), told("environment"));
+    assert!(told("echo").contains("there is no tool `bank__TOOL`"), "{}", told("echo"));
+    assert_eq!(calls(&program), 0);
+}
+
+#[test]
+fn rules_permit_forbid_ask_and_fail() {
+    let program = project("good", json!({ "callers": callers() }));
+    let called = |rules: &str, caller: &str, text: &str| {
+        program.write("policy.cedar", rules);
+        let run = program.run(&format!("tools call bank__echo n={text} --as {caller} --json"));
+        if run.code == 78 { "refused".to_owned() } else { code(&run) }
+    };
+    let permit = r#"@id("all") permit(principal, action, resource == Tool::"echo");"#;
+    let big = r#"(principal, action == Action::"call", resource) when { context.numbers.hasTag("n") && context.numbers.getTag("n") > 100 };"#;
+    assert_eq!(called(permit, "stranger", "1"), "none");
+    assert_eq!(called(&permit.replace("echo", "other"), "stranger", "1"), "tool_not_found");
+    assert_eq!(called(&format!("forbid{big}"), "owner", "1"), "none");
+    assert_eq!(called(&format!("{permit} forbid{big}"), "owner", "500"), "unauthorized");
+    // Nobody is at the terminal of a test to say yes.
+    assert_eq!(called(&format!(r#"@ask("That much?") forbid{big}"#), "owner", "500"), "unauthorized");
+    let overflow = r#"permit(principal, action, resource) when { context.numbers.hasTag("n") && context.numbers.getTag("n") + 9223372036854775807 > 0 };"#;
+    assert_eq!(called(overflow, "owner", "5"), "unauthorized", "what cannot be decided is denied");
+    assert_eq!(
+        called("permit(principal, action, resource) when { resource.colour == 1 };", "owner", "1"),
+        "refused"
+    );
+}
+
+#[test]
+fn why_says_all_that_led_to_a_decision() {
+    let program = project("good", json!({ "callers": callers() }));
+    program.write("policy.cedar", r#"@id("no-big-sums") forbid(principal, action == Action::"call", resource) when { context.numbers.hasTag("n") && context.numbers.getTag("n") > 100 };"#);
+    let run = program.run_list(&["why", "owner", "bank__echo", r#"{"n": 500}"#]);
+    assert_eq!(run.code, 1);
+    let shown = run.stdout.lines().take(3).collect::<Vec<_>>().join("\n");
+    assert_eq!(shown, "deny: owner and bank__echo\n  demands bank:echo: given\n  decided by: no-big-sums");
+    let run = program.run("why reader bank__echo --json");
+    let why = run.json();
+    assert_eq!((run.code, &why["decision"], &why["visible"]), (1, &json!("deny"), &json!(true)));
+    assert_eq!(why["permissions"], json!([{ "permission": "bank:echo", "given": false }]));
+    assert_eq!(program.run("why owner bank__echo").code, 0);
+    assert_eq!(calls(&program), 0, "nothing was called");
+}
+
+/// A canary and the shape of a credential stay here, and the error does not repeat them.
+#[test]
+fn secrets_in_arguments_do_not_leave() {
+    let egress = json!({ "canaries": ["CNRY-7f3a9"], "secrets": true });
+    let program = project("good", json!({ "egress": egress }));
+    for secret in ["CNRY-7f3a9", "AKIAIOSFODNN7EXAMPLE"] {
+        let run = program.run(&format!("tools call bank__echo text={secret} --json"));
+        assert_eq!(code(&run), "unauthorized", "{run}");
+        assert_eq!(run.json()["error"]["stage"], "egress");
+        assert!(!run.stdout.contains(secret) && !run.stderr.contains(secret), "{run}");
+    }
+    assert_eq!(calls(&program), 0);
+    assert_eq!(program.run("tools call bank__echo text=harmless").code, 0);
+}
+
+/// What may have reached the server is repeated only where that is declared to be safe.
+#[test]
+fn a_server_that_dies_in_a_call_is_asked_again_only_where_that_is_safe() {
+    let program = project("dies", json!({}));
+    let run = program.run("tools call bank__echo text=x --json");
+    assert_eq!(calls(&program), 1, "{run}");
+    let error = &run.json()["error"];
+    assert_eq!(
+        (&error["code"], &error["outcome"], &error["retryable"]),
+        (&json!("provider_failure"), &json!("unknown"), &json!(false))
+    );
+    assert!(error["message"].as_str().expect("a text").contains("its process exited with code 3"), "{error}");
+    let next = &run.json()["agentHints"]["suggestedNextActions"][0];
+    assert_eq!((&next["action"], &next["priority"]), (&json!("check-outcome"), &json!("critical")));
+    let program = project("dies", json!({ "tools": [{ "name": "echo", "idempotent": true }] }));
+    let run = program.run("tools call bank__echo text=x --json --trace");
+    assert_eq!(calls(&program), 4, "{run}");
+    assert_eq!(code(&run), "provider_failure");
+}
+
+#[test]
+fn arguments_that_do_not_fit_stay_here() {
+    let program = project("good", json!({}));
+    let run = program.run("tools call bank__ask --json --args {\"deep\":[[[[1]]]]}");
+    assert_eq!(code(&run), "none", "{run}");
+    let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
+    for bad in [deep.as_str(), r#"{"a":1,"a":2}"#, r#"{"a":1e400}"#, r#"{"a":"\ud800"}"#] {
+        let before = calls(&program);
+        let run = program.run_list(&["tools", "call", "bank__echo", "--args", bad]);
+        assert_eq!(run.code, 1, "{bad}: {run}");
+        assert!(run.stderr.contains("`--args` is not valid JSON"), "{run}");
+        assert_eq!(calls(&program), before);
+    }
+}
+
+#[test]
+fn the_road_can_be_seen() {
+    let program = project(
+        "good",
+        json!({ "tools": [{ "name": "echo", "rate_limit": { "max_calls": 5, "window_ms": 60000 } }] }),
+    );
+    let run = program.run("tools call bank__echo text=x --trace");
+    let stages: Vec<_> = run
+        .stderr
+        .lines()
+        .filter_map(|line| line.contains(" µs").then(|| line.split_whitespace().next())?)
+        .collect();
+    assert_eq!(
+        stages,
+        ["resolve", "authorize", "validate_input", "rate_limit", "slots", "invoke", "convert", "hints"],
+        "{run}"
+    );
+    let run = program.run("tools call bank__echo text=x --trace --json");
+    let document = run.json();
+    assert_eq!(document["trace"].as_array().map(Vec::len), Some(8), "{run}");
+    assert_eq!(document["trace"][1]["note"], "permissions");
+    assert_eq!(document["metadata"]["serviceVersion"], env!("CARGO_PKG_VERSION"));
+}
