@@ -72,13 +72,7 @@ fn request() -> CallRequest {
         "lines": ["a line of text that says something", "another one that says more", "the last one"],
         "limit": 100, "options": { "create": true, "backup": false, "encoding": "utf-8" }, "note": "x".repeat(60) });
     let trace = Trace::fresh();
-    CallRequest {
-        name: "echo".to_owned(),
-        arguments: Raw::of(&arguments),
-        trace,
-        session: None,
-        tainted: false,
-    }
+    CallRequest { name: "echo".to_owned(), arguments: Raw::of(&arguments), trace, session: None }
 }
 
 fn setup(rules: bool) -> Setup {

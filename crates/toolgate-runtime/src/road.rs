@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 use toolgate_policy::decide::Call;
-use toolgate_policy::{Approved, Decision, Denied, Grant, Question};
+use toolgate_policy::{Approved, Decision, Denied, Grant, Question, Subject};
 use toolgate_types::call::{ResultMetadata, Status};
 use toolgate_types::{CallError, Caller, ErrorCode, Outcome, Stage, ToolResult};
 use toolgate_upstream::invoke::{InvokeError, invoke};
@@ -40,8 +40,6 @@ pub struct CallRequest {
     pub trace: Trace,
     /// The session it is part of, where there is one.
     pub session: Option<String>,
-    /// Whether something from an untrusted server was read before in this session.
-    pub tainted: bool,
 }
 
 /// Who answers when a rule asks. Every door has its own way to a person.
@@ -213,7 +211,7 @@ impl Runtime {
         match &tool.state {
             ToolState::Ready => {}
             ToolState::Quarantined { why, reason } => {
-                if !self.policy.may_see(&decided_on(caller, &tool.subject(), request)) {
+                if !self.policy.may_see(&self.decided_on(caller, &tool.subject(), request)) {
                     return Err(unknown(name));
                 }
                 let code =
@@ -239,7 +237,7 @@ impl Runtime {
         request: &CallRequest,
         deadline: Instant,
     ) -> Result<(Grant, String), CallError> {
-        let grant = match self.policy.decide(&decided_on(caller, &compiled.subject, request)) {
+        let grant = match self.policy.decide(&self.decided_on(caller, &compiled.subject, request)) {
             Decision::Allow(grant) => grant,
             Decision::Deny(denied) if !denied.visible => return Err(unknown(&request.name)),
             Decision::Deny(denied) => return Err(refused(tool, &denied)),
@@ -262,6 +260,19 @@ impl Runtime {
             None => grant.rules().join(" "),
         };
         Ok((grant, note))
+    }
+
+    fn decided_on<'a>(&self, caller: &'a Caller, subject: &'a Subject, request: &'a CallRequest) -> Call<'a> {
+        let tainted = self.taints.has(&caller.id, request.session.as_deref());
+        Call { caller, subject, arguments: &request.arguments, tainted, now: SystemTime::now() }
+    }
+
+    /// Whether a caller may know that there is a tool.
+    pub fn may_see(&self, caller: &Caller, tool: &CatalogTool) -> bool {
+        let subject = tool.subject();
+        let arguments = Raw::of(&serde_json::Map::new());
+        let now = SystemTime::now();
+        self.policy.may_see(&Call { caller, subject: &subject, arguments: &arguments, tainted: false, now })
     }
 
     /// The first that is set: the tool's own time, what its kind takes, its server's, everybody's.
@@ -347,6 +358,9 @@ impl Runtime {
             let ran = passage.attempts > 0;
             record = guard.tally.count(ran, error.is_none(), took);
             next = self.followers.note(&caller.id, request.session.as_deref(), &tool.name, error.is_none());
+            if ran && tool.server.is_some() && !tool.trusted {
+                self.taints.note(&caller.id, request.session.as_deref());
+            }
         }
         let facts = Facts {
             source: match &tool {
@@ -362,6 +376,7 @@ impl Runtime {
             cache_ttl: tool.as_ref().and_then(|tool| tool.cache_ttl).map(|ttl| ttl.get()),
             record,
             next,
+            related: reply.as_ref().map(Reply::related).unwrap_or_default(),
             error: error.as_ref(),
         };
         let agent_hints = hints::attach(&facts);
@@ -428,7 +443,7 @@ impl Runtime {
         let catalog = self.catalog();
         let tool = catalog.resolve(&request.name)?;
         let subject = tool.subject();
-        let call = decided_on(caller, &subject, request);
+        let call = self.decided_on(caller, &subject, request);
         let (decision, rules, question, failed) = match self.policy.decide(&call) {
             Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),
             Decision::Ask(question) => ("ask", question.rules().to_vec(), Some(question.text.clone()), None),
@@ -452,14 +467,6 @@ impl Runtime {
             },
         })
     }
-}
-
-fn decided_on<'a>(
-    caller: &'a Caller,
-    subject: &'a toolgate_policy::Subject,
-    request: &'a CallRequest,
-) -> Call<'a> {
-    Call { caller, subject, arguments: &request.arguments, tainted: request.tainted, now: SystemTime::now() }
 }
 
 /// One that a caller may not know of reads like one that is not there.

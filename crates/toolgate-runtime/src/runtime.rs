@@ -28,7 +28,7 @@ use crate::road::Approver;
 use crate::stage::cache::Cache;
 use crate::stage::rate_limit::RateLimit;
 use crate::stage::slots::Slots;
-use crate::tally::{Followers, Guard, Tally};
+use crate::tally::{Followers, Guard, Taints, Tally};
 
 mod keep;
 
@@ -82,6 +82,7 @@ pub struct Runtime {
     guards: Mutex<HashMap<GuardKey, Arc<Guard>>>,
     pub(crate) cache: Cache,
     pub(crate) followers: Followers,
+    pub(crate) taints: Taints,
     lock: Option<LockFile>,
     pins: Mutex<Pins>,
     /// How often something has changed: what callers see, or the state of a server.
@@ -226,6 +227,7 @@ impl Runtime {
             guards: Mutex::default(),
             cache: Cache::default(),
             followers: Followers::default(),
+            taints: Taints::default(),
             limits: setup.limits,
             servers: setup.servers.into_iter().map(live).collect(),
             catalog: ArcSwap::default(),

@@ -3,7 +3,7 @@
 //! Beside the catalog and not in it, so that it survives a change of the catalog. Invariant: bounded by the
 //! number of tools, and of callers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -47,6 +47,37 @@ impl Tally {
             calls: add(&self.calls, 1),
             good: add(&self.good, u64::from(good)),
             micros: add(&self.micros, u64::try_from(took.as_micros()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// Sessions in which something from an untrusted server was read. What such a server says can be an
+/// attempt to make a model do what its user does not want, and a policy may ask before more is done.
+#[derive(Debug, Default)]
+pub(crate) struct Taints(Mutex<(HashSet<Session>, VecDeque<Session>)>);
+
+type Session = (CallerId, Box<str>);
+
+impl Taints {
+    /// Whether a session is tainted. Calls without a session taint nothing, as nothing follows them.
+    pub(crate) fn has(&self, caller: &CallerId, session: Option<&str>) -> bool {
+        let Some(session) = session else { return false };
+        let taints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taints.0.contains(&(caller.clone(), session.into()))
+    }
+
+    /// Something from an untrusted server was read.
+    pub(crate) fn note(&self, caller: &CallerId, session: Option<&str>) {
+        let Some(session) = session else { return };
+        let session: Session = (caller.clone(), session.into());
+        let mut taints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if taints.0.insert(session.clone()) {
+            taints.1.push_back(session);
+        }
+        if taints.1.len() > MOST_SESSIONS
+            && let Some(oldest) = taints.1.pop_front()
+        {
+            taints.0.remove(&oldest);
         }
     }
 }

@@ -257,6 +257,9 @@ pub(crate) struct ListArgs {
     /// Only those with this tag
     #[arg(long)]
     pub(crate) tag: Option<String>,
+    /// Only those that this caller may know of
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
 }
 
 #[derive(Debug, Subcommand)]

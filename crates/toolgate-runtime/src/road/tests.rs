@@ -52,6 +52,7 @@ fn builtins() -> Vec<Builtin> {
 }
 
 struct Case {
+    own: Vec<toolgate_types::ToolDefinition>,
     settings: Vec<ToolSettings>,
     rules: &'static str,
     permissions: &'static [&'static str],
@@ -62,6 +63,7 @@ struct Case {
 impl Default for Case {
     fn default() -> Self {
         Self {
+            own: vec![],
             settings: vec![],
             rules: "",
             permissions: &["*:*"],
@@ -89,7 +91,7 @@ impl Case {
     async fn runtime(&self) -> Arc<Runtime> {
         let runtime = Runtime::new(Setup {
             builtins: builtins(),
-            own: vec![],
+            own: self.own.clone(),
             settings: self.settings.clone(),
             servers: vec![],
             limits: Limits {
@@ -139,7 +141,6 @@ fn request(tool: &str, argument: &str) -> CallRequest {
         arguments: Raw::of(&arguments),
         trace: Trace::fresh(),
         session: None,
-        tainted: false,
     }
 }
 
@@ -325,4 +326,64 @@ async fn hints_and_metadata_are_always_there_and_confidence_grows() {
         (&document["status"], &document["error"]["code"]),
         (&json!("error"), &json!("tool_not_found"))
     );
+}
+
+/// A tool on its way out is warned of until its day, and refused after it.
+#[tokio::test]
+async fn a_tool_that_is_on_its_way_out() {
+    use toolgate_types::ToolDefinition;
+    use toolgate_types::tool::{Deprecation, Script, ToolLimits};
+    let own = |name: &str, removal_date: &str| ToolDefinition {
+        name: name.parse().unwrap(),
+        description: String::new(),
+        version: "1.0.0".to_owned(),
+        input_schema: serde_json::value::RawValue::from_string("{}".to_owned()).unwrap(),
+        output_schema: None,
+        script: Script { script_path: "x.py".into(), entrypoint: "run".to_owned() },
+        limits: ToolLimits::default(),
+        permissions: vec![],
+        category: None,
+        response_time: None,
+        cache_ttl: None,
+        idempotent: false,
+        examples: vec![],
+        tags: vec![],
+        rate_limit: None,
+        deprecated: Some(Deprecation {
+            since: "1.0.0".to_owned(),
+            replacement: "new-one".parse().unwrap(),
+            removal_date: removal_date.to_owned(),
+        }),
+    };
+    let case = Case { own: vec![own("old", "2020-01-01"), own("older", "9999-01-01")], ..Case::default() };
+    let runtime = case.runtime().await;
+    let called = runtime.call(&case.caller("ann"), request("old", "{}")).await;
+    let error = called.result.error.unwrap();
+    assert_eq!((error.code, error.hint.as_deref()), (ErrorCode::DeprecatedRemoved, Some("use `new-one`")));
+    let called = runtime.call(&case.caller("ann"), request("older", "{}")).await;
+    assert_eq!(called.result.agent_hints.warnings[0].suggested_fix.as_deref(), Some("use `new-one`"));
+}
+
+/// What an untrusted server said taints the session, and a rule may refuse what changes something then.
+#[tokio::test]
+async fn a_session_that_read_from_a_stranger_is_tainted() {
+    let taints = crate::tally::Taints::default();
+    let (ann, bob) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+    taints.note(&ann, Some("1"));
+    taints.note(&ann, None);
+    assert!(taints.has(&ann, Some("1")));
+    assert!(!taints.has(&ann, Some("2")) && !taints.has(&bob, Some("1")) && !taints.has(&ann, None));
+    let case = Case {
+        rules: r#"@id("tainted") forbid(principal, action == Action::"call", resource) when { context.tainted };"#,
+        ..Case::default()
+    };
+    let runtime = case.runtime().await;
+    let call = async |session: &str| {
+        let request = CallRequest { session: Some(session.to_owned()), ..request("echo", "hi") };
+        runtime.call(&case.caller("ann"), request).await.result.error.map(|error| error.message)
+    };
+    runtime.taints.note(&ann, Some("read-mail"));
+    let refused = "tool `echo` may not be called: the policy forbids it: tainted";
+    assert_eq!(call("read-mail").await.as_deref(), Some(refused));
+    assert_eq!(call("another").await, None);
 }

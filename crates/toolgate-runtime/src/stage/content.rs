@@ -5,7 +5,12 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolgate_types::clean::clean;
+use toolgate_types::hints::{RelatedResource, Share};
 use toolgate_upstream::Raw;
+
+/// Resources that are named beside a result.
+const MOST_RELATED: usize = 20;
 
 /// A reply, looked into.
 #[derive(Debug, Clone)]
@@ -52,6 +57,43 @@ impl Reply {
         Ok(Self { data, structured, is_error, raw })
     }
 
+    /// What the result refers to: resources that are in it, and links to others.
+    pub(crate) fn related(&self) -> Vec<RelatedResource> {
+        #[derive(Deserialize)]
+        struct Content {
+            #[serde(default)]
+            content: Vec<Block>,
+        }
+        #[derive(Deserialize)]
+        struct Block {
+            #[serde(default)]
+            uri: Option<String>,
+            #[serde(default)]
+            name: Option<String>,
+            #[serde(default)]
+            resource: Option<Embedded>,
+        }
+        #[derive(Deserialize)]
+        struct Embedded {
+            uri: String,
+        }
+        let content = self.raw.parse::<Content>().map(|content| content.content).unwrap_or_default();
+        let found = content.into_iter().filter_map(|block| match (block.resource, block.uri) {
+            // What is there says more than what is only named.
+            (Some(embedded), _) => Some((embedded.uri.clone(), embedded.uri, Share::ALL)),
+            (None, Some(uri)) => Some((uri.clone(), block.name.unwrap_or(uri), Share::nearest(0.5))),
+            (None, None) => None,
+        });
+        let related = |(id, label, relevance): (String, String, Share)| RelatedResource {
+            kind: "resource".to_owned(),
+            id: clean(&id).into_owned(),
+            label: clean(&label).into_owned(),
+            relevance,
+            metadata: None,
+        };
+        found.take(MOST_RELATED).map(related).collect()
+    }
+
     /// The first text, which is what a tool says of its failure.
     pub(crate) fn first_text(&self) -> Option<String> {
         #[derive(Deserialize)]
@@ -81,4 +123,17 @@ fn what_a_tool_gave() {
     assert_eq!(reply(unknown), (r#"[{"type":"hologram","z":1}]"#.to_owned(), false, true));
     assert_eq!(reply(r#"{"structuredContent":null}"#), ("[]".to_owned(), false, false));
     assert_eq!(reply("{}"), ("[]".to_owned(), false, false));
+}
+
+#[test]
+fn what_a_result_refers_to() {
+    let raw = Raw::of(&serde_json::json!({ "content": [
+        { "type": "resource_link", "uri": "test://a", "name": "A\u{200B}" },
+        { "type": "resource", "resource": { "uri": "test://b", "text": "b" } },
+        { "type": "text", "text": "c" },
+    ] }));
+    let related = Reply::convert(raw).unwrap().related();
+    let shown: Vec<_> =
+        related.iter().map(|one| (one.id.as_str(), one.label.as_str(), one.relevance.get())).collect();
+    assert_eq!(shown, [("test://a", "A", 0.5), ("test://b", "test://b", 1.0)]);
 }

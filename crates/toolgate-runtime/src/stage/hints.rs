@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolgate_types::hints::{
-    ActionCategory, AgentHints, EstimatedImpact, NextAction, RiskFactor, RiskKind, Severity, Share,
-    SourceQuality, ValidityPeriod, Warning, WarningKind,
+    ActionCategory, AgentHints, EstimatedImpact, NextAction, RelatedResource, RiskFactor, RiskKind, Severity,
+    Share, SourceQuality, ValidityPeriod, Warning, WarningKind,
 };
 use toolgate_types::tool::{Contract, Deprecation, Risk};
 use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
@@ -61,6 +61,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) cache_ttl: Option<Duration>,
     pub(crate) record: Record,
     pub(crate) next: Next,
+    pub(crate) related: Vec<RelatedResource>,
     pub(crate) error: Option<&'a CallError>,
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn attach(facts: &Facts<'_>) -> AgentHints {
         risk_factors: risks(facts),
         warnings: warnings(facts),
         suggested_next_actions: actions,
-        related_resources: Vec::new(),
+        related_resources: facts.related.clone(),
         dependencies: Vec::new(),
         estimated_impact: impact,
         preference_alignment: Vec::new(),

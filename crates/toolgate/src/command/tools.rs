@@ -28,7 +28,7 @@ pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) ->
 }
 
 fn list(args: &ListArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let ListArgs { server, category, tag } = args;
+    let ListArgs { server, category, tag, caller: who } = args;
     live::with(
         project,
         output,
@@ -36,11 +36,13 @@ fn list(args: &ListArgs, project: &Project, output: &Output) -> anyhow::Result<u
         |name| server.as_deref().is_none_or(|server| server == name),
         async |runtime, errors| {
             let catalog = runtime.catalog();
+            let who = caller(&runtime, who)?;
             let wanted = |tool: &&std::sync::Arc<CatalogTool>| {
                 let from = tool.server.as_ref().map(ServerName::as_str);
                 server.as_deref().is_none_or(|server| from == Some(server))
                     && category.as_deref().is_none_or(|name| tool.category.map(Category::label) == Some(name))
                     && tag.as_ref().is_none_or(|tag| tool.tags.contains(tag))
+                    && runtime.may_see(&who, tool)
             };
             let tools: Vec<_> = catalog.tools().filter(wanted).collect();
             if output.json {
@@ -121,7 +123,6 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
                 arguments: arguments(args, tool)?,
                 trace: trace(args, output),
                 session: None,
-                tainted: false,
             };
             let called = runtime.call(&caller, request).await;
             if args.trace {

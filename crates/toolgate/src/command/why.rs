@@ -22,13 +22,7 @@ pub(crate) fn run(args: &WhyArgs, project: &Project, output: &Output) -> anyhow:
             let who = tools::caller(&runtime, caller)?;
             let arguments = Raw::new(arguments.clone().into(), Limits::default())
                 .with_context(|| format!("`{arguments}` is not valid JSON"))?;
-            let request = CallRequest {
-                name: tool.clone(),
-                arguments,
-                trace: Trace::fresh(),
-                session: None,
-                tainted: false,
-            };
+            let request = CallRequest { name: tool.clone(), arguments, trace: Trace::fresh(), session: None };
             let explanation = runtime
                 .explain(&who, &request)
                 .ok_or_else(|| anyhow!("there is no tool `{tool}`; `toolgate tools list` shows them all"))?;

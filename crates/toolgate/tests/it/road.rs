@@ -73,6 +73,10 @@ fn a_stranger_sees_nothing() {
     };
     assert_eq!(told("echo"), told("environment"));
     assert!(told("echo").contains("there is no tool `bank__TOOL`"), "{}", told("echo"));
+    let listed = |caller: &str| {
+        program.run(&format!("tools list --json --as {caller}")).json().as_array().map(Vec::len)
+    };
+    assert_eq!((listed("stranger"), listed("reader"), listed("owner")), (Some(0), Some(5), Some(5)));
     assert_eq!(calls(&program), 0);
 }
 

@@ -17,6 +17,7 @@ fn facts(contract: &Contract) -> Facts<'_> {
         cache_ttl: None,
         record: Record { calls: 10, good: 10, micros: 1_000_000 },
         next: Vec::new(),
+        related: Vec::new(),
         error: None,
     }
 }
