@@ -26,6 +26,8 @@ pub(crate) enum Name {
     Check,
     /// Servers connected, discovered and listed; the catalog's memory and answers.
     Catalog,
+    /// The road of a call, without the tool: processor time and allocations.
+    Road,
 }
 
 /// Processor time that one `toolgate check` may take, so that an editor can run it on every save.
@@ -54,11 +56,24 @@ pub(crate) fn run(name: Option<Name>) -> anyhow::Result<bool> {
     if matches!(name, None | Some(Name::Catalog)) {
         catalog::run()?;
     }
+    if matches!(name, None | Some(Name::Road)) {
+        road()?;
+    }
     Ok(true)
 }
 
 fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
+}
+
+fn road() -> anyhow::Result<()> {
+    println!("Building the benchmark …");
+    let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-runtime", "--bench", "road"]);
+    let told = program::stdout(bench)?;
+    println!("bench `road`: a call of a function of ours with 300 bytes of arguments");
+    told.lines().for_each(|line| println!("  {line}"));
+    println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
+    Ok(())
 }
 
 fn check() -> anyhow::Result<()> {

@@ -24,7 +24,7 @@ use crate::date;
 use crate::runtime::Runtime;
 use crate::stage::attempts::attempts;
 use crate::stage::cache::{Kept, Key};
-use crate::stage::content::Reply;
+use crate::stage::content::{Reply, quoted};
 use crate::stage::egress;
 use crate::stage::hints::{self, Facts, Fit, Source};
 use crate::stage::slots::NoSlot;
@@ -303,11 +303,7 @@ impl Runtime {
         if reply.is_error {
             let text =
                 reply.first_text().unwrap_or_else(|| "the tool failed and does not say why".to_owned());
-            return Err(failed(
-                ErrorCode::ToolExecutionError,
-                Stage::Invoke,
-                toolgate_types::clean::clean(&text).into_owned(),
-            ));
+            return Err(failed(ErrorCode::ToolExecutionError, Stage::Invoke, quoted(&text)));
         }
         let Some(schema) = &compiled.output else { return Ok(reply) };
         let checked = if reply.structured {

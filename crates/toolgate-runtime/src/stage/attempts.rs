@@ -11,6 +11,8 @@ use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
 use toolgate_upstream::invoke::InvokeError;
 use toolgate_upstream::{LinkError, RequestError};
 
+use super::content::quoted;
+
 /// Attempts beyond the first.
 const RETRIES: u32 = 3;
 /// The pause before the first of them; each later one is twice as long, with up to half more or less.
@@ -116,7 +118,7 @@ impl GaveUp {
                     _ if not_sent => (ErrorCode::ServiceUnavailable, Outcome::NotStarted),
                     _ => (ErrorCode::ProviderFailure, Outcome::Unknown),
                 };
-                error(code, format!("{whom}: {why}")).with_outcome(outcome)
+                error(code, format!("{whom}: {}", quoted(&why.to_string()))).with_outcome(outcome)
             }
         }
     }

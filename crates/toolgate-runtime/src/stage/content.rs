@@ -7,8 +7,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_types::clean::clean;
 use toolgate_types::hints::{RelatedResource, Share};
+use toolgate_types::redact::mask;
 use toolgate_upstream::Raw;
 
+/// Characters of a server's words in an error.
+const LONGEST_QUOTE: usize = 2_000;
 /// Resources that are named beside a result.
 const MOST_RELATED: usize = 20;
 
@@ -23,6 +26,15 @@ pub(crate) struct Reply {
     pub(crate) structured: bool,
     /// Whether the tool says that it failed.
     pub(crate) is_error: bool,
+}
+
+/// Words of a server as they may stand in an error: cleaned, without secrets, and not without end.
+pub(crate) fn quoted(words: &str) -> String {
+    let words = mask(&clean(words), &[]);
+    match words.char_indices().nth(LONGEST_QUOTE) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words,
+    }
 }
 
 /// Not a result.
@@ -136,4 +148,12 @@ fn what_a_result_refers_to() {
     let shown: Vec<_> =
         related.iter().map(|one| (one.id.as_str(), one.label.as_str(), one.relevance.get())).collect();
     assert_eq!(shown, [("test://a", "A", 0.5), ("test://b", "test://b", 1.0)]);
+}
+
+#[test]
+fn words_of_a_server_are_quoted_with_care() {
+    assert_eq!(quoted("no\u{1b}[2J such card"), "no[2J such card");
+    let said = quoted("401: Authorization: Bearer sk-abcdefghijklmnopqrstuvwx");
+    assert!(!said.contains("abcdefghij"), "{said}");
+    assert_eq!(quoted(&"x".repeat(1 << 20)).chars().count(), LONGEST_QUOTE + 1);
 }
