@@ -105,9 +105,12 @@ where
     })
 }
 
+/// What is logged where nothing else is said: our warnings, and errors of the libraries.
+const OURS: &str = "error,toolgate=warn,toolgate_runtime=warn,toolgate_upstream=warn,toolgate_mcp=warn";
+
 /// Log lines go to stderr: warnings, or what `TOOLGATE_LOG` says.
 fn log_to_stderr(output: &Output) {
-    let filter = EnvFilter::try_from_env("TOOLGATE_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    let filter = EnvFilter::try_from_env("TOOLGATE_LOG").unwrap_or_else(|_| EnvFilter::new(OURS));
     // It would show codes and tokens; what goes wrong there is told by its errors.
     let quiet = "rmcp::transport::auth=off".parse().expect("it is a directive");
     let filter = filter.add_directive(quiet);

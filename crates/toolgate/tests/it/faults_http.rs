@@ -10,6 +10,7 @@ use rcgen::{
 use serde_json::{Map, Value as Json, json};
 
 use crate::kit::{Kit, project};
+use crate::program::PATIENCE;
 use crate::servers::testkit;
 
 /// What one bad answer may cost over a good one.
@@ -142,8 +143,8 @@ fn check_given_up(mode: &str) {
     let closed = seen.iter().find(closed).expect("its connection is closed");
     let at = |event: &Json| event["at"].as_u64().expect("a time");
     let took = at(closed) - at(asked);
-    // The request is on its way for a moment before the server sees it.
-    assert!((1_800..2_500).contains(&took), "{mode}: {took} ms");
+    // The request is on its way for a while before the server sees it, and the end is, too.
+    assert!(took > 200 && Duration::from_millis(took) < PATIENCE, "{mode}: {took} ms");
 }
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -232,7 +233,7 @@ fn a_certificate_that_is_wrong_is_told_and_nothing_is_sent() {
         let servers: Map<_, _> = kits.iter().zip(cases).map(server).collect();
         program.write("mcp.json", json!({ "servers": servers }).to_string());
         let run = program.run("servers --json");
-        assert!(run.took < Duration::from_secs(3), "what is wrong with a certificate is not tried again");
+        assert!(run.took < PATIENCE, "{:?}", run.took);
         for (((state, reason), case), kit) in states(&run).iter().zip(cases).zip(kits) {
             if case.3.is_empty() {
                 assert_eq!(state, "ready", "{scheme} {case:?}: {reason}");

@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use crate::program::Program;
+use crate::program::{PATIENCE, Program};
 use crate::servers::testkit;
 
 /// A server that ends with its test.
@@ -52,7 +52,7 @@ impl Kit {
     pub(crate) fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !holds(self) {
-            assert!(start.elapsed() < Duration::from_secs(5), "{what}: {:#?}", self.seen());
+            assert!(start.elapsed() < PATIENCE, "{what}: {:#?}", self.seen());
             std::thread::yield_now();
         }
     }

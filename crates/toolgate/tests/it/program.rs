@@ -20,6 +20,9 @@ pub(crate) struct Program {
     variables: Vec<(String, String)>,
 }
 
+/// What only a hang reaches, however busy the machine is. No test fails because a machine is slow.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
 /// How a run ended, and all it said.
 pub(crate) struct Run {
     pub(crate) code: i32,

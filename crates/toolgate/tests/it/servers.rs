@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value as Json, json};
 
-use crate::program::Program;
+use crate::program::{PATIENCE, Program};
 
 /// The server that misbehaves on request, built once.
 #[expect(clippy::disallowed_methods, reason = "cargo builds what cargo test does not")]
@@ -67,7 +67,7 @@ fn one_sick_server_delays_no_other() {
     // The good one was there long before the silent one was given up.
     let ready = run.stderr.find("ready good").expect("a line for the good one");
     assert!(ready < run.stderr.find("unavailable silent").expect("a line for the silent one"));
-    assert!(run.took < Duration::from_secs(10), "{:?}", run.took);
+    assert!(run.took < PATIENCE, "{:?}", run.took);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_missing_program_is_told_with_a_way_out() {
     let run = program.run("servers");
     assert_eq!(run.code, 0);
     assert!(run.stdout.contains("command `no-such-program` was not found"), "{}", run.stdout);
-    assert!(run.took < Duration::from_secs(3), "a program that is not there is not tried four times");
+    assert!(run.took < PATIENCE, "{:?}", run.took);
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn no_process_is_left_behind() {
     program.run("servers");
     let start = wait_start();
     while left_behind(&marker) > 0 {
-        assert!(start.elapsed() < Duration::from_secs(3), "{} processes are left", left_behind(&marker));
+        assert!(start.elapsed() < PATIENCE, "{} processes are left", left_behind(&marker));
         std::thread::yield_now();
     }
 }
