@@ -35,18 +35,28 @@ tools_call) toolgate tools call s__add_numbers a=5 b=3 ;;
 sse-retry) toolgate tools call s__test_reconnection ;;
 elicitation*) toolgate tools call s__test_client_elicitation_defaults --answers defaults ;;
 http-custom-headers)
-    # The calls to make are in the context, a line of name and arguments each.
+    # The calls to make are in the context, a line of name and arguments each. What is null does not fit
+    # the schema of its tool, so it would never be sent; it is left out.
     printf '%s' "$MCP_CONFORMANCE_CONTEXT" | python3 -c '
 import json, sys
 for call in json.load(sys.stdin)["toolCalls"]:
-    print(call["name"], json.dumps(call["arguments"]))' | while read -r tool arguments; do
+    given = {name: value for name, value in call["arguments"].items() if value is not None}
+    print(call["name"], json.dumps(given))' | while read -r tool arguments; do
         toolgate tools call "s__$tool" --args "$arguments"
     done
     ;;
 *)
-    tools=$(toolgate tools list --color never) || exit 1
-    printf '%s\n' "$tools" | while read -r tool _; do
-        if [ -n "$tool" ]; then toolgate tools call "s__$tool" --args '{}' --answers defaults || :; fi
-    done
+    # Every tool once, with the arguments that it requires, as its schema wants them.
+    toolgate tools list --json >"$folder/tools" || exit 1
+    python3 -c '
+import json, sys
+values = {"string": "x", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}, "null": None}
+for tool in json.load(sys.stdin):
+    schema = tool["inputSchema"]
+    kinds = {name: schema.get("properties", {}).get(name, {}).get("type") for name in schema.get("required", [])}
+    print(tool["name"], json.dumps({name: values.get(kind, "x") for name, kind in kinds.items()}))' <"$folder/tools" |
+        while read -r tool arguments; do
+            toolgate tools call "s__${tool#s__}" --args "$arguments" --answers defaults || :
+        done
     ;;
 esac
