@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use toolgate_policy::Rules;
-use toolgate_types::{Caller, CallerId, EgressRules, Limits, ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_types::{
+    Caller, CallerId, EgressRules, Limits, Secret, ServerSpec, ToolDefinition, ToolSettings,
+};
 
 /// A checked project.
 #[derive(Debug, Clone, Serialize)]
@@ -43,6 +45,9 @@ pub struct Config {
     /// What must not leave.
     #[serde(skip_serializing_if = "EgressRules::is_off")]
     pub egress: EgressRules,
+    /// Every secret in it, so that none is shown by whoever uses it.
+    #[serde(skip)]
+    pub secrets: Vec<Secret>,
     /// What a person is asked for when servers start.
     pub inputs: Vec<InputSpec>,
     /// The variables that the files refer to, and where each was found.

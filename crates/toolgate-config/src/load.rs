@@ -37,8 +37,11 @@ pub fn load(project: &Path, file: Option<&Path>, environment: &Environment) -> L
     let project = absolute(project, environment);
     let mut cx = Context::new(project, environment);
     let mut config = load_within(file, &mut cx);
-    if let Some(egress) = config.as_mut().map(|config| &mut config.egress).filter(|egress| egress.secrets) {
-        egress.known.clone_from(&cx.secrets);
+    if let Some(config) = &mut config {
+        config.secrets.clone_from(&cx.secrets);
+        if config.egress.secrets {
+            config.egress.known.clone_from(&cx.secrets);
+        }
     }
     let report = Report::new(cx.sources, cx.problems, cx.secrets);
     Loaded { config: config.filter(|_| !report.has_errors()), report }

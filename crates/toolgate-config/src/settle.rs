@@ -196,6 +196,7 @@ impl Draft {
             caller_descriptions: self.caller_descriptions,
             policy: self.policy.flatten(),
             egress: self.egress,
+            secrets: Vec::new(),
             inputs: self.inputs,
             variables: cx.variables_used(),
             origins,

@@ -12,9 +12,11 @@ const LONGEST: usize = 128;
 /// The ids of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    trace_id: u128,
+    /// 32 hexadecimal digits.
+    trace_id: Box<str>,
     span_id: u64,
     correlation_id: Box<str>,
+    from_client: bool,
 }
 
 impl Trace {
@@ -24,7 +26,11 @@ impl Trace {
     /// A new trace with a correlation id from outside. One that is not made of letters, digits, `.`, `_`
     /// and `-` is replaced: it could be more than an id to whoever reads it.
     pub fn new(correlation_id: &str) -> Self {
-        if is_good(correlation_id) { Self::with(correlation_id.into()) } else { Self::fresh() }
+        if is_good(correlation_id) {
+            Self { from_client: true, ..Self::with(correlation_id.into()) }
+        } else {
+            Self::fresh()
+        }
     }
 
     /// A new trace with a new correlation id, which sorts by time.
@@ -36,7 +42,8 @@ impl Trace {
 
     fn with(correlation_id: Box<str>) -> Self {
         // Zero means that there is none.
-        Self { trace_id: fastrand::u128(1..), span_id: fastrand::u64(1..), correlation_id }
+        let trace_id = format!("{:032x}", fastrand::u128(1..)).into();
+        Self { trace_id, span_id: fastrand::u64(1..), correlation_id, from_client: false }
     }
 
     /// What joins the records of one call, in our words and in the server's.
@@ -45,13 +52,18 @@ impl Trace {
     }
 
     /// The id of the trace, as 32 hexadecimal digits.
-    pub fn trace_id(&self) -> String {
-        format!("{:032x}", self.trace_id)
+    pub fn trace_id(&self) -> &str {
+        &self.trace_id
+    }
+
+    /// Whether the correlation id was given by who calls.
+    pub fn is_from_client(&self) -> bool {
+        self.from_client
     }
 
     /// The trace, as the header and the member of `_meta` of that name spell it: sampled, in version 0.
     pub fn traceparent(&self) -> String {
-        format!("00-{:032x}-{:016x}-01", self.trace_id, self.span_id)
+        format!("00-{}-{:016x}-01", self.trace_id, self.span_id)
     }
 }
 
@@ -90,7 +102,12 @@ mod tests {
         let (one, other) = (Trace::fresh(), Trace::fresh());
         assert_ne!(one, other);
         assert!(is_good(one.correlation_id()));
-        let trace = Trace { trace_id: 10, span_id: 11, correlation_id: "c".into() };
+        let trace = Trace {
+            trace_id: format!("{:032x}", 10).into(),
+            span_id: 11,
+            correlation_id: "c".into(),
+            from_client: true,
+        };
         assert_eq!(trace.traceparent(), "00-0000000000000000000000000000000a-000000000000000b-01");
     }
 }

@@ -127,6 +127,7 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         logins: Logins { folder: None, person: None },
         questions: Arc::new(Nobody),
         lock: None,
+        secrets: Vec::new(),
         callers: Vec::new(),
         policy: Policy::default(),
         approver: Arc::new(NobodyApproves),

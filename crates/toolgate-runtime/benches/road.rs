@@ -107,6 +107,7 @@ fn setup(rules: bool) -> Setup {
         logins: Logins { folder: None, person: None },
         questions: Arc::new(Nobody),
         lock: None,
+        secrets: Vec::new(),
         callers: Vec::new(),
         policy: Policy::new(policy),
         approver: Arc::new(NobodyApproves),

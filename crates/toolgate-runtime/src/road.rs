@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
+use toolgate_audit as audit;
 use toolgate_policy::decide::Call;
 use toolgate_policy::{Approved, Decision, Denied, Grant, Question, Subject};
 use toolgate_types::call::{ResultMetadata, Status};
@@ -90,6 +91,12 @@ struct Passage {
     cached: Option<(Duration, Duration)>,
     /// What a server said, whether it is a success or not.
     reply: Option<Raw>,
+    /// How it was decided on, as far as it got.
+    decision: audit::Decision,
+    rules: Vec<String>,
+    asked: Option<String>,
+    /// The call in the log, from when it is sent to when it has ended.
+    open: Option<audit::Open>,
 }
 
 impl Passage {
@@ -112,9 +119,23 @@ impl Runtime {
             attempts: 0,
             cached: None,
             reply: None,
+            decision: audit::Decision::Undecided,
+            rules: Vec::new(),
+            asked: None,
+            open: None,
         };
         let outcome = self.run(&mut passage, caller, &request).await;
-        self.end(passage, caller, &request, outcome, started)
+        let facts = Noted {
+            open: passage.open.take(),
+            decision: passage.decision,
+            rules: std::mem::take(&mut passage.rules),
+            asked: passage.asked.take(),
+            tool: passage.tool.clone(),
+            attempts: passage.attempts,
+        };
+        let called = self.end(passage, caller, &request, outcome, started);
+        self.write_down(facts, caller, &request, &called, started.elapsed()).await;
+        called
     }
 
     async fn run(
@@ -132,12 +153,16 @@ impl Runtime {
         let deadline = passage.since + within;
         let decided = self.authorize(caller, &tool, compiled, request, deadline).await;
         let (grant, note) = decided.inspect_err(|error| {
+            passage.decision = audit::Decision::Deny;
             if error.code == ErrorCode::ToolNotFound {
                 // Nothing about the tool may show in what is told beside.
                 passage.tool = None;
                 passage.steps.clear();
             }
         })?;
+        passage.decision = audit::Decision::Allow;
+        passage.rules = grant.rules().to_vec();
+        passage.asked = grant.asked().map(str::to_owned);
         passage.passed(Stage::Authorize, Some(note));
         let input = compiled.input.validate(grant, request.arguments.clone()).map_err(|misfit| {
             CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, misfit.to_string())
@@ -161,6 +186,29 @@ impl Runtime {
         let invoke_once = async |passage: &mut Passage| -> Result<Reply, CallError> {
             let _slot = guard.slots.acquire(&caller.id, deadline).await.map_err(|no| no_slot(&no))?;
             passage.passed(Stage::Slots, None);
+            if let Some(log) = self.log.get() {
+                let id = log.call_id();
+                let begin = begin(
+                    &id,
+                    caller,
+                    request,
+                    Some(&tool),
+                    passage.decision,
+                    &passage.rules,
+                    passage.asked.as_deref(),
+                );
+                let opened = log.begin(&begin, durability(&tool)).await;
+                passage.open = Some(opened.map_err(|unavailable| {
+                    CallError::new(
+                        ErrorCode::StorageUnavailable,
+                        Stage::Record,
+                        "the call cannot be written down, so it is not made",
+                    )
+                    .hint("look at the disk that holds the execution log")
+                    .because(unavailable)
+                })?);
+                passage.passed(Stage::Record, None);
+            }
             let left = || deadline.saturating_duration_since(Instant::now());
             let server = || tool.server.as_ref().and_then(|server| self.server(server.as_str()));
             let once = async || match (&tool.upstream, server()) {
@@ -323,6 +371,53 @@ impl Runtime {
         Ok(reply)
     }
 
+    /// Writes down how a call ended. What was sent is in the log already; what was not gets both of its
+    /// records now.
+    async fn write_down(
+        &self,
+        noted: Noted,
+        caller: &Caller,
+        request: &CallRequest,
+        called: &Called,
+        took: Duration,
+    ) {
+        let Some(log) = self.log.get() else { return };
+        let Called { result, reply, steps } = called;
+        let stages: Vec<_> = steps.iter().map(logged).collect();
+        let end = audit::End {
+            status: if result.error.is_none() { audit::Status::Success } else { audit::Status::Error },
+            error: result.error.as_ref().map(Into::into),
+            attempts: noted.attempts,
+            cached: result.metadata.cached,
+            took,
+            stages: &stages,
+            output: reply.as_ref().or(result.data.as_ref()),
+        };
+        let written = match noted.open {
+            Some(open) => {
+                let durability =
+                    noted.tool.as_ref().map_or(audit::Durability::Written, |tool| durability(tool));
+                open.end(&end, durability).await
+            }
+            None => {
+                let id = log.call_id();
+                let begin = begin(
+                    &id,
+                    caller,
+                    request,
+                    noted.tool.as_deref(),
+                    noted.decision,
+                    &noted.rules,
+                    noted.asked.as_deref(),
+                );
+                log.record(&begin, &end, audit::Durability::Written).await
+            }
+        };
+        if let Err(error) = written {
+            tracing::error!("a call that ended is not in the execution log yet: {error}");
+        }
+    }
+
     /// The result, whatever happened.
     fn end(
         &self,
@@ -382,7 +477,7 @@ impl Runtime {
             timestamp: date::now(),
             execution_time: (took.as_secs_f64() * 1e6).round() / 1e3,
             service_version: env!("CARGO_PKG_VERSION"),
-            trace_id: request.trace.trace_id(),
+            trace_id: request.trace.trace_id().to_owned(),
             correlation_id: request.trace.correlation_id().to_owned(),
             cached: passage.cached.is_some(),
         };
@@ -462,6 +557,51 @@ impl Runtime {
                 ToolState::Quarantined { reason, .. } => Some(reason.clone()),
             },
         })
+    }
+}
+
+fn logged(step: &Step) -> audit::StageTime<'_> {
+    let micros = u64::try_from(step.micros).unwrap_or(u64::MAX);
+    audit::StageTime { stage: step.stage, micros, note: step.note.as_deref() }
+}
+
+/// What is written down of a call beside its result.
+struct Noted {
+    open: Option<audit::Open>,
+    decision: audit::Decision,
+    rules: Vec<String>,
+    asked: Option<String>,
+    tool: Option<Arc<CatalogTool>>,
+    attempts: u32,
+}
+
+/// A call that must not be made twice must not be lost, not even with the machine.
+fn durability(tool: &CatalogTool) -> audit::Durability {
+    if tool.contract.idempotent { audit::Durability::Written } else { audit::Durability::Synced }
+}
+
+fn begin<'a>(
+    id: &'a str,
+    caller: &'a Caller,
+    request: &'a CallRequest,
+    tool: Option<&'a CatalogTool>,
+    decision: audit::Decision,
+    rules: &'a [String],
+    asked: Option<&'a str>,
+) -> audit::Begin<'a> {
+    audit::Begin {
+        call: id,
+        caller: caller.id.as_str(),
+        tool: tool.map_or(request.name.as_str(), |tool| tool.name.as_str()),
+        correlation: request.trace.correlation_id(),
+        correlation_from_client: request.trace.is_from_client(),
+        trace: request.trace.trace_id(),
+        server: tool.and_then(|tool| tool.server.as_ref()).map(toolgate_types::ServerName::as_str),
+        definition: tool.and_then(|tool| tool.hash.as_deref()),
+        decision,
+        rules,
+        asked,
+        arguments: &request.arguments,
     }
 }
 

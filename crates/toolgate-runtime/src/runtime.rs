@@ -5,17 +5,20 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use toolgate_audit::Log;
 use toolgate_policy::Policy;
 use toolgate_types::egress::EgressRules;
 use toolgate_types::server::Startup;
-use toolgate_types::{Caller, Limits, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings};
+use toolgate_types::{
+    Caller, Limits, Secret, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
+};
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
 use toolgate_upstream::scan::Limits as WireLimits;
 use toolgate_upstream::{
@@ -53,6 +56,8 @@ pub struct Setup {
     pub questions: Arc<dyn Questions>,
     /// Where definitions are remembered; without it, as long as the runtime lives.
     pub lock: Option<LockFile>,
+    /// What must not be shown.
+    pub secrets: Vec<Secret>,
     /// Who may call, and what each was given.
     pub callers: Vec<Caller>,
     /// Who may do what.
@@ -74,6 +79,8 @@ pub struct Runtime {
     pub(crate) limits: Limits,
     servers: Vec<Live>,
     catalog: ArcSwap<Catalog>,
+    secrets: Vec<Secret>,
+    pub(crate) log: OnceLock<Log>,
     callers: Vec<Caller>,
     pub(crate) policy: Policy,
     pub(crate) approver: Arc<dyn Approver>,
@@ -219,6 +226,8 @@ impl Runtime {
             builtins: setup.builtins.into_iter().map(Arc::new).collect(),
             own: setup.own,
             settings: setup.settings,
+            secrets: setup.secrets,
+            log: OnceLock::new(),
             callers: setup.callers,
             policy: setup.policy,
             approver: setup.approver,
@@ -425,6 +434,16 @@ impl Runtime {
         let params = params.traced(&Trace::fresh());
         let outcome = connection.session.ask(what.method(), params, spec.request_timeout.get()).await;
         outcome.map_err(|why| AskError::Request { server: spec.name.to_string(), why })
+    }
+
+    /// What must not be shown.
+    pub fn secrets(&self) -> &[Secret] {
+        &self.secrets
+    }
+
+    /// Writes calls down from now on. The first log stays.
+    pub fn log_to(&self, log: Log) {
+        let _ = self.log.set(log);
     }
 
     /// A caller by its id.

@@ -140,6 +140,8 @@ pub enum Stage {
     Cache,
     /// Whether there is room.
     Slots,
+    /// Writing it down before it is sent.
+    Record,
     /// Running it.
     Invoke,
     /// Making the reply a result.
@@ -161,6 +163,7 @@ impl Stage {
             Self::RateLimit => "rate_limit",
             Self::Cache => "cache",
             Self::Slots => "slots",
+            Self::Record => "record",
             Self::Invoke => "invoke",
             Self::Convert => "convert",
             Self::ValidateOutput => "validate_output",

@@ -103,6 +103,17 @@ Examples:
 
 Nothing is called and nobody is asked. Exit codes: 0 allowed, 1 denied or to be asked about.")]
     Why(WhyArgs),
+    /// Show what was called, by whom, and how it ended
+    #[command(after_help = "\
+Examples:
+  toolgate log                               the newest calls
+  toolgate log --tool pay --status error --since 2h
+  toolgate log -f --json                     calls as they end, one on a line
+  toolgate log show 019a8f0c2d4eb1c27f0a9d31 one call, whole
+  toolgate log verify                        whether nothing is missing or changed
+
+The log is in .toolgate/log of the project, in files by day, for 30 days; docs/log.md says what is in it.")]
+    Log(LogArgs),
     /// List prompts of MCP servers, and get one
     #[command(
         subcommand,
@@ -310,6 +321,74 @@ pub(crate) struct CallArgs {
     /// Show every stage that the call passed, with its time and what was decided there
     #[arg(long)]
     pub(crate) trace: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct LogArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<LogCommand>,
+    #[command(flatten)]
+    pub(crate) filter: LogFilter,
+    /// At most so many, the newest
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// Stay, and tell of calls as they end
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogFilter {
+    /// Of this tool; `github__*` stands for all that begin so
+    #[arg(long)]
+    pub(crate) tool: Option<String>,
+    /// Of this caller
+    #[arg(long)]
+    pub(crate) caller: Option<String>,
+    /// That ended so: success, error, abandoned, open, or the code of an error
+    #[arg(long)]
+    pub(crate) status: Option<String>,
+    /// From this time on: 2026-11-15T08:00:00Z, 2026-11-15, or how long ago, such as 2h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Before this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// With this text anywhere in them
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) grep: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Show one call, whole
+    #[command(after_help = "Example:\n  toolgate log show 019a8f0c2d4eb1c27f0a9d31")]
+    Show(LogShowArgs),
+    /// Say how tools fared: calls, errors, percentiles of their time
+    #[command(after_help = "Example:\n  toolgate log stats --since 24h")]
+    Stats(LogFilter),
+    /// Say whether nothing is missing or changed; exit code 1 where something is
+    #[command(after_help = "Example:\n  toolgate log verify --json")]
+    Verify,
+    /// Write records out, as lines of JSON or as CSV
+    #[command(after_help = "Example:\n  toolgate log export --csv --since 24h > calls.csv")]
+    Export(LogExportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogShowArgs {
+    /// The id of the call
+    pub(crate) id: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogExportArgs {
+    #[command(flatten)]
+    pub(crate) filter: LogFilter,
+    /// As CSV
+    #[arg(long)]
+    pub(crate) csv: bool,
 }
 
 #[derive(Debug, Args)]

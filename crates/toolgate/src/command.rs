@@ -8,6 +8,7 @@ pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod listing;
 pub(crate) mod live;
+pub(crate) mod log;
 pub(crate) mod login;
 pub(crate) mod prompts;
 pub(crate) mod questions;

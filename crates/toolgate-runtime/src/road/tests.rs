@@ -103,6 +103,7 @@ impl Case {
             logins: Logins { folder: None, person: None },
             questions: Arc::new(Nobody),
             lock: None,
+            secrets: vec![],
             callers: vec![],
             policy: Policy::new((!self.rules.is_empty()).then(|| Rules::new(self.rules).unwrap())),
             approver: Arc::new(Yes),

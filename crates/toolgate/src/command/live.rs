@@ -68,6 +68,7 @@ where
         logins: login::logins(),
         questions: questions::of_servers(answers),
         lock: Some(LockFile::of(&config.project)),
+        secrets: config.secrets,
         callers: config.callers,
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
         approver: questions::approver(answers),

@@ -12,7 +12,7 @@ use toolgate_types::{Caller, ErrorCode, ServerName};
 
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
-use crate::command::{content, live};
+use crate::command::{content, live, log};
 use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
 
@@ -124,6 +124,7 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
                 trace: trace(args, output),
                 session: None,
             };
+            runtime.log_to(log::open(&project.folder, runtime.secrets().to_vec())?);
             let called = runtime.call(&caller, request).await;
             if args.trace {
                 output.message(&road(&called));

@@ -24,6 +24,7 @@ fn help() {
       servers      Show the MCP servers: whether they can be reached, what they speak, what they offer
       tools        List, show and call tools
       why          Say whether a caller may use a tool, and why
+      log          Show what was called, by whom, and how it ended
       prompts      List prompts of MCP servers, and get one
       resources    List resources of MCP servers, and read one
       import       Take over the MCP servers of another program
@@ -206,6 +207,7 @@ fn every_help_has_examples() {
         "servers",
         "tools",
         "why",
+        "log",
         "prompts",
         "resources",
         "import",

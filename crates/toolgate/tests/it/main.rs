@@ -10,6 +10,7 @@ mod help;
 mod import;
 mod init;
 mod kit;
+mod log;
 mod mistakes;
 mod outage;
 mod packages;

@@ -184,12 +184,22 @@ fn the_road_can_be_seen() {
         .collect();
     assert_eq!(
         stages,
-        ["resolve", "authorize", "validate_input", "rate_limit", "slots", "invoke", "convert", "hints"],
+        [
+            "resolve",
+            "authorize",
+            "validate_input",
+            "rate_limit",
+            "slots",
+            "record",
+            "invoke",
+            "convert",
+            "hints"
+        ],
         "{run}"
     );
     let run = program.run("tools call bank__echo text=x --trace --json");
     let document = run.json();
-    assert_eq!(document["trace"].as_array().map(Vec::len), Some(8), "{run}");
+    assert_eq!(document["trace"].as_array().map(Vec::len), Some(9), "{run}");
     assert_eq!(document["trace"][1]["note"], "permissions");
     assert_eq!(document["metadata"]["serviceVersion"], env!("CARGO_PKG_VERSION"));
 }

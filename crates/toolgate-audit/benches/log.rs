@@ -1,0 +1,149 @@
+//! What the log costs: records a second, the time it adds to a call, and the time a question takes.
+//!
+//! `cargo bench -p toolgate-audit`. The bars: 50,000 records of 300 bytes a second, 50 µs added to a call that
+//! may be repeated, one sync for one that may not. `LOG_RECORDS` says how many records the questions go over.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "this is a benchmark"
+)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use toolgate_audit::{Begin, Decision, Durability, End, Filter, Log, Options, Reader, StageTime, Status};
+use toolgate_types::call::Stage;
+use toolgate_types::json::Raw;
+
+const ARGUMENTS: &str = r#"{"path":"/srv/docs/readme.md","limit":20,"query":"a few words to look for"}"#;
+const OUTPUT: &str = r#"{"content":[{"type":"text","text":"a short answer of some words"}]}"#;
+
+fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw, rules: &'a [String]) -> Begin<'a> {
+    Begin {
+        call,
+        caller: "ann@example.com",
+        tool,
+        correlation: "0197c2f0-7f3e-7abc-9def-0123456789ab",
+        correlation_from_client: false,
+        trace: "4bf92f3577b34da6a3ce929d0e0e4736",
+        server: Some("files"),
+        definition: None,
+        decision: Decision::Allow,
+        rules,
+        asked: None,
+        arguments,
+    }
+}
+
+async fn call(log: &Log, tool: &str, durability: Durability, bodies: &(Raw, Raw, Vec<String>)) {
+    let id = log.call_id();
+    let open = log.begin(&begin(&id, tool, &bodies.0, &bodies.2), durability).await.unwrap();
+    let stages = [Stage::Resolve, Stage::Authorize, Stage::Invoke];
+    let stages = stages.map(|stage| StageTime { stage, micros: 12, note: None });
+    let end = End {
+        status: Status::Success,
+        error: None,
+        attempts: 1,
+        cached: false,
+        took: Duration::from_micros(fastrand::u64(100..20_000)),
+        stages: &stages,
+        output: Some(&bodies.1),
+    };
+    open.end(&end, durability).await.unwrap();
+}
+
+fn bodies() -> (Raw, Raw, Vec<String>) {
+    (Raw::trusted(ARGUMENTS.to_owned()), Raw::trusted(OUTPUT.to_owned()), vec!["permissions".to_owned()])
+}
+
+/// Records a second, with so many callers at once.
+async fn throughput(log: &Log, callers: u64, calls: u64, durability: Durability) -> f64 {
+    let mut tasks = JoinSet::new();
+    let started = Instant::now();
+    for caller in 0..callers {
+        let log = log.clone();
+        tasks.spawn(async move {
+            let bodies = bodies();
+            let tool = if caller == 0 { "files.rare" } else { "files.read" };
+            for _ in 0..calls / callers {
+                call(&log, tool, durability, &bodies).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    (calls * 2) as f64 / started.elapsed().as_secs_f64()
+}
+
+/// Microseconds that both records of a call take, at the middle and near the end.
+async fn latency(log: &Log, calls: usize, durability: Durability) -> (f64, f64) {
+    let bodies = bodies();
+    let mut times = Vec::new();
+    for _ in 0..calls {
+        let started = Instant::now();
+        call(log, "files.read", durability, &bodies).await;
+        times.push(started.elapsed());
+    }
+    times.sort();
+    let micros = |share: usize| times[times.len() * share / 100].as_secs_f64() * 1e6;
+    (micros(50), micros(99))
+}
+
+fn ask(what: &str, folder: &Path, filter: Filter) {
+    let started = Instant::now();
+    let count = Reader::new(folder).query(filter).unwrap().map(Result::unwrap).count();
+    println!("{what:<44} {:>9.2} ms, {count} calls", started.elapsed().as_secs_f64() * 1e3);
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let records: u64 =
+        std::env::var("LOG_RECORDS").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
+    let secrets = ["hunter22hunter22", "correct horse battery", "0123456789abcdefXYZ"];
+    let secrets = secrets.map(toolgate_types::Secret::new).to_vec();
+    let log = Log::open(folder.path(), Options { secrets, ..Options::default() }).unwrap();
+
+    for callers in [1, 16, 64, 512] {
+        let calls = (records / 8).max(1000);
+        let rate = runtime.block_on(throughput(&log, callers, calls, Durability::Written));
+        println!("{:<44} {rate:>9.0} records/s", format!("written, {callers} callers"));
+    }
+    for callers in [16, 64, 512] {
+        let rate = runtime.block_on(throughput(&log, callers, 4000, Durability::Synced));
+        println!("{:<44} {rate:>9.0} records/s", format!("synced, {callers} callers"));
+    }
+    for (name, durability, calls) in
+        [("written", Durability::Written, 5000), ("synced", Durability::Synced, 200)]
+    {
+        // On a task, as in a server: the thread that waits for the runtime would be woken besides.
+        let log = log.clone();
+        let task = runtime.spawn(async move { latency(&log, calls, durability).await });
+        let (p50, p99) = runtime.block_on(task).unwrap();
+        println!("{:<44} {p50:>9.1} µs p50, {p99:.1} µs p99", format!("{name}, both records of one call"));
+    }
+
+    let written = runtime.block_on(throughput(&log, 512, records / 2, Durability::Written));
+    drop(log);
+    println!("{:<44} {written:>9.0} records/s", format!("written, {records} more"));
+    let started = Instant::now();
+    let verified = toolgate_audit::verify::verify(folder.path()).unwrap();
+    assert_eq!(verified.faults, []);
+    let size: u64 =
+        fs_err::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+    let mean = size / verified.records;
+    println!("{:<44} {:>9} of {mean} bytes", "records", verified.records);
+    println!("{:<44} {:>9.2} ms", "verify all", started.elapsed().as_secs_f64() * 1e3);
+    let last = || Filter { newest_first: true, limit: Some(50), ..Filter::default() };
+    let tool = |tool: &str| Some(tool.to_owned());
+    ask("the last 50", folder.path(), last());
+    ask("the last 50 of a tool", folder.path(), Filter { tool: tool("files.read"), ..last() });
+    ask("the last 50 of a rare tool", folder.path(), Filter { tool: tool("files.rare"), ..last() });
+    ask("a tool that was never called", folder.path(), Filter { tool: tool("files.none"), ..last() });
+    ask("a word that is nowhere", folder.path(), Filter { grep: tool("nowhere"), ..last() });
+    let started = Instant::now();
+    let stats = Reader::new(folder.path()).stats(&Filter::default()).unwrap();
+    println!("{:<44} {:>9.2} ms, {} tools", "stats", started.elapsed().as_secs_f64() * 1e3, stats.len());
+}

@@ -1,0 +1,409 @@
+//! The log as the road sees it: a call begins, and ends.
+//!
+//! [`Log::begin`] and [`Open::end`] render and redact where they are called, so many calls do it side by side,
+//! hand the line to one thread, and return when it is as durable as was asked. Invariant: a begin that was
+//! acknowledged gets an end, whatever happens to who made the call; memory is bounded, and who finds it used up
+//! waits.
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{Semaphore, oneshot};
+use toolgate_types::call::Stage;
+use toolgate_types::{ErrorCode, Outcome, Secret};
+
+use crate::clock::{Clock, SystemClock};
+use crate::folder::{self, Lock, Torn};
+use crate::record::{Begin, End, Failure, Ids, Renderer, Status};
+use crate::redact::Redactor;
+use crate::sync::{Syncer, Waiter};
+use crate::writer::Writer;
+
+/// What may wait to be written, in units of [`UNIT`] bytes: 64 MiB.
+const QUEUE_UNITS: u32 = 64 << 10;
+const UNIT: usize = 1024;
+
+/// How a log is kept.
+pub struct Options {
+    /// What of arguments and of output is written down in full, in bytes each.
+    pub max_body: usize,
+    /// How old the last record of a file gets before the file is removed.
+    pub keep: Duration,
+    /// What must not be shown.
+    pub secrets: Vec<Secret>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_body: 1 << 20,
+            keep: Duration::from_secs(30 * 24 * 60 * 60),
+            secrets: Vec::new(),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+/// A log that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process writes it.
+    #[error("the execution log in `{}` is in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// The system refuses.
+    #[error("the execution log cannot be opened")]
+    Io(#[from] io::Error),
+}
+
+/// A record is not as durable as it must be, and what depends on it must not go on.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the execution log cannot be written")]
+pub struct Unavailable {
+    /// Whether the record may be there all the same.
+    written: bool,
+    #[source]
+    cause: Option<Arc<io::Error>>,
+}
+
+impl Unavailable {
+    pub(crate) fn new(written: bool, cause: Arc<io::Error>) -> Self {
+        Self { written, cause: Some(cause) }
+    }
+
+    /// The thread that writes is gone.
+    const STOPPED: Self = Self { written: true, cause: None };
+}
+
+/// What must hold before a record is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The kernel has it: it outlives this process. It is on the disk within 10 ms.
+    Written,
+    /// The disk has it: it outlives the machine.
+    Synced,
+}
+
+/// The execution log. Clones are the same log; it is closed, with all that was handed to it, when the last
+/// one and the last open call are gone.
+#[derive(Clone)]
+pub struct Log(Arc<Inner>);
+
+struct Inner {
+    renderer: Renderer,
+    queue: Arc<Queue>,
+    syncer: Arc<Syncer>,
+    torn: Vec<Torn>,
+    threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
+    _lock: Lock,
+}
+
+impl Log {
+    /// Opens a log, or begins one. Cuts off what a crash tore, see [`Self::torn`].
+    pub fn open(folder: impl Into<PathBuf>, options: Options) -> Result<Self, OpenError> {
+        let folder = folder.into();
+        fs_err::create_dir_all(&folder)?;
+        let lock = Lock::take(&folder)?.ok_or_else(|| OpenError::InUse(folder.clone()))?;
+        let found = folder::recover(&folder)?;
+        for torn in &found.torn {
+            tracing::warn!(file = %torn.file.display(), bytes = torn.bytes, "a torn line was cut off");
+        }
+        let torn = found.torn.clone();
+        let queue = Arc::new(Queue::new(Arc::clone(&options.clock)));
+        let syncer = Arc::new(Syncer::new(folder.clone(), found.lengths.clone()));
+        let mut writer =
+            Writer::new(folder, found, options.keep, options.clock, Arc::clone(&queue), Arc::clone(&syncer));
+        let renderer = Renderer::new(Redactor::new(options.secrets), options.max_body);
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let sync_thread = {
+            let (syncer, queue) = (Arc::clone(&syncer), Arc::clone(&queue));
+            named("log-sync").spawn(move || syncer.run(|| queue.nudge()))?
+        };
+        let closing = CloseOnDrop(Arc::clone(&queue));
+        let writer_thread = named("log-write").spawn(move || {
+            let _closing = closing;
+            writer.run();
+        })?;
+        let threads = Some((writer_thread, sync_thread));
+        Ok(Self(Arc::new(Inner { renderer, queue, syncer, torn, threads, _lock: lock })))
+    }
+
+    /// What was cut off when it was opened.
+    pub fn torn(&self) -> &[Torn] {
+        &self.0.torn
+    }
+
+    /// Whether the last line could be written. Telling, not promising: the next one may fare otherwise.
+    pub fn is_available(&self) -> bool {
+        !self.0.queue.lock().down
+    }
+
+    /// A new id for a call, which sorts by time.
+    pub fn call_id(&self) -> String {
+        let millis = self.0.queue.clock.now().as_millisecond();
+        format!("{millis:012x}{:016x}", fastrand::u64(..))
+    }
+
+    /// Writes down how a call was decided on. A call that is dispatched before this returned may go
+    /// unrecorded; after an error it must not be dispatched.
+    pub async fn begin(&self, begin: &Begin<'_>, durability: Durability) -> Result<Open, Unavailable> {
+        let ids = self.0.renderer.ids(begin);
+        let body = self.0.renderer.begin(&ids, begin);
+        let units = units(&body);
+        let room = self.0.queue.room.acquire_many(units).await.map_err(|_closed| Unavailable::STOPPED)?;
+        room.forget();
+        let since = self.0.queue.clock.running();
+        let mut open = Open { log: self.clone(), ids, since, state: OpenState::Begun };
+        let receiver = self.0.queue.push([Line { body, units, durability, keep: false }]);
+        open.state = OpenState::Beginning(receiver);
+        let OpenState::Beginning(receiver) = &mut open.state else { unreachable!("it was just set") };
+        match receiver.await.unwrap_or(Err(Unavailable::STOPPED)) {
+            Ok(()) => {
+                open.state = OpenState::Begun;
+                Ok(open)
+            }
+            Err(unavailable) => {
+                open.refused(&unavailable);
+                Err(unavailable)
+            }
+        }
+    }
+
+    /// Writes down a call that ends as it begins: one that was refused, or answered from memory.
+    pub async fn record(
+        &self,
+        begin: &Begin<'_>,
+        end: &End<'_>,
+        durability: Durability,
+    ) -> Result<(), Unavailable> {
+        let ids = self.0.renderer.ids(begin);
+        let bodies = [self.0.renderer.begin(&ids, begin), self.0.renderer.end(&ids, end)];
+        let all = bodies.iter().map(|body| units(body)).sum::<u32>().min(QUEUE_UNITS);
+        let room = self.0.queue.room.acquire_many(all).await.map_err(|_closed| Unavailable::STOPPED)?;
+        room.forget();
+        let lines = bodies.map(|body| Line { body, units: 0, durability, keep: true });
+        let [begin, end] = lines;
+        let receiver = self.0.queue.push([begin, Line { units: all, ..end }]);
+        receiver.await.unwrap_or(Err(Unavailable::STOPPED))
+    }
+}
+
+fn units(body: &str) -> u32 {
+    u32::try_from(body.len() / UNIT + 1).unwrap_or(QUEUE_UNITS).min(QUEUE_UNITS)
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.queue.close();
+        let Some((writer, syncer)) = self.threads.take() else { return };
+        // A thread that panicked has said so.
+        let _ = writer.join();
+        self.syncer.close();
+        let _ = syncer.join();
+    }
+}
+
+/// A call that has begun. Dropped without [`Self::end`], it is written down as abandoned: who made it left.
+#[must_use = "dropping it says that the call was abandoned"]
+pub struct Open {
+    log: Log,
+    ids: Ids,
+    since: Duration,
+    state: OpenState,
+}
+
+enum OpenState {
+    /// Its begin was handed over; what became of it is not known.
+    Beginning(oneshot::Receiver<Result<(), Unavailable>>),
+    Begun,
+    Ended,
+}
+
+impl Open {
+    /// Writes down how it ended. The line is handed over at once, whether the future is awaited or not, and
+    /// is kept in memory and written later when it cannot be written now.
+    pub fn end(
+        mut self,
+        end: &End<'_>,
+        durability: Durability,
+    ) -> impl Future<Output = Result<(), Unavailable>> + Send + use<> {
+        let receiver = self.hand_over(end, durability);
+        async move { receiver.await.unwrap_or(Err(Unavailable::STOPPED)) }
+    }
+
+    fn hand_over(
+        &mut self,
+        end: &End<'_>,
+        durability: Durability,
+    ) -> oneshot::Receiver<Result<(), Unavailable>> {
+        self.state = OpenState::Ended;
+        let body = self.log.0.renderer.end(&self.ids, end);
+        // It does not wait for room: there is one end for each begin, and those did.
+        self.log.0.queue.push([Line { body, units: 0, durability, keep: true }])
+    }
+
+    /// Its begin is not as durable as it must be. Where it is written all the same, it gets an end.
+    fn refused(&mut self, unavailable: &Unavailable) {
+        if unavailable.written {
+            let error = Failure {
+                code: ErrorCode::StorageUnavailable,
+                stage: Stage::Invoke,
+                outcome: Outcome::NotStarted,
+                message: "the execution log cannot be written",
+                cause: unavailable.cause.as_ref().map(ToString::to_string),
+            };
+            let end = self.short_end(Status::Error, Some(error));
+            self.hand_over(&end, Durability::Written);
+        } else {
+            self.state = OpenState::Ended;
+        }
+    }
+
+    fn short_end<'a>(&self, status: Status, error: Option<Failure<'a>>) -> End<'a> {
+        let took = self.log.0.queue.clock.running().saturating_sub(self.since);
+        End { status, error, attempts: 0, cached: false, took, stages: &[], output: None }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        match &mut self.state {
+            OpenState::Ended => return,
+            OpenState::Begun => {}
+            OpenState::Beginning(receiver) => {
+                // From here on a begin that is refused is kept by the writer, since this end follows.
+                receiver.close();
+                if let Ok(Err(unavailable)) = receiver.try_recv()
+                    && !unavailable.written
+                {
+                    return;
+                }
+            }
+        }
+        let end = self.short_end(Status::Abandoned, None);
+        self.hand_over(&end, Durability::Written);
+    }
+}
+
+/// A line that is handed over.
+struct Line {
+    body: String,
+    units: u32,
+    durability: Durability,
+    keep: bool,
+}
+
+/// A line on its way to the writer.
+pub(crate) struct Job {
+    pub(crate) at: Timestamp,
+    pub(crate) body: String,
+    /// The room it takes in the queue.
+    pub(crate) units: u32,
+    pub(crate) durability: Durability,
+    /// Whether it is kept and written later when it cannot be written now: it tells what has happened, and
+    /// nothing waits for a permission.
+    pub(crate) keep: bool,
+    pub(crate) waiter: Option<Waiter>,
+}
+
+/// The way to the writer.
+pub(crate) struct Queue {
+    pub(crate) clock: Arc<dyn Clock>,
+    /// For who has something to write: how much more fits.
+    pub(crate) room: Semaphore,
+    state: Mutex<QueueState>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct QueueState {
+    jobs: Vec<Job>,
+    /// The writer sleeps.
+    sleeping: bool,
+    /// The writer should look at something else than jobs.
+    nudged: bool,
+    closed: bool,
+    /// The last line could not be written.
+    pub(crate) down: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let room = Semaphore::new(QUEUE_UNITS as usize);
+        Self { clock, room, state: Mutex::default(), wake: Condvar::new() }
+    }
+
+    /// Stamps the lines and hands them over, together. Stamped under the lock, lines follow each other as
+    /// their stamps do, as long as the clock goes forward. Who waits is told about the last one.
+    fn push<const N: usize>(&self, lines: [Line; N]) -> oneshot::Receiver<Result<(), Unavailable>> {
+        let (sender, receiver) = oneshot::channel();
+        let mut sender = Some(sender);
+        let mut state = self.lock();
+        if state.closed {
+            return receiver;
+        }
+        let at = self.clock.now();
+        for (index, Line { body, units, durability, keep }) in lines.into_iter().enumerate() {
+            let waiter = sender.take_if(|_| index + 1 == N);
+            state.jobs.push(Job { at, body, units, durability, keep, waiter });
+        }
+        let wake = std::mem::take(&mut state.sleeping);
+        drop(state);
+        if wake {
+            self.wake.notify_one();
+        }
+        receiver
+    }
+
+    /// All that waits; sleeps until there is something, a nudge, or the time is up. `None` at the end.
+    pub(crate) fn take(&self, jobs: &mut Vec<Job>, at_most: Duration) -> Option<()> {
+        let mut state = self.lock();
+        state.sleeping = state.jobs.is_empty() && !state.nudged && !state.closed;
+        if state.sleeping {
+            let idle = |state: &mut QueueState| state.jobs.is_empty() && !state.nudged && !state.closed;
+            let waited = self.wake.wait_timeout_while(state, at_most, idle);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.sleeping = false;
+        }
+        state.nudged = false;
+        std::mem::swap(&mut state.jobs, jobs);
+        if jobs.is_empty() && state.closed { None } else { Some(()) }
+    }
+
+    /// Wakes the writer.
+    pub(crate) fn nudge(&self) {
+        self.lock().nudged = true;
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn set_down(&self, down: bool) {
+        self.lock().down = down;
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.room.close();
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whatever ends the writer, nobody waits for it any more.
+struct CloseOnDrop(Arc<Queue>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+        // Who waits for these is told by their senders' end.
+        self.0.lock().jobs.clear();
+    }
+}

@@ -1,0 +1,367 @@
+//! What is written down of a call: how it began and how it ended.
+//!
+//! Invariant: the members of a line stand in the order of `docs/log.md`, absent ones are left out, and every
+//! text in it went through the redactor: there is no other way into a body.
+
+use std::error::Error;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use toolgate_types::call::Stage;
+use toolgate_types::json::Raw;
+use toolgate_types::{CallError, ErrorCode, Outcome};
+
+use crate::chain;
+use crate::redact::Redactor;
+
+/// How many causes of an error are written down.
+const MOST_CAUSES: usize = 16;
+
+/// How a call was decided on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// It may go on.
+    Allow,
+    /// It may not.
+    Deny,
+    /// It did not get so far: there is no such tool.
+    Undecided,
+}
+
+impl Decision {
+    /// Its name in a line.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+/// A call that was decided on.
+#[derive(Debug, Clone)]
+pub struct Begin<'a> {
+    /// What tells the call from every other.
+    pub call: &'a str,
+    /// Who calls.
+    pub caller: &'a str,
+    /// The tool, by the name that was asked for.
+    pub tool: &'a str,
+    /// What links it with other calls.
+    pub correlation: &'a str,
+    /// Whether the client made up the correlation id.
+    pub correlation_from_client: bool,
+    /// The trace it is part of.
+    pub trace: &'a str,
+    /// The server that has the tool.
+    pub server: Option<&'a str>,
+    /// What tells this definition of the tool from any other.
+    pub definition: Option<&'a str>,
+    /// Whether it may go on.
+    pub decision: Decision,
+    /// The rules that decided, by their names.
+    pub rules: &'a [String],
+    /// Who was asked and said yes.
+    pub asked: Option<&'a str>,
+    /// The arguments.
+    pub arguments: &'a Raw,
+}
+
+/// How a call ended, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// With a result.
+    Success,
+    /// With an error.
+    Error,
+    /// Nobody waited for its end.
+    Abandoned,
+}
+
+impl Status {
+    /// Its name in lines, filters and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, Clone)]
+pub struct Failure<'a> {
+    /// In one word.
+    pub code: ErrorCode,
+    /// Where on the road.
+    pub stage: Stage,
+    /// Whether the tool did something.
+    pub outcome: Outcome,
+    /// What the caller was told.
+    pub message: &'a str,
+    /// What the caller was not told.
+    pub cause: Option<String>,
+}
+
+impl<'a> From<&'a CallError> for Failure<'a> {
+    fn from(error: &'a CallError) -> Self {
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        let causes: Vec<_> = causes.take(MOST_CAUSES).map(ToString::to_string).collect();
+        Self {
+            code: error.code,
+            stage: error.stage,
+            outcome: error.outcome,
+            message: &error.message,
+            cause: (!causes.is_empty()).then(|| causes.join(": ")),
+        }
+    }
+}
+
+/// A stage that was passed.
+#[derive(Debug, Clone)]
+pub struct StageTime<'a> {
+    /// The stage.
+    pub stage: Stage,
+    /// How long it took.
+    pub micros: u64,
+    /// What was decided there.
+    pub note: Option<&'a str>,
+}
+
+/// A call that ended.
+#[derive(Debug, Clone)]
+pub struct End<'a> {
+    /// In one word.
+    pub status: Status,
+    /// Why it came to nothing.
+    pub error: Option<Failure<'a>>,
+    /// How often the tool was tried.
+    pub attempts: u32,
+    /// Whether the result was known already.
+    pub cached: bool,
+    /// From the request to the result.
+    pub took: Duration,
+    /// The stages it passed, in order.
+    pub stages: &'a [StageTime<'a>],
+    /// What the tool gave, a tool's own error included.
+    pub output: Option<&'a Raw>,
+}
+
+/// What both lines of a call begin with, redacted once.
+#[derive(Debug, Clone)]
+pub(crate) struct Ids(String);
+
+/// Makes the bodies of lines.
+pub(crate) struct Renderer {
+    redactor: Redactor,
+    max_body: usize,
+}
+
+impl Renderer {
+    pub(crate) fn new(redactor: Redactor, max_body: usize) -> Self {
+        Self { redactor, max_body }
+    }
+
+    pub(crate) fn ids(&self, begin: &Begin<'_>) -> Ids {
+        let mut ids = String::with_capacity(128);
+        self.member("call", begin.call, &mut ids);
+        self.member("caller", begin.caller, &mut ids);
+        self.member("tool", begin.tool, &mut ids);
+        Ids(ids)
+    }
+
+    pub(crate) fn begin(&self, ids: &Ids, begin: &Begin<'_>) -> String {
+        let mut out = String::with_capacity(256 + begin.arguments.bytes().len());
+        out.push_str(r#""kind":"begin""#);
+        out.push_str(&ids.0);
+        self.member("correlation", begin.correlation, &mut out);
+        out.push_str(r#","correlation_from_client":"#);
+        out.push_str(if begin.correlation_from_client { "true" } else { "false" });
+        self.member("trace", begin.trace, &mut out);
+        for (name, value) in [("server", begin.server), ("definition", begin.definition)] {
+            if let Some(value) = value {
+                self.member(name, value, &mut out);
+            }
+        }
+        word("decision", begin.decision.label(), &mut out);
+        out.push_str(r#","rules":["#);
+        for (index, rule) in begin.rules.iter().enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            self.redactor.text(rule, &mut out);
+        }
+        out.push(']');
+        if let Some(asked) = begin.asked {
+            self.member("asked", asked, &mut out);
+        }
+        self.body("arguments", begin.arguments, &mut out);
+        out
+    }
+
+    pub(crate) fn end(&self, ids: &Ids, end: &End<'_>) -> String {
+        let mut out = String::with_capacity(512 + end.output.map_or(0, |output| output.bytes().len()));
+        out.push_str(r#""kind":"end""#);
+        out.push_str(&ids.0);
+        word("status", end.status.label(), &mut out);
+        if let Some(error) = &end.error {
+            out.push_str(r#","error":{"code":""#);
+            out.push_str(error.code.label());
+            out.push('"');
+            word("stage", error.stage.label(), &mut out);
+            word("outcome", outcome(error.outcome), &mut out);
+            self.member("message", error.message, &mut out);
+            if let Some(cause) = &error.cause {
+                self.member("cause", cause, &mut out);
+            }
+            out.push('}');
+        }
+        number("attempts", u128::from(end.attempts), &mut out);
+        out.push_str(if end.cached { r#","cached":true"# } else { r#","cached":false"# });
+        number("micros", end.took.as_micros(), &mut out);
+        out.push_str(r#","stages":["#);
+        for (index, stage) in end.stages.iter().enumerate() {
+            out.push_str(if index > 0 { ",[\"" } else { "[\"" });
+            out.push_str(stage.stage.label());
+            out.push_str("\",");
+            out.push_str(&stage.micros.to_string());
+            if let Some(note) = stage.note {
+                out.push(',');
+                self.redactor.text(note, &mut out);
+            }
+            out.push(']');
+        }
+        out.push(']');
+        if let Some(output) = end.output {
+            self.body("output", output, &mut out);
+        }
+        out
+    }
+
+    fn member(&self, name: &str, text: &str, out: &mut String) {
+        key(name, out);
+        self.redactor.text(text, out);
+    }
+
+    /// All of it, or its head and what tells the rest from any other. It is cut after it was redacted: half
+    /// of a secret would not be recognised.
+    fn body(&self, name: &str, body: &Raw, out: &mut String) {
+        let start = out.len();
+        key(name, out);
+        let value = out.len();
+        self.redactor.json(body.get(), out);
+        if out.len() - value <= self.max_body {
+            return;
+        }
+        let json = out.split_off(value);
+        out.truncate(start);
+        let (head, rest) = json.split_at(json.floor_char_boundary(self.max_body));
+        key(&format!("{name}_cut"), out);
+        out.push_str(r#"{"head":"#);
+        out.push_str(&serde_json::to_string(head).expect("a text has a JSON form"));
+        number("length", json.len() as u128, out);
+        let hash = chain::hex(&Sha256::digest(rest));
+        word("sha256", std::str::from_utf8(&hash).unwrap_or_default(), out);
+        out.push('}');
+    }
+}
+
+fn key(name: &str, out: &mut String) {
+    out.push_str(",\"");
+    out.push_str(name);
+    out.push_str("\":");
+}
+
+/// A member with a word of our own.
+fn word(name: &str, word: &str, out: &mut String) {
+    key(name, out);
+    out.push('"');
+    out.push_str(word);
+    out.push('"');
+}
+
+fn number(name: &str, number: u128, out: &mut String) {
+    key(name, out);
+    out.push_str(&number.to_string());
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::NotStarted => "not_started",
+        Outcome::Finished => "finished",
+        Outcome::Unknown => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_types::Secret;
+
+    use super::*;
+
+    fn begin<'a>(arguments: &'a Raw, rules: &'a [String]) -> Begin<'a> {
+        Begin {
+            call: "c1",
+            caller: "ann",
+            tool: "github.search",
+            correlation: "r1",
+            correlation_from_client: true,
+            trace: "t1",
+            server: Some("github"),
+            definition: None,
+            decision: Decision::Allow,
+            rules,
+            asked: Some("bob"),
+            arguments,
+        }
+    }
+
+    fn renderer(max_body: usize) -> Renderer {
+        Renderer::new(Redactor::new(vec![Secret::new("hunter22")]), max_body)
+    }
+
+    #[test]
+    fn a_call_in_two_bodies() {
+        let arguments = Raw::trusted(r#"{ "q": "x", "token": "abc" }"#.to_owned());
+        let rules = ["reads".to_owned()];
+        let begin = begin(&arguments, &rules);
+        let renderer = renderer(1000);
+        let ids = renderer.ids(&begin);
+        assert_eq!(
+            renderer.begin(&ids, &begin),
+            r#""kind":"begin","call":"c1","caller":"ann","tool":"github.search","correlation":"r1","correlation_from_client":true,"trace":"t1","server":"github","decision":"allow","rules":["reads"],"asked":"bob","arguments":{"q":"x","token":"***"}"#
+        );
+        let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, "saw hunter22")
+            .with_outcome(Outcome::Unknown)
+            .because(std::io::Error::other("password: abc"));
+        let stages = [
+            StageTime { stage: Stage::Resolve, micros: 3, note: None },
+            StageTime { stage: Stage::Cache, micros: 4, note: Some("miss") },
+        ];
+        let end = End {
+            status: Status::Error,
+            error: Some((&error).into()),
+            attempts: 2,
+            cached: false,
+            took: Duration::from_millis(7),
+            stages: &stages,
+            output: None,
+        };
+        assert_eq!(
+            renderer.end(&ids, &end),
+            r#""kind":"end","call":"c1","caller":"ann","tool":"github.search","status":"error","error":{"code":"timeout","stage":"invoke","outcome":"unknown","message":"saw ***","cause":"password: ***"},"attempts":2,"cached":false,"micros":7000,"stages":[["resolve",3],["cache",4,"miss"]]"#
+        );
+    }
+
+    #[test]
+    fn a_long_body_is_cut_after_it_was_redacted() {
+        let arguments = Raw::trusted(r#"["ää","hunter22","b"]"#.to_owned());
+        let mut out = String::new();
+        renderer(4).body("arguments", &arguments, &mut out);
+        let rest = chain::hex(&Sha256::digest("ä\",\"***\",\"b\"]"));
+        let rest = std::str::from_utf8(&rest).unwrap();
+        assert_eq!(out, format!(r#","arguments_cut":{{"head":"[\"ä","length":18,"sha256":"{rest}"}}"#));
+    }
+}

@@ -1,0 +1,324 @@
+//! Redaction: the one way for a text from outside into a line.
+//!
+//! Texts are looked at as they mean, not as JSON writes them, so an escape hides nothing. In JSON the name of
+//! a member counts too: what stands under `password`, below it, or after `--password` in a list is not shown
+//! whatever it looks like. Invariant: linear in the text; the result is JSON on one line.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+use toolgate_types::Secret;
+use toolgate_types::redact::{looks_secret, mask};
+use toolgate_types::secret::MASK;
+
+/// Below this length a text without a sign holds none of the shapes of keys that providers use.
+const SHORTEST_SHAPE: usize = 19;
+
+/// Knows what must not be shown.
+pub(crate) struct Redactor {
+    known: Vec<Secret>,
+}
+
+impl Redactor {
+    pub(crate) fn new(known: Vec<Secret>) -> Self {
+        Self { known }
+    }
+
+    /// Adds a text as a JSON string.
+    pub(crate) fn text(&self, text: &str, out: &mut String) {
+        quote(&self.masked(text), out);
+    }
+
+    fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let sign = |byte: &u8| matches!(byte, b':' | b'=' | b'-' | b'_' | b' ');
+        let plain = text.len() < SHORTEST_SHAPE && !text.as_bytes().iter().any(sign);
+        if plain && !self.known.iter().any(|secret| text.contains(secret.expose())) {
+            return Cow::Borrowed(text);
+        }
+        let masked = mask(text, &self.known);
+        if masked == text { Cow::Borrowed(text) } else { Cow::Owned(masked) }
+    }
+
+    /// Adds a JSON value, with its strings redacted and without the space between its parts. What is not JSON
+    /// is added as a string.
+    pub(crate) fn json(&self, json: &str, out: &mut String) {
+        let start = out.len();
+        if Walk::new(self, json, out).run().is_none() {
+            out.truncate(start);
+            self.text(json, out);
+        }
+    }
+}
+
+/// Adds a text as a JSON string, as it is.
+fn quote(text: &str, out: &mut String) {
+    let plain = |byte: &u8| *byte >= 0x20 && *byte != b'"' && *byte != b'\\';
+    if text.as_bytes().iter().all(plain) {
+        out.reserve(text.len() + 2);
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        out.push_str(&serde_json::to_string(text).expect("a text has a JSON form"));
+    }
+}
+
+/// An object or a list that is open.
+struct Level {
+    object: bool,
+    /// Everything in it stands under the name of a secret.
+    hidden: bool,
+    /// The next string is the name of a member.
+    name_next: bool,
+    /// The value that follows stands under the name of a secret.
+    secret_next: bool,
+    /// The value that follows names something: `{"name": "Authorization", "value": …}`.
+    names_next: bool,
+    /// `value` in this object belongs to the name of a secret.
+    named: bool,
+}
+
+struct Walk<'a> {
+    redactor: &'a Redactor,
+    json: &'a str,
+    at: usize,
+    out: &'a mut String,
+    levels: Vec<Level>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(redactor: &'a Redactor, json: &'a str, out: &'a mut String) -> Self {
+        Self { redactor, json, at: 0, out, levels: Vec::new() }
+    }
+
+    /// `None` when it is not JSON. What is checked is what keeps the line whole: strings end, brackets match,
+    /// there is one value. The rest was checked where the text came in.
+    fn run(mut self) -> Option<()> {
+        let bytes = self.json.as_bytes();
+        let mut values = 0;
+        while let Some(&byte) = bytes.get(self.at) {
+            if self.levels.is_empty() && !byte.is_ascii_whitespace() {
+                values += 1;
+                if values > 1 {
+                    return None;
+                }
+            }
+            match byte {
+                b' ' | b'\t' | b'\r' | b'\n' => self.at += 1,
+                b'{' | b'[' => {
+                    let hidden = self.is_hidden();
+                    let object = byte == b'{';
+                    self.after_value(false);
+                    self.levels.push(Level {
+                        object,
+                        hidden,
+                        name_next: object,
+                        secret_next: false,
+                        names_next: false,
+                        named: false,
+                    });
+                    self.keep(byte);
+                }
+                b'}' | b']' => {
+                    if self.levels.pop()?.object != (byte == b'}') {
+                        return None;
+                    }
+                    self.keep(byte);
+                }
+                b',' => {
+                    let level = self.levels.last_mut()?;
+                    level.name_next = level.object;
+                    self.keep(byte);
+                }
+                b':' => {
+                    self.levels.last()?;
+                    self.keep(byte);
+                }
+                b'"' => self.string()?,
+                _ => self.scalar()?,
+            }
+        }
+        (values == 1 && self.levels.is_empty()).then_some(())
+    }
+
+    fn keep(&mut self, byte: u8) {
+        self.out.push(char::from(byte));
+        self.at += 1;
+    }
+
+    fn is_hidden(&self) -> bool {
+        self.levels.last().is_some_and(|level| level.hidden || level.secret_next)
+    }
+
+    /// A value was passed; whether the next one in a list is a secret, it may have said.
+    fn after_value(&mut self, secret_next: bool) {
+        if let Some(level) = self.levels.last_mut() {
+            level.secret_next = secret_next;
+            level.names_next = false;
+        }
+    }
+
+    fn string(&mut self) -> Option<()> {
+        let start = self.at + 1;
+        let bytes = self.json.as_bytes();
+        let mut end = start;
+        let mut escaped = false;
+        loop {
+            end += memchr2(b'"', b'\\', bytes.get(end..)?)?;
+            if bytes[end] == b'"' {
+                break;
+            }
+            escaped = true;
+            end += 2;
+        }
+        let literal = &self.json[start..end];
+        self.at = end + 1;
+        let text = if escaped {
+            // A half of a pair of surrogates has no meaning as a text; what it looks like still has.
+            serde_json::from_str(&self.json[start - 1..=end])
+                .unwrap_or_else(|_| Cow::Owned(literal.to_owned()))
+        } else {
+            Cow::Borrowed(literal)
+        };
+        let hidden = self.is_hidden();
+        let level = self.levels.last_mut();
+        if let Some(level) = level.filter(|level| level.name_next) {
+            level.name_next = false;
+            level.secret_next = looks_secret(&text) && !names(&text) || level.named && &*text == "value";
+            level.names_next = names(&text);
+        } else {
+            let level = self.levels.last_mut();
+            let flag = level.as_ref().is_some_and(|level| !level.object) && text.starts_with('-');
+            if let Some(level) = level.filter(|level| level.object && level.names_next) {
+                level.named |= looks_secret(&text);
+            }
+            self.after_value(flag && !text.contains(['=', ' ']) && looks_secret(&text));
+            if hidden && !text.is_empty() {
+                self.out.push('"');
+                self.out.push_str(MASK);
+                self.out.push('"');
+                return Some(());
+            }
+        }
+        match self.redactor.masked(&text) {
+            // As it came, escapes and all.
+            Cow::Borrowed(_) => {
+                if literal.bytes().any(|byte| byte < 0x20) {
+                    quote(&text, self.out);
+                } else {
+                    self.out.push_str(&self.json[start - 1..=end]);
+                }
+            }
+            masked => quote(&masked, self.out),
+        }
+        Some(())
+    }
+
+    /// A number, `true`, `false`, `null`.
+    fn scalar(&mut self) -> Option<()> {
+        let rest = &self.json[self.at..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '+' | '-' | '.'));
+        let text = &rest[..end.unwrap_or(rest.len())];
+        serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
+        let number = !matches!(text, "true" | "false" | "null");
+        let known = |text: &str| matches!(self.redactor.masked(text), Cow::Owned(_));
+        if number && (self.is_hidden() || known(text)) {
+            self.out.push('"');
+            self.out.push_str(MASK);
+            self.out.push('"');
+        } else {
+            self.out.push_str(text);
+        }
+        self.at += text.len();
+        self.after_value(false);
+        Some(())
+    }
+}
+
+/// Members that say what the `value` beside them is.
+fn names(member: &str) -> bool {
+    matches!(member, "name" | "key" | "header")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn redacted(json: &str) -> String {
+        let known = vec![Secret::new("hun\"ter\n22"), Secret::new("98765432")];
+        let mut out = String::new();
+        Redactor::new(known).json(json, &mut out);
+        out
+    }
+
+    fn check(json: &str, expected: &str) {
+        assert_eq!(redacted(json), expected);
+    }
+
+    #[test]
+    fn under_the_name_of_a_secret() {
+        check(r#"{"password": "abc", "mode": 1}"#, r#"{"password":"***","mode":1}"#);
+        check(r#"{"pass\u0077ord": "abc"}"#, r#"{"pass\u0077ord":"***"}"#);
+        check(
+            r#"{"api_key": ["a", {"b": "c"}, 5], "x": ["a"]}"#,
+            r#"{"api_key":["***",{"b":"***"},"***"],"x":["a"]}"#,
+        );
+        check(
+            r#"{"token": 12345, "secret": null, "max_tokens": 5}"#,
+            r#"{"token":"***","secret":null,"max_tokens":5}"#,
+        );
+        check(r#"["--token", "abc", "--verbose", "x", 7]"#, r#"["--token","***","--verbose","x",7]"#);
+        check(r#"["--token=abc", "x"]"#, r#"["--token=***","x"]"#);
+        check(
+            r#"[{"name": "Authorization", "value": "abc"}, {"name": "Accept", "value": "abc"}]"#,
+            r#"[{"name":"Authorization","value":"***"},{"name":"Accept","value":"abc"}]"#,
+        );
+        check(r#"{"key": "color", "value": "red"}"#, r#"{"key":"color","value":"red"}"#);
+    }
+
+    #[test]
+    fn known_ones_and_shapes_anywhere() {
+        check(r#"{"a": "saw hun\"ter\n22"}"#, r#"{"a":"saw ***"}"#);
+        check(r#"{"a": "saw \u0068un\u0022ter\n22"}"#, r#"{"a":"saw ***"}"#);
+        check(r#"{"a": 98765432, "98765432": 1}"#, r#"{"a":"***","***":1}"#);
+        check(r#""Bearer abcdefghij""#, r#""Bearer ***""#);
+        check(r#"{"url": "https://ann:pw@x.test/"}"#, r#"{"url":"https://ann:***@x.test/"}"#);
+        check(r#"["AKIAABCDEFGHIJKLMNOP"]"#, r#"["***"]"#);
+    }
+
+    #[test]
+    fn what_stays() {
+        for json in
+            [r#"{"a":[1,-2.50e3,true,null,{}],"b":"ä\n\ud800"}"#, "[]", "5", r#""""#, r#"{"password":""}"#]
+        {
+            check(json, json);
+        }
+        check("{ \"a\" :\n 1 }", r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn what_is_not_json_is_a_text() {
+        for (text, expected) in [
+            ("{", r#""{""#),
+            ("[}", r#""[}""#),
+            ("1 2", r#""1 2""#),
+            ("", r#""""#),
+            ("\"a", r#""\"a""#),
+            ("nul", r#""nul""#),
+            ("password: abc", r#""password: ***""#),
+        ] {
+            check(text, expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn always_one_line_of_json(text in "([\\[\\]{}\",:0-9 a\\\\\n]|token|--key|\"a\":|\\PC){0,40}") {
+            let out = redacted(&text);
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok() || serde_json::from_str::<serde_json::Value>(&text).is_err(), "{}", out);
+            prop_assert!(!out.contains('\n'));
+        }
+    }
+}

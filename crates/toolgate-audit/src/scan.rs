@@ -1,0 +1,182 @@
+//! The lines of a file, from either end, in blocks.
+//!
+//! Invariant: what has no end of line is no line: it is torn, or still being written. Memory holds one block
+//! and one line.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+use fs_err::File;
+use memchr::{memchr, memrchr};
+
+/// What is read at once.
+const BLOCK: usize = 256 << 10;
+
+/// The lines of a file, the last one first.
+pub(crate) struct Backward {
+    file: File,
+    /// Where in the file the buffer begins.
+    start: u64,
+    buffer: Vec<u8>,
+    /// What of the buffer was not given out; ends with an end of line.
+    end: usize,
+}
+
+impl Backward {
+    /// Starts at the last end of line before `length`.
+    pub(crate) fn new(file: File, length: u64) -> io::Result<Self> {
+        let mut lines = Self { file, start: length, buffer: Vec::new(), end: 0 };
+        loop {
+            if let Some(at) = memrchr(b'\n', &lines.buffer[..lines.end]) {
+                lines.end = at + 1;
+                return Ok(lines);
+            }
+            if !lines.load()? {
+                lines.end = 0;
+                return Ok(lines);
+            }
+        }
+    }
+
+    /// How much of the file is lines that were not given out.
+    pub(crate) fn position(&self) -> u64 {
+        self.start + self.end as u64
+    }
+
+    /// The line before, without its end.
+    pub(crate) fn line(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            let Some(last) = self.end.checked_sub(1) else {
+                if self.load()? {
+                    continue;
+                }
+                return Ok(None);
+            };
+            let found = memrchr(b'\n', &self.buffer[..last]);
+            if found.is_none() && self.load()? {
+                continue;
+            }
+            let from = found.map_or(0, |at| at + 1);
+            self.end = from;
+            return Ok(Some(&self.buffer[from..last]));
+        }
+    }
+
+    /// Puts the block before in front of the buffer. False at the start of the file.
+    fn load(&mut self) -> io::Result<bool> {
+        let size = usize::try_from(self.start).unwrap_or(usize::MAX).min(BLOCK);
+        if size == 0 {
+            return Ok(false);
+        }
+        let mut buffer = vec![0; size + self.end];
+        buffer[size..].copy_from_slice(&self.buffer[..self.end]);
+        self.start -= size as u64;
+        self.file.file().read_exact_at(&mut buffer[..size], self.start)?;
+        self.end = buffer.len();
+        self.buffer = buffer;
+        Ok(true)
+    }
+}
+
+/// The lines of a file, the first one first.
+pub(crate) struct Forward {
+    file: File,
+    buffer: Vec<u8>,
+    /// What of the buffer was given out.
+    from: usize,
+    /// Where in the file the next line begins.
+    position: u64,
+    /// What stood after the last end of line.
+    torn: usize,
+}
+
+impl Forward {
+    /// Starts at a position, which is that of a line.
+    pub(crate) fn new(mut file: File, position: u64) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(position))?;
+        Ok(Self { file, buffer: Vec::new(), from: 0, position, torn: 0 })
+    }
+
+    /// The next whole line, without its end. After `None`, it may be asked again: the file may have grown.
+    pub(crate) fn line(&mut self) -> io::Result<Option<&[u8]>> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = memchr(b'\n', &self.buffer[self.from + searched..]) {
+                let (start, end) = (self.from, self.from + searched + at);
+                self.from = end + 1;
+                self.position += (end + 1 - start) as u64;
+                return Ok(Some(&self.buffer[start..end]));
+            }
+            self.buffer.drain(..self.from);
+            self.from = 0;
+            searched = self.buffer.len();
+            self.buffer.resize(searched + BLOCK, 0);
+            let read = self.file.read(&mut self.buffer[searched..]);
+            self.buffer.truncate(searched + *read.as_ref().unwrap_or(&0));
+            if read? == 0 {
+                // It is read again next time: a write that failed is cut off, and another one takes its place.
+                self.torn = searched;
+                self.buffer.clear();
+                self.file.seek(SeekFrom::Start(self.position))?;
+                return Ok(None);
+            }
+        }
+    }
+
+    /// How many bytes there were after the last end of line.
+    pub(crate) fn torn(&self) -> usize {
+        self.torn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(text: &[u8]) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs_err::write(&path, text).unwrap();
+        let whole = memrchr(b'\n', text).map_or(0, |at| at + 1);
+        let mut expected: Vec<_> = text[..whole].split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        expected.pop();
+        let mut forward = Forward::new(File::open(&path).unwrap(), 0).unwrap();
+        let mut lines = Vec::new();
+        while let Some(line) = forward.line().unwrap() {
+            lines.push(line.to_vec());
+        }
+        assert_eq!(lines, expected);
+        assert_eq!((forward.position, forward.torn()), (whole as u64, text.len() - whole));
+        let mut backward = Backward::new(File::open(&path).unwrap(), text.len() as u64).unwrap();
+        assert_eq!(backward.position(), whole as u64);
+        let mut lines = Vec::new();
+        while let Some(line) = backward.line().unwrap() {
+            lines.push(line.to_vec());
+        }
+        lines.reverse();
+        assert_eq!(lines, expected);
+        assert_eq!(backward.position(), 0);
+    }
+
+    #[test]
+    fn lines_longer_than_a_block() {
+        let long = vec![b'x'; BLOCK * 3 + 7];
+        for text in [
+            [&long[..], b"\n", &long, b"\n"].concat(),
+            [&long[..], b"\na\n\n", &long].concat(),
+            [&long[..BLOCK - 1], b"\n", &long[..BLOCK], b"\n"].concat(),
+            long.clone(),
+        ] {
+            check(&text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_lines(text in "[a\n]{0,40}") {
+            check(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The thread that writes: it numbers the lines, chains them and appends them to the file of their day.
+//!
+//! What waits is written at once, so a busy log makes few and large writes. Invariant: whole lines or none.
+//! Where a write fails the file is cut back, and number and chain stand where they stood before.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fs_err::File;
+use jiff::civil::Date;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::chain::{Head, Line, day};
+use crate::clock::Clock;
+use crate::folder::{self, Found};
+use crate::log::{Durability, Job, Queue, Unavailable};
+use crate::retention::Retention;
+use crate::sync::{Syncer, Wrote};
+
+/// How often a log that cannot be written is tried again.
+const PROBE: Duration = Duration::from_secs(1);
+/// How long the writer sleeps when nothing happens; then it looks for files that are too old.
+const IDLE: Duration = Duration::from_secs(10 * 60);
+/// What is written at once, not counting its last line.
+const LARGEST_WRITE: usize = 4 << 20;
+/// How many files are open: that of today, and one for lines of another day.
+const MOST_FILES: usize = 2;
+/// What is kept for later when nothing can be written.
+const LARGEST_BACKLOG: usize = 16 << 20;
+/// A clock that goes back by less is not worth a word.
+const JUMP: SignedDuration = SignedDuration::from_secs(1);
+
+pub(crate) struct Writer {
+    folder: PathBuf,
+    clock: Arc<dyn Clock>,
+    queue: Arc<Queue>,
+    syncer: Arc<Syncer>,
+    head: Head,
+    /// The day that holds the last line.
+    head_day: Option<Date>,
+    last_time: Option<Timestamp>,
+    /// How long the files are, of all that was written whole.
+    lengths: BTreeMap<Date, u64>,
+    open: VecDeque<(Date, Arc<File>)>,
+    buffer: Vec<u8>,
+    down: Option<Down>,
+    /// What is written first when it can be.
+    backlog: VecDeque<Job>,
+    backlog_bytes: usize,
+    retention: Retention,
+}
+
+/// Nothing can be written.
+struct Down {
+    cause: Arc<io::Error>,
+    tried: Duration,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        folder: PathBuf,
+        found: Found,
+        keep: Duration,
+        clock: Arc<dyn Clock>,
+        queue: Arc<Queue>,
+        syncer: Arc<Syncer>,
+    ) -> Self {
+        let retention = Retention::new(keep, &*clock, found.last_time);
+        Self {
+            folder,
+            clock,
+            queue,
+            syncer,
+            head: found.head,
+            head_day: found.last_day,
+            last_time: found.last_time,
+            lengths: found.lengths,
+            open: VecDeque::new(),
+            buffer: Vec::new(),
+            down: None,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            retention,
+        }
+    }
+
+    /// The thread.
+    pub(crate) fn run(&mut self) {
+        self.retain();
+        let mut jobs = Vec::new();
+        while self.queue.take(&mut jobs, if self.down.is_some() { PROBE } else { IDLE }).is_some() {
+            let units: usize = jobs.iter().map(|job| job.units as usize).sum();
+            self.handle(jobs.drain(..).collect());
+            self.queue.room.add_permits(units);
+            self.retain();
+        }
+        if !self.backlog.is_empty() {
+            let last = self.write(VecDeque::new());
+            if last.is_err() {
+                tracing::error!(records = self.backlog.len(), "the execution log lost records at its end");
+            }
+        }
+    }
+
+    fn handle(&mut self, jobs: VecDeque<Job>) {
+        if self.down.is_none()
+            && let Some(cause) = self.syncer.failure()
+        {
+            self.fail(cause);
+        }
+        let now = self.clock.running();
+        if let Some(down) = &mut self.down {
+            if now.saturating_sub(down.tried) < PROBE {
+                let cause = Arc::clone(&down.cause);
+                self.refuse(jobs, &cause);
+                return;
+            }
+            down.tried = now;
+        }
+        let idle = jobs.is_empty() && self.backlog.is_empty() && self.syncer.failure().is_none();
+        match self.write(jobs) {
+            // To have written nothing proves nothing.
+            Ok(()) if !idle && self.down.take().is_some() => {
+                tracing::info!("the execution log can be written again");
+                self.queue.set_down(false);
+            }
+            Ok(()) => {}
+            Err(error) => self.fail(Arc::new(error)),
+        }
+    }
+
+    /// Nothing is written for a while, and not to the files that are open: what the system knows about those
+    /// cannot be trusted.
+    fn fail(&mut self, cause: Arc<io::Error>) {
+        if self.down.is_none() {
+            tracing::error!(error = %cause, "the execution log cannot be written");
+        }
+        self.open.clear();
+        self.down = Some(Down { cause, tried: self.clock.running() });
+        self.queue.set_down(true);
+    }
+
+    /// Tells who waits, and keeps for later what tells of the past.
+    fn refuse(&mut self, jobs: impl IntoIterator<Item = Job>, cause: &Arc<io::Error>) {
+        for mut job in jobs {
+            let unheard = match job.waiter.take() {
+                Some(waiter) => waiter.send(Err(Unavailable::new(false, Arc::clone(cause)))).is_err(),
+                None => true,
+            };
+            // Of a begin that nobody waits for any more, the end will follow.
+            if !job.keep && !unheard {
+                continue;
+            }
+            if self.backlog_bytes + job.body.len() > LARGEST_BACKLOG {
+                tracing::error!("the execution log lost a record: {}", excerpt(&job.body));
+                continue;
+            }
+            self.backlog_bytes += job.body.len();
+            self.backlog.push_back(Job { units: 0, durability: Durability::Written, ..job });
+        }
+    }
+
+    /// Writes the backlog and the jobs, as many at once as belong to one day. On an error, what was not
+    /// written is refused.
+    fn write(&mut self, jobs: VecDeque<Job>) -> io::Result<()> {
+        if self.syncer.failure().is_some()
+            && let Err(error) = self.restore()
+        {
+            return self.give_up(jobs, error);
+        }
+        let mut jobs: VecDeque<Job> = self.backlog.drain(..).chain(jobs).collect();
+        self.backlog_bytes = 0;
+        while let Some(first) = jobs.front() {
+            let day = day(first.at);
+            let mut head = self.head;
+            let mut count = 0;
+            self.buffer.clear();
+            for job in jobs.iter().take_while(|job| crate::chain::day(job.at) == day) {
+                if self.buffer.len() >= LARGEST_WRITE {
+                    break;
+                }
+                head.append(job.at, &job.body, &mut self.buffer);
+                count += 1;
+            }
+            let last_time = jobs[count - 1].at;
+            let (file, created) = match self.append(day) {
+                Ok(done) => done,
+                Err(error) => return self.give_up(jobs, error),
+            };
+            self.head = head;
+            self.head_day = Some(day);
+            self.note_time(last_time);
+            let mut waiters = Vec::new();
+            for job in jobs.drain(..count) {
+                match (job.durability, job.waiter) {
+                    (Durability::Synced, Some(waiter)) => waiters.push(waiter),
+                    // Who left does not want to know.
+                    (_, waiter) => drop(waiter.map(|waiter| waiter.send(Ok(())))),
+                }
+            }
+            let length = self.lengths[&day];
+            self.syncer.wrote(Wrote { day, file, length, created, waiters });
+        }
+        // One large record should not hold its memory for ever.
+        self.buffer.shrink_to(LARGEST_WRITE);
+        Ok(())
+    }
+
+    fn give_up(&mut self, jobs: VecDeque<Job>, error: io::Error) -> io::Result<()> {
+        let cause = Arc::new(io::Error::new(error.kind(), error.to_string()));
+        self.refuse(jobs, &cause);
+        Err(error)
+    }
+
+    fn note_time(&mut self, time: Timestamp) {
+        if let Some(last) = self.last_time
+            && last.duration_since(time) >= JUMP
+        {
+            tracing::warn!(%last, now = %time, "the clock went back; records are ordered by their number");
+        }
+        self.last_time = Some(time);
+    }
+
+    /// Appends the buffer to the file of a day: all of it, or nothing. Says whether the file is new.
+    fn append(&mut self, day: Date) -> io::Result<(Arc<File>, bool)> {
+        let file = self.file(day)?;
+        let length = self.lengths[&day];
+        if let Err(error) = write_at(&file, &self.buffer, length) {
+            // Where this fails too, it is done when the file is opened again.
+            if let Err(error) = file.set_len(length) {
+                tracing::error!(%error, "a torn line could not be cut off yet");
+            }
+            return Err(error);
+        }
+        self.lengths.insert(day, length + self.buffer.len() as u64);
+        // The name of an empty file may not be durable.
+        Ok((file, length == 0))
+    }
+
+    /// The file of a day.
+    fn file(&mut self, day: Date) -> io::Result<Arc<File>> {
+        if let Some((_, file)) = self.open.iter().find(|(open, _)| *open == day) {
+            return Ok(Arc::clone(file));
+        }
+        let path = folder::path(&self.folder, day);
+        let file = Arc::new(folder::open(&path)?);
+        let expected = *self.lengths.entry(day).or_default();
+        let found = file.metadata()?.len();
+        if found > expected {
+            // What is left of a write that failed.
+            folder::cut(&file, &path, expected)?;
+        } else if found < expected {
+            tracing::error!(file = %path.display(), expected, found, "the execution log has become shorter");
+            let end = folder::end(&file)?;
+            folder::cut(&file, &path, end.length)?;
+            self.lengths.insert(day, end.length);
+        }
+        if self.open.len() == MOST_FILES {
+            self.open.pop_front();
+        }
+        self.open.push_back((day, Arc::clone(&file)));
+        Ok(file)
+    }
+
+    /// After a sync failed: what is not known to be durable is read through a new descriptor, checked, and
+    /// written again, so that the next sync has it to do.
+    fn restore(&mut self) -> io::Result<()> {
+        let synced = self.syncer.synced();
+        let mut restored = Vec::new();
+        for (day, length) in self.lengths.clone() {
+            let from = synced.get(&day).copied().unwrap_or(0);
+            if from >= length {
+                continue;
+            }
+            let file = self.file(day)?;
+            let length = self.lengths[&day];
+            let mut lines = vec![0; usize::try_from(length.saturating_sub(from)).map_err(io::Error::other)?];
+            file.file().read_exact_at(&mut lines, from)?;
+            let good = good(&lines);
+            if good < lines.len() {
+                tracing::error!(
+                    lost = lines.len() - good,
+                    "the disk lost what was written to the execution log"
+                );
+                folder::cut(&file, &folder::path(&self.folder, day), from + good as u64)?;
+                self.lengths.insert(day, from + good as u64);
+            }
+            write_at(&file, &lines[..good], from)?;
+            restored.push((day, file));
+        }
+        self.syncer.renew();
+        for (day, file) in restored {
+            let length = self.lengths[&day];
+            // Its name may not be durable either.
+            self.syncer.wrote(Wrote { day, file, length, created: true, waiters: Vec::new() });
+        }
+        Ok(())
+    }
+
+    fn retain(&mut self) {
+        if let Some(day) = self.retention.due(&*self.clock, &self.folder, &self.lengths, self.head_day) {
+            self.open.retain(|(open, _)| *open != day);
+            self.lengths.remove(&day);
+            self.syncer.forget(day);
+        }
+    }
+}
+
+/// How much of the text is lines that follow each other.
+fn good(lines: &[u8]) -> usize {
+    let (mut good, mut before) = (0, None);
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        let Some(looked) = line.strip_suffix(b"\n").and_then(Line::look) else { break };
+        if before.is_some_and(|(seq, hash)| looked.seq == seq + 1 && !looked.follows(hash)) {
+            break;
+        }
+        before = Some((looked.seq, looked.hash));
+        good += line.len();
+    }
+    good
+}
+
+fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.file().write_at(bytes, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn excerpt(body: &str) -> &str {
+    &body[..body.floor_char_boundary(200)]
+}

@@ -1,0 +1,309 @@
+//! What is written: two lines a call, a file a day, one chain.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use toolgate_audit::{Durability, Filter, Log, OpenError, Reader, Status};
+
+use crate::kit::{Hands, again, assert_whole, begin, ids, names, open, raw, success, verify};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// One call, from its begin to its end.
+async fn call(log: &Log, id: &str) {
+    let arguments = raw(r#"{"path":"a"}"#);
+    let open = log.begin(&begin(id, "files.read", &arguments), Durability::Written).await.unwrap();
+    open.end(&success(&raw(r#""text""#)), Durability::Written).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_log_goes_on_where_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T10:00:00Z");
+    for id in ["a", "b", "c"] {
+        let log = open(folder.path(), &clock);
+        assert_eq!(log.torn(), []);
+        call(&log, id).await;
+    }
+    assert_whole(folder.path(), 6);
+    assert_eq!(ids(folder.path()), ["a", "b", "c"]);
+    let text = fs_err::read_to_string(folder.path().join("2026-11-15.jsonl")).unwrap();
+    assert!(text.starts_with(r#"{"seq":1,"time":"2026-11-15T10:00:00.000000Z","kind":"begin","call":"a","#));
+}
+
+#[tokio::test]
+async fn both_kinds_of_durability_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), toolgate_audit::Options::default()).unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..200 {
+        let log = log.clone();
+        tasks.spawn(async move {
+            let durability = if index % 3 == 0 { Durability::Synced } else { Durability::Written };
+            let arguments = raw("{}");
+            let id = log.call_id();
+            let open = log.begin(&begin(&id, "t", &arguments), durability).await.unwrap();
+            open.end(&success(&raw("1")), durability).await.unwrap();
+        });
+    }
+    tasks.join_all().await;
+    assert_whole(folder.path(), 400);
+}
+
+#[tokio::test]
+async fn who_leaves_has_abandoned_the_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let log = open(folder.path(), &clock);
+    let arguments = raw("{}");
+    drop(log.begin(&begin("a", "t", &arguments), Durability::Written).await.unwrap());
+    // Left before the begin was acknowledged.
+    let asked = begin("b", "t", &arguments);
+    let mut beginning = Box::pin(log.begin(&asked, Durability::Synced));
+    let waker = std::task::Waker::noop();
+    let _ = beginning.as_mut().poll(&mut std::task::Context::from_waker(waker));
+    drop(beginning);
+    // Left before it was handed over.
+    drop(Box::pin(log.begin(&asked, Durability::Synced)));
+    drop(log);
+    assert_whole(folder.path(), 4);
+    for id in ["a", "b"] {
+        let call = Reader::new(folder.path()).show(id).unwrap().unwrap();
+        assert_eq!(call.status(), Status::Abandoned.label());
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_refused_is_two_lines_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let log = open(folder.path(), &clock);
+    let arguments = raw("{}");
+    log.record(&begin("a", "t", &arguments), &success(&raw("1")), Durability::Synced).await.unwrap();
+    assert_whole(folder.path(), 2);
+}
+
+#[test]
+fn one_process_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let log = open(folder.path(), &clock);
+    let second = Log::open(folder.path(), crate::kit::options(&clock));
+    assert!(matches!(second, Err(OpenError::InUse(_))));
+    drop(log);
+    open(folder.path(), &clock);
+}
+
+#[tokio::test]
+async fn a_torn_line_is_kept_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T10:00:00Z");
+    call(&open(folder.path(), &clock), "a").await;
+    let path = folder.path().join("2026-11-15.jsonl");
+    let whole = fs_err::read(&path).unwrap();
+    for torn in [&b"{\"seq\":3,\"ti"[..], &[0; 5000], b"\0\0\n\0"] {
+        fs_err::write(&path, [&whole, torn].concat()).unwrap();
+        assert_eq!(verify(folder.path()).faults.len(), 1 + usize::from(torn.len() == 4));
+        let log = open(folder.path(), &clock);
+        assert_eq!(log.torn().len(), 1);
+        assert_eq!(log.torn()[0].bytes, torn.len() as u64);
+        let kept = log.torn()[0].kept.clone().unwrap();
+        assert!(fs_err::read(&kept).unwrap().strip_suffix(b"\n").unwrap().ends_with(torn));
+        drop(log);
+        assert_eq!(fs_err::read(&path).unwrap(), whole);
+    }
+    call(&open(folder.path(), &clock), "b").await;
+    assert_whole(folder.path(), 4);
+}
+
+/// Every record in the file of its own day, of UTC, whatever the time zone and its changes.
+#[tokio::test]
+async fn a_file_for_each_day() {
+    let days = [
+        ("2026-11-15", "2026-11-16"), // An ordinary night.
+        ("2026-03-07", "2026-03-08"), // In New York, the clock goes forward.
+        ("2026-10-31", "2026-11-01"), // And back.
+        ("2026-12-31", "2027-01-01"),
+        ("2028-02-28", "2028-02-29"),
+    ];
+    for (day, next) in days {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Hands::at(&format!("{day}T23:59:58Z"));
+        let log = open(folder.path(), &clock);
+        let mut expected = Vec::new();
+        // Over midnight in steps of 50 ms, then through the next day in half hours.
+        for step in 0..140 {
+            let id = step.to_string();
+            call(&log, &id).await;
+            expected.push(id);
+            clock.pass(if step < 100 { Duration::from_millis(50) } else { Duration::from_secs(1800) });
+        }
+        drop(log);
+        assert_whole(folder.path(), 280);
+        assert_eq!(ids(folder.path()), expected);
+        assert_eq!(names(folder.path()), [format!("{day}.jsonl"), format!("{next}.jsonl"), "lock".into()]);
+        let lines =
+            |day| fs_err::read_to_string(folder.path().join(format!("{day}.jsonl"))).unwrap().lines().count();
+        assert_eq!((lines(day), lines(next)), (80, 200));
+    }
+}
+
+#[test]
+fn a_file_for_each_day_in_new_york() {
+    let mut command = again("log::a_file_for_each_day", "");
+    let output = command.env("TZ", "America/New_York").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_changes_no_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let log = open(folder.path(), &clock);
+    let day = 24 * 60 * 60;
+    let jumps = [0, -day, 0, day, day, -day, 0].into_iter().chain([1; 100]).chain([400 * day, -400 * day]);
+    let mut expected = Vec::new();
+    for (step, jump) in jumps.enumerate() {
+        clock.jump(jump);
+        let id = step.to_string();
+        call(&log, &id).await;
+        expected.push(id);
+    }
+    drop(log);
+    assert_whole(folder.path(), 2 * expected.len() as u64);
+    assert_eq!(ids(folder.path()), expected);
+    let files = ["2026-11-14.jsonl", "2026-11-15.jsonl", "2026-11-16.jsonl", "2027-12-20.jsonl", "lock"];
+    assert_eq!(names(folder.path()), files);
+    // And the chain goes on from the highest number, not from the latest day.
+    call(&open(folder.path(), &clock), "x").await;
+    assert_whole(folder.path(), 2 * expected.len() as u64 + 2);
+}
+
+#[tokio::test]
+async fn what_is_kept_for_thirty_days() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-01-01T23:00:00Z");
+    let log = open(folder.path(), &clock);
+    for step in 0..45 {
+        call(&log, &step.to_string()).await;
+        clock.pass(DAY);
+    }
+    drop(log);
+    let days: Vec<_> = names(folder.path()).into_iter().filter(|name| name.starts_with("2026")).collect();
+    // The writer looked for old files once a day, at a moment between two calls.
+    assert!((30..=32).contains(&days.len()), "{days:?}");
+    assert!(["2026-01-14.jsonl", "2026-01-15.jsonl", "2026-01-16.jsonl"].contains(&days[0].as_str()));
+    assert_whole(folder.path(), 2 * days.len() as u64);
+    // Changed or lost, the first line that is left still shows.
+    let path = folder.path().join(&days[0]);
+    let text = fs_err::read_to_string(&path).unwrap();
+    fs_err::write(&path, text.replace("files.read", "files.reap")).unwrap();
+    assert_eq!(verify(folder.path()).faults[0].line, 1);
+}
+
+#[tokio::test]
+async fn a_wrong_clock_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-01-01T12:00:00Z");
+    for step in 0..20 {
+        call(&open(folder.path(), &clock), &step.to_string()).await;
+        clock.pass(DAY);
+    }
+    let count = || names(folder.path()).iter().filter(|name| name.starts_with("202")).count();
+    let log = open(folder.path(), &clock);
+    clock.jump(400 * 24 * 60 * 60);
+    for step in 20..23 {
+        clock.pass(Duration::from_secs(7200));
+        call(&log, &step.to_string()).await;
+    }
+    drop(log);
+    assert_eq!(count(), 21);
+    // Opened with a clock that is wrong: there is an hour to set it right.
+    clock.jump(400 * 24 * 60 * 60);
+    call(&open(folder.path(), &clock), "x").await;
+    assert_eq!(count(), 22);
+}
+
+#[tokio::test]
+async fn what_was_changed_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let log = open(folder.path(), &clock);
+    for id in ["a", "b", "c"] {
+        call(&log, id).await;
+    }
+    let path = folder.path().join("2026-11-15.jsonl");
+    let text = fs_err::read_to_string(&path).unwrap();
+    let lines: Vec<_> = text.split_inclusive('\n').collect();
+    let faults = |lines: &[&str]| {
+        fs_err::write(&path, lines.concat()).unwrap();
+        let faults: Vec<_> = verify(folder.path()).faults.iter().map(ToString::to_string).collect();
+        faults.join("; ")
+    };
+    let changed = lines[2].replace("\"ann\"", "\"bob\"");
+    assert_eq!(
+        faults(&[lines[0], lines[1], &changed, lines[3]]),
+        "2026-11-15.jsonl:3: the hash is wrong: this record or the one before was changed"
+    );
+    assert_eq!(faults(&[lines[0], lines[3]]), "2026-11-15.jsonl:2: records 2 to 3 are missing");
+    assert_eq!(
+        faults(&[lines[0], lines[1], lines[1]]),
+        "2026-11-15.jsonl:3: record 2 is here a second time, or too late"
+    );
+    assert_eq!(faults(&[lines[0], "hello\n", lines[1]]), "2026-11-15.jsonl:2: not a record");
+    assert_eq!(
+        faults(&[lines[0], &lines[1][..9]]),
+        "2026-11-15.jsonl:2: 9 bytes of a line that was not finished"
+    );
+    assert_eq!(faults(&lines), "");
+}
+
+fn written(bodies: &[String], cut: prop::sample::Index, again: bool) -> Result<(), TestCaseError> {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T23:59:59.9Z");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let write = |log: &Log, id: String, body: &String| {
+        let arguments = raw(&serde_json::to_string(body).unwrap());
+        let asked = begin(&id, body, &arguments);
+        runtime.block_on(log.record(&asked, &success(&arguments), Durability::Written)).unwrap();
+        clock.pass(Duration::from_millis(30));
+    };
+    let log = open(folder.path(), &clock);
+    for (index, body) in bodies.iter().enumerate() {
+        write(&log, index.to_string(), body);
+    }
+    drop(log);
+    let last = names(folder.path()).into_iter().rfind(|name| name.ends_with(".jsonl")).unwrap();
+    let path = folder.path().join(last);
+    let bytes = fs_err::read(&path).unwrap();
+    let before = verify(folder.path()).records - bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+    let left = &bytes[..cut.index(bytes.len() + 1)];
+    fs_err::write(&path, left).unwrap();
+    let lines = before + left.iter().filter(|byte| **byte == b'\n').count() as u64;
+    let log = open(folder.path(), &clock);
+    prop_assert_eq!(log.torn().len(), usize::from(left.last().is_some_and(|byte| *byte != b'\n')));
+    if again {
+        write(&log, "x".to_owned(), &bodies[0]);
+    }
+    drop(log);
+    let verified = verify(folder.path());
+    prop_assert_eq!(verified.faults, []);
+    prop_assert_eq!(verified.records, lines + if again { 2 } else { 0 });
+    let calls = Reader::new(folder.path()).query(Filter::default()).unwrap();
+    prop_assert!(calls.count() as u64 >= lines / 2);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn cut_anywhere_it_is_whole_up_to_the_last_line(
+        bodies in prop::collection::vec("(\\PC|\n|\"){0,30}", 1..8),
+        cut in any::<prop::sample::Index>(),
+        again in any::<bool>(),
+    ) {
+        written(&bodies, cut, again)?;
+    }
+}

@@ -1,0 +1,9 @@
+//! The log from outside: written, killed, filled up, cut, and read again.
+
+#![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
+
+mod crash;
+mod full;
+mod kit;
+mod log;
+mod read;
