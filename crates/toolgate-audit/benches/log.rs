@@ -125,6 +125,25 @@ fn main() {
         println!("{:<44} {p50:>9.1} µs p50, {p99:.1} µs p99", format!("{name}, both records of one call"));
     }
 
+    let words =
+        "some words of a long text, with a name: a value and https://example.test/a?b=c\n".repeat(13_000);
+    let numbers: Vec<_> = (0..100_000).map(|number| -f64::from(number) / 7.0).collect();
+    let rows = serde_json::json!({ "id": 12345, "title": "a short title", "tags": ["a", "b"], "key": "x-1" });
+    let rows = vec![rows; 15_000];
+    for (name, body) in
+        [("one text", Raw::of(&words)), ("numbers", Raw::of(&numbers)), ("objects", Raw::of(&rows))]
+    {
+        let size = body.bytes().len() / 1024;
+        let started = Instant::now();
+        let bodies = (Raw::trusted("{}".to_owned()), body, Vec::new());
+        runtime.block_on(call(&log, "files.large", Durability::Written, &bodies));
+        println!(
+            "{:<44} {:>9.2} ms",
+            format!("a body of {size} KiB, {name}"),
+            started.elapsed().as_secs_f64() * 1e3
+        );
+    }
+
     let written = runtime.block_on(throughput(&log, 512, records / 2, Durability::Written));
     drop(log);
     println!("{:<44} {written:>9.0} records/s", format!("written, {records} more"));

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use fs_err::os::unix::fs::OpenOptionsExt;
+use fs_err::os::unix::fs::{FileExt, OpenOptionsExt};
 use fs_err::{File, OpenOptions};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -86,8 +85,6 @@ pub(crate) fn sync(folder: &Path) -> io::Result<()> {
 pub(crate) struct Found {
     /// Where its chain has got to.
     pub(crate) head: Head,
-    /// The day that holds the last line.
-    pub(crate) last_day: Option<Date>,
     /// When the last line was written.
     pub(crate) last_time: Option<Timestamp>,
     /// How long the files are.
@@ -97,13 +94,7 @@ pub(crate) struct Found {
 
 /// Looks at the end of every file and cuts off what a crash left there.
 pub(crate) fn recover(folder: &Path) -> io::Result<Found> {
-    let mut found = Found {
-        head: Head::EMPTY,
-        last_day: None,
-        last_time: None,
-        lengths: BTreeMap::new(),
-        torn: Vec::new(),
-    };
+    let mut found = Found { head: Head::EMPTY, last_time: None, lengths: BTreeMap::new(), torn: Vec::new() };
     for day in days(folder)? {
         let path = path(folder, day);
         let file = open(&path)?;
@@ -114,7 +105,6 @@ pub(crate) fn recover(folder: &Path) -> io::Result<Found> {
             && last.head.seq > found.head.seq
         {
             found.head = last.head;
-            found.last_day = Some(day);
             found.last_time = last.time;
         }
     }
@@ -172,7 +162,7 @@ pub(crate) fn cut(file: &File, path: &Path, length: u64) -> io::Result<Option<To
 
 fn keep(file: &File, beside: &Path, from: u64, bytes: u64) -> io::Result<()> {
     let mut torn = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
-    file.file().read_exact_at(&mut torn, from)?;
+    file.read_exact_at(&mut torn, from)?;
     torn.push(b'\n');
     let mut kept = OpenOptions::new().append(true).create(true).mode(MODE).open(beside)?;
     kept.write_all(&torn)?;

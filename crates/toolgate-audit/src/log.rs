@@ -141,7 +141,8 @@ impl Log {
 
     /// Whether the last line could be written. Telling, not promising: the next one may fare otherwise.
     pub fn is_available(&self) -> bool {
-        !self.0.queue.lock().down
+        let state = self.0.queue.lock();
+        !state.down && !state.closed
     }
 
     /// A new id for a call, which sorts by time.

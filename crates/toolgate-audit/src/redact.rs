@@ -14,13 +14,20 @@ use toolgate_types::secret::MASK;
 /// Below this length a text without a sign holds none of the shapes of keys that providers use.
 const SHORTEST_SHAPE: usize = 19;
 
+/// Below this length nothing follows `basic ` that is taken for a credential.
+const SHORTEST_SCHEME: usize = 14;
+
+/// Shorter ones are not looked for: masking every `a` would hide the record.
+const SHORTEST_KNOWN: usize = 4;
+
 /// Knows what must not be shown.
 pub(crate) struct Redactor {
     known: Vec<Secret>,
 }
 
 impl Redactor {
-    pub(crate) fn new(known: Vec<Secret>) -> Self {
+    pub(crate) fn new(mut known: Vec<Secret>) -> Self {
+        known.retain(|secret| secret.expose().len() >= SHORTEST_KNOWN);
         Self { known }
     }
 
@@ -30,13 +37,18 @@ impl Redactor {
     }
 
     fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let sign = |byte: &u8| matches!(byte, b':' | b'=' | b'-' | b'_' | b' ');
+        let spaced = text.len() >= SHORTEST_SCHEME;
+        let sign = |byte: &u8| matches!(byte, b':' | b'=' | b'-' | b'_') || spaced && *byte == b' ';
         let plain = text.len() < SHORTEST_SHAPE && !text.as_bytes().iter().any(sign);
-        if plain && !self.known.iter().any(|secret| text.contains(secret.expose())) {
+        if plain && !self.knows(text) {
             return Cow::Borrowed(text);
         }
         let masked = mask(text, &self.known);
         if masked == text { Cow::Borrowed(text) } else { Cow::Owned(masked) }
+    }
+
+    fn knows(&self, text: &str) -> bool {
+        self.known.iter().any(|secret| text.contains(secret.expose()))
     }
 
     /// Adds a JSON value, with its strings redacted and without the space between its parts. What is not JSON
@@ -221,8 +233,7 @@ impl<'a> Walk<'a> {
         let text = &rest[..end.unwrap_or(rest.len())];
         serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
         let number = !matches!(text, "true" | "false" | "null");
-        let known = |text: &str| matches!(self.redactor.masked(text), Cow::Owned(_));
-        if number && (self.is_hidden() || known(text)) {
+        if number && (self.is_hidden() || self.redactor.knows(text)) {
             self.out.push('"');
             self.out.push_str(MASK);
             self.out.push('"');
@@ -314,6 +325,14 @@ mod tests {
     }
 
     proptest! {
+        /// The short way says what the long way says.
+        #[test]
+        fn short_texts_are_masked_like_long_ones(text in "(Basic |bearer |AKIA|sk|key|token|[a-z0-9 :=_-]){0,20}") {
+            let mut out = String::new();
+            Redactor::new(Vec::new()).text(&text, &mut out);
+            prop_assert_eq!(out, serde_json::to_string(&mask(&text, &[])).unwrap());
+        }
+
         #[test]
         fn always_one_line_of_json(text in "([\\[\\]{}\",:0-9 a\\\\\n]|token|--key|\"a\":|\\PC){0,40}") {
             let out = redacted(&text);

@@ -1,9 +1,10 @@
-//! Which file is old enough to go: the oldest, when its last record is older than the log is kept.
+//! Which file is old enough to go: the first, when its last record is older than the log is kept.
 //!
 //! A clock that is wrong must not cost what it calls old. So time is what has passed since the log was opened,
-//! whatever jumps the wall clock makes meanwhile; one file goes at a time, an hour apart; and where the clock
-//! is more than a day ahead of the last record, there is an hour to set it right first. Invariant: the file
-//! with the last line stays, since the chain goes on from there.
+//! whatever jumps the wall clock makes meanwhile; files go in the order of their numbers, so one that was
+//! stamped with a day long past waits for those written before it; one goes at a time, an hour apart; and where
+//! the clock is more than a day ahead of the last record, there is an hour to set it right first. Invariant: the
+//! file with the last line stays, since the chain goes on from there.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -57,14 +58,13 @@ impl Retention {
         Self { keep, opened, next }
     }
 
-    /// Removes the oldest file when it is time, and says which.
+    /// The file that is to be removed now, when there is one, and what time it is.
     pub(crate) fn due(
         &mut self,
         clock: &dyn Clock,
         folder: &Path,
         files: &BTreeMap<Date, u64>,
-        head: Option<Date>,
-    ) -> Option<Date> {
+    ) -> Option<(Date, Timestamp)> {
         let running = clock.running();
         if running < self.next {
             return None;
@@ -72,27 +72,23 @@ impl Retention {
         self.next = running + PAUSE;
         let passed = SignedDuration::try_from(running.saturating_sub(self.opened.1)).ok()?;
         let now = clock.now().min(self.opened.0.checked_add(passed).ok()?);
-        let day = *files.keys().next()?;
-        if head.is_none_or(|head| head == day) {
-            return None;
-        }
-        match remove(folder, day, self.keep, now) {
-            Ok(removed) => removed.then_some(day),
-            Err(error) => {
-                tracing::warn!(%error, %day, "an old file of the execution log could not be removed");
-                None
-            }
-        }
+        let keep = SignedDuration::try_from(self.keep).ok()?;
+        let last = |day: &Date| -> Option<(u64, Date, Timestamp)> {
+            let last = folder::end(&File::open(folder::path(folder, *day)).ok()?).ok()?.last?;
+            Some((last.head.seq, *day, last.time?))
+        };
+        let mut files: Vec<_> = files.keys().filter_map(last).collect();
+        files.sort_unstable();
+        let (first, second) = (files.first()?, files.get(1)?);
+        // Of what was stamped with a time to come, it is known that it was written before what followed.
+        let written = if first.2 > now { second.2 } else { first.2 };
+        (now.duration_since(written) > keep).then_some((first.1, now))
     }
 }
 
-fn remove(folder: &Path, day: Date, keep: Duration, now: Timestamp) -> io::Result<bool> {
+/// Removes the file of a day, and notes what was in it.
+pub(crate) fn remove(folder: &Path, day: Date, now: Timestamp) -> io::Result<()> {
     let path = folder::path(folder, day);
-    let last = folder::end(&File::open(&path)?)?.last.and_then(|last| last.time);
-    let keep = SignedDuration::try_from(keep).map_err(io::Error::other)?;
-    if last.is_some_and(|last| now.duration_since(last) <= keep) {
-        return Ok(false);
-    }
     let removed = Removed { file: format!("{day}.jsonl"), time: chain::stamp_text(now), runs: runs(&path)? };
     let mut line = serde_json::to_vec(&removed)?;
     line.push(b'\n');
@@ -102,7 +98,7 @@ fn remove(folder: &Path, day: Date, keep: Duration, now: Timestamp) -> io::Resul
     fs_err::remove_file(&path)?;
     folder::sync(folder)?;
     tracing::info!(file = %path.display(), "an old file of the execution log was removed");
-    Ok(true)
+    Ok(())
 }
 
 /// The lines of a file that follow each other.

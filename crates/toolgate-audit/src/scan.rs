@@ -4,9 +4,9 @@
 //! and one line.
 
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
 
 use fs_err::File;
+use fs_err::os::unix::fs::FileExt;
 use memchr::{memchr, memrchr};
 
 /// What is read at once.
@@ -71,7 +71,7 @@ impl Backward {
         let mut buffer = vec![0; size + self.end];
         buffer[size..].copy_from_slice(&self.buffer[..self.end]);
         self.start -= size as u64;
-        self.file.file().read_exact_at(&mut buffer[..size], self.start)?;
+        self.file.read_exact_at(&mut buffer[..size], self.start)?;
         self.end = buffer.len();
         self.buffer = buffer;
         Ok(true)

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fs_err::File;
+use fs_err::os::unix::fs::FileExt;
 use jiff::civil::Date;
 
 use crate::chain::{Hash, Line, START};
@@ -150,7 +150,7 @@ fn torn(folder: &Path, day: Date, faults: &Faults) -> io::Result<()> {
     };
     let mut last = [b'\n'];
     if let Some(end) = file.metadata()?.len().checked_sub(1) {
-        file.file().read_exact_at(&mut last, end)?;
+        file.read_exact_at(&mut last, end)?;
     }
     if last == [b'\n'] {
         return Ok(());

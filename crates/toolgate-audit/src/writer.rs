@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fs_err::File;
+use fs_err::os::unix::fs::FileExt;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,7 +19,7 @@ use crate::chain::{Head, Line, day};
 use crate::clock::Clock;
 use crate::folder::{self, Found};
 use crate::log::{Durability, Job, Queue, Unavailable};
-use crate::retention::Retention;
+use crate::retention::{self, Retention};
 use crate::sync::{Syncer, Wrote};
 
 /// How often a log that cannot be written is tried again.
@@ -40,8 +41,6 @@ pub(crate) struct Writer {
     queue: Arc<Queue>,
     syncer: Arc<Syncer>,
     head: Head,
-    /// The day that holds the last line.
-    head_day: Option<Date>,
     last_time: Option<Timestamp>,
     /// How long the files are, of all that was written whole.
     lengths: BTreeMap<Date, u64>,
@@ -52,6 +51,8 @@ pub(crate) struct Writer {
     backlog: VecDeque<Job>,
     backlog_bytes: usize,
     retention: Retention,
+    /// A file that is being removed, by a thread of its own: a large one takes its time.
+    removing: Option<(Date, JoinHandle<io::Result<()>>)>,
 }
 
 /// Nothing can be written.
@@ -76,7 +77,6 @@ impl Writer {
             queue,
             syncer,
             head: found.head,
-            head_day: found.last_day,
             last_time: found.last_time,
             lengths: found.lengths,
             open: VecDeque::new(),
@@ -85,6 +85,7 @@ impl Writer {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             retention,
+            removing: None,
         }
     }
 
@@ -98,9 +99,10 @@ impl Writer {
             self.queue.room.add_permits(units);
             self.retain();
         }
+        self.finish_removing();
         if !self.backlog.is_empty() {
-            let last = self.write(VecDeque::new());
-            if last.is_err() {
+            self.write(VecDeque::new());
+            if !self.backlog.is_empty() {
                 tracing::error!(records = self.backlog.len(), "the execution log lost records at its end");
             }
         }
@@ -121,15 +123,14 @@ impl Writer {
             }
             down.tried = now;
         }
-        let idle = jobs.is_empty() && self.backlog.is_empty() && self.syncer.failure().is_none();
-        match self.write(jobs) {
-            // To have written nothing proves nothing.
-            Ok(()) if !idle && self.down.take().is_some() => {
-                tracing::info!("the execution log can be written again");
-                self.queue.set_down(false);
-            }
-            Ok(()) => {}
-            Err(error) => self.fail(Arc::new(error)),
+        self.write(jobs);
+    }
+
+    /// Something was written.
+    fn up(&mut self) {
+        if self.down.take().is_some() {
+            tracing::info!("the execution log can be written again");
+            self.queue.set_down(false);
         }
     }
 
@@ -166,7 +167,7 @@ impl Writer {
 
     /// Writes the backlog and the jobs, as many at once as belong to one day. On an error, what was not
     /// written is refused.
-    fn write(&mut self, jobs: VecDeque<Job>) -> io::Result<()> {
+    fn write(&mut self, jobs: VecDeque<Job>) {
         if self.syncer.failure().is_some()
             && let Err(error) = self.restore()
         {
@@ -192,8 +193,9 @@ impl Writer {
                 Err(error) => return self.give_up(jobs, error),
             };
             self.head = head;
-            self.head_day = Some(day);
             self.note_time(last_time);
+            // Before anyone is told.
+            self.up();
             let mut waiters = Vec::new();
             for job in jobs.drain(..count) {
                 match (job.durability, job.waiter) {
@@ -207,13 +209,13 @@ impl Writer {
         }
         // One large record should not hold its memory for ever.
         self.buffer.shrink_to(LARGEST_WRITE);
-        Ok(())
     }
 
-    fn give_up(&mut self, jobs: VecDeque<Job>, error: io::Error) -> io::Result<()> {
-        let cause = Arc::new(io::Error::new(error.kind(), error.to_string()));
+    fn give_up(&mut self, jobs: VecDeque<Job>, error: io::Error) {
+        let cause = Arc::new(error);
+        // Before anyone is told.
+        self.fail(Arc::clone(&cause));
         self.refuse(jobs, &cause);
-        Err(error)
     }
 
     fn note_time(&mut self, time: Timestamp) {
@@ -243,6 +245,9 @@ impl Writer {
 
     /// The file of a day.
     fn file(&mut self, day: Date) -> io::Result<Arc<File>> {
+        if self.removing.as_ref().is_some_and(|(removing, _)| *removing == day) {
+            self.finish_removing();
+        }
         if let Some((_, file)) = self.open.iter().find(|(open, _)| *open == day) {
             return Ok(Arc::clone(file));
         }
@@ -279,7 +284,7 @@ impl Writer {
             let file = self.file(day)?;
             let length = self.lengths[&day];
             let mut lines = vec![0; usize::try_from(length.saturating_sub(from)).map_err(io::Error::other)?];
-            file.file().read_exact_at(&mut lines, from)?;
+            file.read_exact_at(&mut lines, from)?;
             let good = good(&lines);
             if good < lines.len() {
                 tracing::error!(
@@ -293,6 +298,7 @@ impl Writer {
             restored.push((day, file));
         }
         self.syncer.renew();
+        self.up();
         for (day, file) in restored {
             let length = self.lengths[&day];
             // Its name may not be durable either.
@@ -301,11 +307,35 @@ impl Writer {
         Ok(())
     }
 
+    /// Removes a file that is too old, when there is one.
     fn retain(&mut self) {
-        if let Some(day) = self.retention.due(&*self.clock, &self.folder, &self.lengths, self.head_day) {
+        if self.removing.as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
+            self.finish_removing();
+        }
+        if self.removing.is_some() {
+            return;
+        }
+        if let Some((day, now)) = self.retention.due(&*self.clock, &self.folder, &self.lengths) {
             self.open.retain(|(open, _)| *open != day);
-            self.lengths.remove(&day);
-            self.syncer.forget(day);
+            let folder = self.folder.clone();
+            let thread = thread::Builder::new().name("log-remove".to_owned());
+            let thread = thread.spawn(move || retention::remove(&folder, day, now));
+            self.removing = thread.ok().map(|thread| (day, thread));
+        }
+    }
+
+    fn finish_removing(&mut self) {
+        let Some((day, thread)) = self.removing.take() else { return };
+        match thread.join() {
+            Ok(Ok(())) => {
+                self.lengths.remove(&day);
+                self.syncer.forget(day);
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "an old file of the execution log could not be removed");
+            }
+            // It has said so.
+            Err(_panic) => {}
         }
     }
 }
@@ -326,7 +356,7 @@ fn good(lines: &[u8]) -> usize {
 
 fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        match file.file().write_at(bytes, at) {
+        match file.write_at(bytes, at) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 bytes = &bytes[written..];

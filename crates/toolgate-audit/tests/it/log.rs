@@ -1,9 +1,11 @@
 //! What is written: two lines a call, a file a day, one chain.
 
+use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use toolgate_audit::{Durability, Filter, Log, OpenError, Reader, Status};
+use toolgate_audit::{Durability, Filter, Log, OpenError, Reader, StageTime, Status};
+use toolgate_types::{CallError, ErrorCode, Stage};
 
 use crate::kit::{Hands, again, assert_whole, begin, ids, names, open, raw, success, verify};
 
@@ -180,21 +182,39 @@ async fn a_clock_that_jumps_changes_no_order() {
     assert_whole(folder.path(), 2 * expected.len() as u64 + 2);
 }
 
+/// Calls until a file is gone: the writer looks for old files after each write, and a thread removes them.
+async fn gone(log: &Log, file: &Path) {
+    let is_gone = async {
+        while file.exists() {
+            call(log, "again").await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), is_gone).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_is_kept_for_thirty_days() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hands::at("2026-01-01T23:00:00Z");
     let log = open(folder.path(), &clock);
+    let first: jiff::civil::Date = "2026-01-01".parse().unwrap();
+    let file = |step: u32| {
+        folder.path().join(format!("{}.jsonl", first.checked_add(jiff::Span::new().days(step)).unwrap()))
+    };
     for step in 0..45 {
         call(&log, &step.to_string()).await;
+        if step > 30 {
+            gone(&log, &file(step - 31)).await;
+        }
+        assert!(file(step.saturating_sub(29)).exists());
         clock.pass(DAY);
     }
     drop(log);
     let days: Vec<_> = names(folder.path()).into_iter().filter(|name| name.starts_with("2026")).collect();
-    // The writer looked for old files once a day, at a moment between two calls.
-    assert!((30..=32).contains(&days.len()), "{days:?}");
-    assert!(["2026-01-14.jsonl", "2026-01-15.jsonl", "2026-01-16.jsonl"].contains(&days[0].as_str()));
-    assert_whole(folder.path(), 2 * days.len() as u64);
+    // The writer may have looked after the last day had passed, too.
+    assert!((30..=31).contains(&days.len()), "{days:?}");
+    assert_eq!(verify(folder.path()).faults, []);
     // Changed or lost, the first line that is left still shows.
     let path = folder.path().join(&days[0]);
     let text = fs_err::read_to_string(&path).unwrap();
@@ -223,6 +243,97 @@ async fn a_wrong_clock_removes_nothing() {
     clock.jump(400 * 24 * 60 * 60);
     call(&open(folder.path(), &clock), "x").await;
     assert_eq!(count(), 22);
+}
+
+/// A record is as old as it is, not as old as its stamp.
+#[tokio::test]
+async fn a_wrong_stamp_makes_no_record_old() {
+    let day = 24 * 60 * 60;
+    for (jump, name) in [(-1000 * day, "2023-04-10.jsonl"), (1000 * day, "2028-09-30.jsonl")] {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Hands::at("2026-01-01T12:00:00Z");
+        let log = open(folder.path(), &clock);
+        let wrong = folder.path().join(name);
+        for step in 0..=40 {
+            call(&log, &step.to_string()).await;
+            if step == 3 {
+                clock.jump(jump);
+                call(&log, "wrong").await;
+                clock.jump(-jump);
+            }
+            assert!(!(3..33).contains(&step) || wrong.exists(), "{step}");
+            clock.pass(DAY);
+        }
+        // One file goes every hour.
+        let gone = async {
+            while wrong.exists() {
+                clock.pass(Duration::from_secs(3600));
+                call(&log, "again").await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+        drop(log);
+        assert_eq!(verify(folder.path()).faults, []);
+    }
+}
+
+/// Twelve kinds of secret, in every member that a text from outside reaches.
+#[tokio::test]
+async fn no_secret_is_written() {
+    let known = "s3cr3t \"quoted\"\n\\ value";
+    let secrets = [
+        known,
+        "98237461923",
+        "ghp_abcdefghijklmnop1234",
+        "sk-abcdefghijklmnop1234",
+        "AKIAABCDEFGHIJKLMNOP",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+        "xoxb-123456789012",
+        "glpat-abcdefghijkl1",
+    ];
+    // What only its surroundings give away.
+    let given_away = [
+        ("Authorization: Bearer ", "qwertzuiop1"),
+        ("https://ann:", "hunter2hunter@x.test/"),
+        ("--password ", "asdfghjkl2"),
+        ("DB_PASSWORD=", "yxcvbnm3"),
+    ];
+    let mut texts: Vec<String> = secrets.iter().map(|secret| format!("saw {secret} here")).collect();
+    texts.extend(given_away.iter().map(|(before, secret)| format!("saw {before}{secret}")));
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let known = vec![toolgate_types::Secret::new(known), toolgate_types::Secret::new("98237461923")];
+    let options = toolgate_audit::Options { secrets: known, ..crate::kit::options(&clock) };
+    let log = Log::open(folder.path(), options).unwrap();
+    for text in &texts {
+        let json = raw(
+            &serde_json::json!({ "deep": [{ "a": text, text: 1, "n": 98_237_461_923_u64 }] }).to_string()
+        );
+        let rules = [text.clone()];
+        let text = text.as_str();
+        let mut asked = begin(text, text, &json);
+        (asked.caller, asked.correlation, asked.trace) = (text, text, text);
+        (asked.server, asked.definition, asked.asked, asked.rules) =
+            (Some(text), Some(text), Some(text), &rules);
+        let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, text).because(text);
+        let stages = [StageTime { stage: Stage::Cache, micros: 1, note: Some(text) }];
+        let mut end = success(&json);
+        (end.error, end.stages) = (Some((&error).into()), &stages);
+        log.record(&asked, &end, Durability::Written).await.unwrap();
+    }
+    let named = raw(
+        r#"{"api_key":"plm9okn8","list":["--token","ijb7uhv6"],"headers":[{"name":"Cookie","value":"ygc5"}]}"#,
+    );
+    log.record(&begin("c", "t", &named), &success(&named), Durability::Written).await.unwrap();
+    drop(log);
+    let text = fs_err::read_to_string(folder.path().join("2026-11-15.jsonl")).unwrap();
+    let shown = secrets.into_iter().chain(given_away.map(|(_, secret)| secret.split('@').next().unwrap()));
+    for secret in shown.chain(["plm9okn8", "ijb7uhv6", "ygc5", "s3cr3t", "quoted"]) {
+        assert!(!text.contains(secret), "{secret}");
+    }
+    assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
+    assert_whole(folder.path(), 26);
 }
 
 #[tokio::test]
