@@ -70,10 +70,15 @@ impl<'a> Merge<'a> {
         for day in days {
             let path = folder::path(folder, day);
             let seq = match order {
-                Order::OldestFirst => first(&path)?,
-                Order::NewestFirst => last(&path)?,
+                Order::OldestFirst => first(&path),
+                Order::NewestFirst => last(&path),
             };
-            waiting.push(Waiting { day, path, seq: seq.unwrap_or(0) });
+            match seq {
+                Ok(seq) => waiting.push(Waiting { day, path, seq: seq.unwrap_or(0) }),
+                // Removed as too old in this moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
         waiting.sort_by_key(|file| match order {
             Order::OldestFirst => u64::MAX - file.seq,

@@ -2,7 +2,7 @@
 //!
 //! A call takes the handle of its tool and counts with a few atomic additions; nothing is locked or allocated on
 //! the way. Invariant: what the numbers are told apart by is bounded. Names come from the catalog, and beyond
-//! `MOST_TOOLS` they count together; statuses and codes are closed sets.
+//! ten thousand they count together; statuses and codes are closed sets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

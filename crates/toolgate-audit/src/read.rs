@@ -318,6 +318,14 @@ impl Reader {
         }
     }
 
+    /// The file of a day, when it was not removed as too old in this moment.
+    fn open(&self, day: Date) -> io::Result<Option<File>> {
+        match File::open(folder::path(&self.folder, day)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            file => file.map(Some),
+        }
+    }
+
     /// The calls that pass a filter, one after the other.
     pub fn query(&self, filter: Filter) -> io::Result<Calls> {
         let since = filter.since.map(chain::day);
@@ -412,7 +420,7 @@ impl Reader {
     pub fn follow(&self, filter: Filter) -> io::Result<Follow> {
         let mut files = BTreeMap::new();
         for day in self.days()? {
-            let file = File::open(folder::path(&self.folder, day))?;
+            let Some(file) = self.open(day)? else { continue };
             let end = folder::end(&file)?.length;
             files.insert(day, Forward::new(file, end)?);
         }
@@ -553,8 +561,9 @@ impl Follow {
     /// The calls that ended since the last time it was asked.
     pub fn poll(&mut self) -> io::Result<Vec<Call>> {
         for day in self.reader.days()? {
-            if !self.files.contains_key(&day) {
-                let file = File::open(folder::path(&self.reader.folder, day))?;
+            if !self.files.contains_key(&day)
+                && let Some(file) = self.reader.open(day)?
+            {
                 self.files.insert(day, Forward::new(file, 0)?);
             }
         }

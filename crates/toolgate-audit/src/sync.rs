@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use fs_err::File;
 use jiff::civil::Date;
-use rustix::fs::fdatasync;
 use tokio::sync::oneshot;
 
 use crate::folder;
@@ -154,7 +153,7 @@ impl Syncer {
 
     fn sync(&self, work: &Dirty, created: bool) -> io::Result<()> {
         for (file, _) in work.values() {
-            fdatasync(&**file)?;
+            file.sync_data()?;
         }
         if created { folder::sync(&self.folder) } else { Ok(()) }
     }
