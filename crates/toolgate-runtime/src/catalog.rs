@@ -23,6 +23,7 @@ mod build;
 mod names;
 
 use build::Builder;
+pub(crate) use names::normalised;
 
 /// What stands between a server's prefix and a tool's name.
 pub const SEPARATOR: &str = "__";

@@ -12,6 +12,8 @@ use serde_json::Value;
 use toolgate_types::ServerName;
 use toolgate_upstream::offer::{OfferedTool, canonical};
 
+use crate::catalog::normalised;
+
 mod drift;
 pub mod file;
 
@@ -74,6 +76,14 @@ impl Pins {
     /// The names of a server's tools that are pinned.
     pub fn names(&self, server: &ServerName) -> impl Iterator<Item = &str> {
         self.servers.get(server.as_str()).into_iter().flat_map(|pins| pins.tools.keys().map(String::as_str))
+    }
+
+    /// Whether a server can be left alone when a tool is asked for by its bare name: the tool is known, and
+    /// so is the server, and it is none of its tools.
+    pub fn rule_out(&self, server: &str, tool: &str) -> bool {
+        let has = |pins: &ServerPins| pins.tools.keys().any(|name| normalised(name) == tool);
+        let known = self.servers.get(server).filter(|pins| !pins.tools.is_empty());
+        known.is_some_and(|pins| !has(pins)) && self.servers.values().any(has)
     }
 
     /// Whether a person has approved a server as a whole.

@@ -6,7 +6,7 @@ use unicode_security::skeleton;
 use super::{CatalogTool, SEPARATOR};
 
 /// Every character that a tool's name cannot have becomes `-`.
-pub(super) fn normalised(name: &str) -> String {
+pub(crate) fn normalised(name: &str) -> String {
     name.chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
         .collect()

@@ -193,6 +193,17 @@ mod tests {
     }
 
     #[test]
+    fn servers_that_cannot_have_a_tool() {
+        let mut pins = Pins::default();
+        let of =
+            |server: &str, tool: &str| NewPin { server: server.parse().unwrap(), ..pin(tool, "1", None) };
+        pins.remember([of("a", "send mail"), of("b", "look")]);
+        let ruled_out = |tool: &str| ["a", "b", "new"].map(|server| pins.rule_out(server, tool));
+        assert_eq!(ruled_out("send-mail"), [false, true, false], "who was never seen may have it");
+        assert_eq!(ruled_out("unknown"), [false, false, false], "anyone may have it");
+    }
+
+    #[test]
     fn what_is_not_ours_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let file = LockFile::of(folder.path());

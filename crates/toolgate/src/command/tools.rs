@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 use toolgate_mcp::scan::Limits;
 use toolgate_mcp::{Raw, Trace};
 use toolgate_runtime::catalog::SEPARATOR;
+use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::runtime::StartError;
 use toolgate_runtime::{CallRequest, Called, CatalogTool, Runtime, Step, ToolState};
 use toolgate_types::tool::{Category, Contract};
@@ -74,64 +75,52 @@ pub(crate) fn held(tool: &CatalogTool) -> String {
 }
 
 fn show(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(
-        project,
-        output,
-        Answers::Ask,
-        |server| only(name, server),
-        async |runtime, errors| {
-            let catalog = runtime.catalog();
-            let Some(tool) = catalog.resolve(name) else { return Err(absent(name, errors, output)) };
-            if output.json {
-                output.document(tool.as_ref())?;
-                return Ok(DONE);
-            }
-            let CatalogTool { name, server, title, description, input_schema, contract, .. } = tool.as_ref();
-            let from = server.as_ref().map_or_else(|| "your own".to_owned(), |server| format!("of {server}"));
-            let title = title.as_ref().map(|title| format!(" · {title}")).unwrap_or_default();
-            let schema: Json = input_schema.parse()?;
-            let schema = shown_json(&schema)?;
-            let Contract { version, risk, idempotent, cacheable } = contract;
-            let may = |may: bool| if may { "may" } else { "may not" };
-            output.result(&format!(
-                "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}{}\n{description}\n\n\
+    live::with(project, output, Answers::Ask, may_have(name, project), async |runtime, errors| {
+        let catalog = runtime.catalog();
+        let Some(tool) = catalog.resolve(name) else { return Err(absent(name, errors, output)) };
+        if output.json {
+            output.document(tool.as_ref())?;
+            return Ok(DONE);
+        }
+        let CatalogTool { name, server, title, description, input_schema, contract, .. } = tool.as_ref();
+        let from = server.as_ref().map_or_else(|| "your own".to_owned(), |server| format!("of {server}"));
+        let title = title.as_ref().map(|title| format!(" · {title}")).unwrap_or_default();
+        let schema: Json = input_schema.parse()?;
+        let schema = shown_json(&schema)?;
+        let Contract { version, risk, idempotent, cacheable } = contract;
+        let may = |may: bool| if may { "may" } else { "may not" };
+        output.result(&format!(
+            "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}{}\n{description}\n\n\
                  version {version}, {} risk, {} be repeated, {} be cached\n{schema}\n",
-                held(tool),
-                risk.label(),
-                may(*idempotent),
-                may(*cacheable),
-            ));
-            Ok(DONE)
-        },
-    )
+            held(tool),
+            risk.label(),
+            may(*idempotent),
+            may(*cacheable),
+        ));
+        Ok(DONE)
+    })
 }
 
 fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(
-        project,
-        output,
-        args.answers,
-        |server| only(&args.name, server),
-        async |runtime, errors| {
-            let catalog = runtime.catalog();
-            let Some(tool) = catalog.resolve(&args.name) else {
-                return Err(absent(&args.name, errors, output));
-            };
-            let caller = caller(&runtime, &args.caller)?;
-            let request = CallRequest {
-                name: args.name.clone(),
-                arguments: arguments(args, tool)?,
-                trace: trace(args, output),
-                session: None,
-            };
-            runtime.log_to(log::open(&project.folder, runtime.secrets().to_vec())?);
-            let called = runtime.call(&caller, request).await;
-            if args.trace {
-                output.message(&road(&called));
-            }
-            shown(&called, args.trace, output)
-        },
-    )
+    live::with(project, output, args.answers, may_have(&args.name, project), async |runtime, errors| {
+        let catalog = runtime.catalog();
+        let Some(tool) = catalog.resolve(&args.name) else {
+            return Err(absent(&args.name, errors, output));
+        };
+        let caller = caller(&runtime, &args.caller)?;
+        let request = CallRequest {
+            name: args.name.clone(),
+            arguments: arguments(args, tool)?,
+            trace: trace(args, output),
+            session: None,
+        };
+        runtime.log_to(log::open(&project.folder, runtime.secrets().to_vec())?);
+        let called = runtime.call(&caller, request).await;
+        if args.trace {
+            output.message(&road(&called));
+        }
+        shown(&called, args.trace, output)
+    })
 }
 
 /// The result, as the envelope or as its content.
@@ -211,13 +200,14 @@ fn absent(name: &str, mut errors: Vec<StartError>, output: &Output) -> anyhow::E
     }
 }
 
-/// `{server}__{tool}` needs that server only.
-pub(crate) fn only(tool: &str, server: &str) -> bool {
-    match tool.split_once(SEPARATOR) {
-        Some((prefix, _)) => {
-            server.parse().is_ok_and(|name: toolgate_types::ServerName| name.prefix() == prefix)
-        }
-        None => true,
+/// Which servers a tool can be of: `{server}__{tool}` needs that server only, and a bare name those that
+/// had the tool before, or were never seen.
+pub(crate) fn may_have<'a>(tool: &'a str, project: &Project) -> impl Fn(&str) -> bool + use<'a> {
+    // A file that cannot be read is told about when the servers start.
+    let pins = LockFile::of(&project.folder).read().unwrap_or_default();
+    move |server| match tool.split_once(SEPARATOR) {
+        Some((prefix, _)) => server.parse().is_ok_and(|name: ServerName| name.prefix() == prefix),
+        None => !pins.rule_out(server, tool),
     }
 }
 

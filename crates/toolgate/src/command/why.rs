@@ -13,35 +13,26 @@ use crate::{DONE, FAILED};
 
 pub(crate) fn run(args: &WhyArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
     let WhyArgs { caller, tool, arguments } = args;
-    live::with(
-        project,
-        output,
-        Answers::Decline,
-        |server| tools::only(tool, server),
-        async |runtime, _errors| {
-            let who = tools::caller(&runtime, caller)?;
-            let arguments = Raw::new(arguments.clone().into(), Limits::default())
-                .with_context(|| format!("`{arguments}` is not valid JSON"))?;
-            let request = CallRequest { name: tool.clone(), arguments, trace: Trace::fresh(), session: None };
-            let explanation = runtime
-                .explain(&who, &request)
-                .ok_or_else(|| anyhow!("there is no tool `{tool}`; `toolgate tools list` shows them all"))?;
-            let code = if explanation.decision == "allow" && explanation.held_back.is_none() {
-                DONE
-            } else {
-                FAILED
-            };
-            if output.json {
-                let mut document = serde_json::to_value(&explanation)?;
-                document["caller"] = json!(caller);
-                document["tool"] = json!(tool);
-                output.document(&document)?;
-            } else {
-                output.result(&shown(caller, tool, &explanation));
-            }
-            Ok(code)
-        },
-    )
+    live::with(project, output, Answers::Decline, tools::may_have(tool, project), async |runtime, _errors| {
+        let who = tools::caller(&runtime, caller)?;
+        let arguments = Raw::new(arguments.clone().into(), Limits::default())
+            .with_context(|| format!("`{arguments}` is not valid JSON"))?;
+        let request = CallRequest { name: tool.clone(), arguments, trace: Trace::fresh(), session: None };
+        let explanation = runtime
+            .explain(&who, &request)
+            .ok_or_else(|| anyhow!("there is no tool `{tool}`; `toolgate tools list` shows them all"))?;
+        let code =
+            if explanation.decision == "allow" && explanation.held_back.is_none() { DONE } else { FAILED };
+        if output.json {
+            let mut document = serde_json::to_value(&explanation)?;
+            document["caller"] = json!(caller);
+            document["tool"] = json!(tool);
+            output.document(&document)?;
+        } else {
+            output.result(&shown(caller, tool, &explanation));
+        }
+        Ok(code)
+    })
 }
 
 fn shown(caller: &str, tool: &str, explanation: &Explanation) -> String {

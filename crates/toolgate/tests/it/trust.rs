@@ -249,3 +249,20 @@ fn three_tools_of_one_name() {
     assert_eq!(echoes, ["echo of null", "one__echo of one", "two__echo of two"], "{run}");
     assert_eq!(program.run("tools call two__echo text=hi").stdout, "{\"text\":\"hi\"}\n");
 }
+
+/// A bare name that is known starts only the servers that can have it.
+#[test]
+fn a_dead_server_does_not_delay_a_tool_that_it_does_not_have() {
+    let program = project(&[], json!({}), &[tool("sum", "Adds two numbers.")]);
+    assert_eq!(tools(&program), "sum ready");
+    let mut config: Json = serde_json::from_str(&program.read("mcp.json")).expect("JSON");
+    config["servers"]["dead"] = json!({ "command": testkit(), "args": ["broken"] });
+    program.write("mcp.json", config.to_string());
+    let run = program.run("tools call sum");
+    assert!(called(&run) && run.stderr.contains("unavailable dead"), "who was never seen may have it: {run}");
+    let mut lock: Json = serde_json::from_str(&program.read("toolgate.lock")).expect("JSON");
+    lock["servers"]["dead"] = json!({ "tools": { "other": { "hash": "sha256:1", "definition": {} } } });
+    program.write("toolgate.lock", lock.to_string());
+    let run = program.run("tools call sum");
+    assert!(called(&run) && !run.stderr.contains("dead"), "{run}");
+}
