@@ -68,14 +68,55 @@ const KEY_SHAPES: [(&str, usize); 22] = [
     ("hf_", 16),
 ];
 
-/// Whether a key, header, flag or variable of this name usually holds a secret.
+/// The fewest characters of a key of these shapes. Most words are shorter and need no closer look.
+const SHORTEST_SHAPE: usize = {
+    let mut shortest = usize::MAX;
+    let mut index = 0;
+    while index < KEY_SHAPES.len() {
+        let length = KEY_SHAPES[index].0.len() + KEY_SHAPES[index].1;
+        shortest = if length < shortest { length } else { shortest };
+        index += 1;
+    }
+    shortest
+};
+
+/// Whether a word of [`SECRET_WORDS`] begins with the byte.
+const BEGINS_SECRET: [bool; 256] = {
+    let mut begins = [false; 256];
+    let mut index = 0;
+    while index < SECRET_WORDS.len() {
+        begins[SECRET_WORDS[index].as_bytes()[0] as usize] = true;
+        index += 1;
+    }
+    begins
+};
+
+/// Whether a key, header, flag or variable of this name usually holds a secret. Called for every name in what
+/// is redacted, so it takes no memory for a name of usual length.
 pub fn looks_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase().replace('-', "_");
+    let mut short = [0; 64];
+    let mut long = Vec::new();
+    let lower = match short.get_mut(..name.len()) {
+        Some(short) => short,
+        None => {
+            long.resize(name.len(), 0);
+            &mut long[..]
+        }
+    };
+    for (lower, byte) in lower.iter_mut().zip(name.bytes()) {
+        *lower = if byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
+    }
+    let name = &*lower;
+    let ends = |end: &str| name.ends_with(end.as_bytes());
     // `author` and `max_tokens` are the two innocent names that the words would catch.
-    let innocent = name.ends_with("tokens") || name.ends_with("_env_var") || name.starts_with("author_");
-    let last = name.rsplit('_').next().unwrap_or_default();
-    let ends_secret = SECRET_ENDS.contains(&last) && !INNOCENT_KEYS.iter().any(|key| name.ends_with(key));
-    !innocent && (ends_secret || SECRET_WORDS.iter().any(|word| name.contains(word)))
+    if ends("tokens") || ends("_env_var") || name.starts_with(b"author_") {
+        return false;
+    }
+    let last = name.rsplit(|byte| *byte == b'_').next().unwrap_or_default();
+    let ends_secret =
+        SECRET_ENDS.iter().any(|end| end.as_bytes() == last) && !INNOCENT_KEYS.iter().any(|key| ends(key));
+    let word_at = |at: usize| SECRET_WORDS.iter().any(|word| name[at..].starts_with(word.as_bytes()));
+    ends_secret || (0..name.len()).any(|at| BEGINS_SECRET[usize::from(name[at])] && word_at(at))
 }
 
 /// The text on one line, with a dot for every character that a terminal would obey or hide: escapes,
@@ -175,7 +216,7 @@ fn key_shapes(text: &str, ranges: &mut Vec<Range<usize>>) {
         let key = word.trim_end_matches(|c: char| !part_of_key(c));
         let shaped =
             |(prefix, rest): &(&str, usize)| key.starts_with(prefix) && key.len() >= prefix.len() + rest;
-        if KEY_SHAPES.iter().any(shaped) {
+        if key.len() >= SHORTEST_SHAPE && KEY_SHAPES.iter().any(shaped) {
             ranges.push(start..start + key.len());
         }
         start += word.len();
@@ -461,7 +502,33 @@ mod tests {
         }
     }
 
+    /// What [`looks_secret`] means, said in the shortest way.
+    fn plainly_secret(name: &str) -> bool {
+        let name = name.to_ascii_lowercase().replace('-', "_");
+        let innocent = name.ends_with("tokens") || name.ends_with("_env_var") || name.starts_with("author_");
+        let last = name.rsplit('_').next().unwrap_or_default();
+        let ends_secret = SECRET_ENDS.contains(&last) && !INNOCENT_KEYS.iter().any(|key| name.ends_with(key));
+        !innocent && (ends_secret || SECRET_WORDS.iter().any(|word| name.contains(word)))
+    }
+
+    #[test]
+    fn names_of_secrets() {
+        for word in SECRET_WORDS.into_iter().chain(SECRET_ENDS).chain(INNOCENT_KEYS) {
+            for name in [word.to_owned(), format!("My-{word}"), format!("{word}_x"), format!("author_{word}")]
+            {
+                for name in [name.clone(), name.to_uppercase(), format!("{}{name}", "x".repeat(70))] {
+                    assert_eq!(looks_secret(&name), plainly_secret(&name), "{name}");
+                }
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_name_is_read_as_it_is_said(name in "(token|KEY|auth|or|_|-|pass|word|ä|x{0,40}|s|env_var|api|public){0,6}") {
+            prop_assert_eq!(looks_secret(&name), plainly_secret(&name));
+        }
+
         #[test]
         fn masking_twice_changes_nothing(text in "(\\PC|\n|token: |Bearer |://|sk-){0,60}", known in "[a-z]{4,8}") {
             let known = [Secret::new(known)];
