@@ -254,7 +254,7 @@ impl Open {
         if unavailable.written {
             let error = Failure {
                 code: ErrorCode::StorageUnavailable,
-                stage: Stage::Invoke,
+                stage: Stage::Record,
                 outcome: Outcome::NotStarted,
                 message: "the execution log cannot be written",
                 cause: unavailable.cause.as_ref().map(ToString::to_string),
