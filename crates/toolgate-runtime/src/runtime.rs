@@ -365,6 +365,12 @@ impl Runtime {
         self.catalog.load().tools().filter(waits).filter_map(waiting).collect()
     }
 
+    /// Whether nothing of a server waits for its approval as a whole.
+    pub fn is_approved(&self, server: &str) -> bool {
+        let spec = self.server(server).map(Server::spec);
+        spec.is_some_and(|spec| spec.approved || self.pins().approves(&spec.name))
+    }
+
     /// Lets these definitions through, and the server as a whole, from now on.
     ///
     /// # Errors

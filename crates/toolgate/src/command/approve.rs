@@ -35,6 +35,14 @@ pub(crate) fn run(args: &ApproveArgs, project: &Project, output: &Output) -> any
                 );
             }
             waiting.retain(|one| tools.is_empty() || tools.iter().any(|tool| is(one, tool)));
+            if waiting.is_empty() && runtime.is_approved(name) {
+                if output.json {
+                    output.document(&json!({ "server": name, "tools": [], "approved": true }))?;
+                } else {
+                    output.result(&format!("nothing of {BOLD}{name}{BOLD:#} waits for approval\n"));
+                }
+                return Ok(DONE);
+            }
             waiting.iter().for_each(|one| output.message(&shown(one)));
             let approved = *yes || confirmed(waiting.len(), name, output)?;
             if approved {

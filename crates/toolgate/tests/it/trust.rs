@@ -58,6 +58,8 @@ fn a_definition_that_changes_is_held_back_until_it_is_approved() {
     annotated["annotations"] = json!({ "readOnlyHint": true });
     let program = project(&[], json!({}), std::slice::from_ref(&v1));
     assert_eq!(tools(&program), "sum ready");
+    let run = program.run("servers approve s");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "nothing of s waits for approval\n"), "{run}");
     let lock = program.read("toolgate.lock");
     assert!(lock.contains("sha256:"), "{lock}");
     let approve = "`toolgate servers approve s` shows it and lets it through";
