@@ -220,11 +220,11 @@ impl Runtime {
             };
             let (reply, tried) = attempts(tool.contract.idempotent, deadline, once).await;
             passage.attempts = tried;
-            let whom = tool
-                .server
-                .as_ref()
-                .map_or_else(|| format!("tool `{}`", tool.name), |server| format!("MCP server `{server}`"));
-            let reply = reply.map_err(|gave_up| gave_up.told(&whom, within))?;
+            let whom = || {
+                let server = tool.server.as_ref().map(|server| format!("MCP server `{server}`"));
+                server.unwrap_or_else(|| format!("tool `{}`", tool.name))
+            };
+            let reply = reply.map_err(|gave_up| gave_up.told(&whom(), within))?;
             passage.passed(Stage::Invoke, (tried > 1).then(|| format!("{tried} attempts")));
             self.convert(passage, &tool, compiled, reply)
         };

@@ -268,3 +268,16 @@ fn a_dead_server_does_not_delay_a_tool_that_it_does_not_have() {
     let run = program.run("tools call sum");
     assert!(called(&run) && !run.stderr.contains("dead"), "{run}");
 }
+
+/// A result that does not fit its tool's schema passes with a warning, or is refused.
+#[test]
+fn output_validation_decides_about_results_that_do_not_fit() {
+    let mut shaped = tool("sum", "Adds two numbers.");
+    shaped["outputSchema"] = json!({ "type": "object", "required": ["sum"] });
+    let called =
+        |entry: Json| project(&[], entry, std::slice::from_ref(&shaped)).run("tools call sum --json").json();
+    let result = called(json!({}));
+    assert_eq!(result["status"], "success");
+    assert_eq!(result["agentHints"]["warnings"][0]["type"], "validation");
+    assert_eq!(called(json!({ "output_validation": "strict" }))["error"]["code"], "invalid_output");
+}
