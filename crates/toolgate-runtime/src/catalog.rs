@@ -18,6 +18,7 @@ use toolgate_upstream::offer::Offer;
 use toolgate_upstream::{Builtin, Raw};
 
 use crate::pins::{NewPin, Pins};
+use crate::tally::Guard;
 
 mod build;
 mod names;
@@ -102,6 +103,9 @@ pub struct CatalogTool {
     /// What is made of all this when it is first called.
     #[serde(skip)]
     pub(crate) compiled: OnceLock<Compiled>,
+    /// What stands before it, found when it is first called.
+    #[serde(skip)]
+    pub(crate) guard: OnceLock<Arc<Guard>>,
     /// Whether it can be called.
     #[serde(flatten)]
     pub state: ToolState,

@@ -464,7 +464,11 @@ impl Runtime {
 
     /// What stands before a tool. It outlives the catalog that the tool is in, as long as its limits are
     /// the same.
-    pub(crate) fn guard(&self, tool: &CatalogTool) -> Arc<Guard> {
+    pub(crate) fn guard<'a>(&self, tool: &'a CatalogTool) -> &'a Guard {
+        tool.guard.get_or_init(|| self.find_guard(tool))
+    }
+
+    fn find_guard(&self, tool: &CatalogTool) -> Arc<Guard> {
         let key = (tool.server.clone(), tool.original.clone(), tool.limits, tool.rate_limit);
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || {

@@ -76,6 +76,7 @@ impl<'a> Builder<'a> {
                 strict_output: true,
                 upstream: Upstream::Script,
                 compiled: OnceLock::new(),
+                guard: OnceLock::new(),
                 state: ToolState::Ready,
             },
         );
@@ -113,6 +114,7 @@ impl<'a> Builder<'a> {
                 strict_output: true,
                 upstream: Upstream::Builtin(Arc::clone(tool)),
                 compiled: OnceLock::new(),
+                guard: OnceLock::new(),
                 state: ToolState::Ready,
             },
         );
@@ -235,6 +237,7 @@ impl<'a> Builder<'a> {
                 mirrors: offered.mirrors.clone(),
             }),
             compiled: OnceLock::new(),
+            guard: OnceLock::new(),
             state,
         };
         self.claim(name, tool);
