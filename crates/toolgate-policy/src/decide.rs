@@ -3,11 +3,12 @@
 //! A caller may use a tool when it was given every permission that the tool demands, or a rule permits it;
 //! and no rule forbids it. A tool that a caller has nothing to do with is not there for it.
 
+use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 use serde::Serialize;
 use toolgate_types::Caller;
-use toolgate_types::json::Raw;
+use toolgate_types::json::Arguments;
 use toolgate_types::tool::{Category, Contract, Permission};
 
 use crate::grant::{Grant, Question};
@@ -44,7 +45,7 @@ pub struct Call<'a> {
     /// What is called.
     pub subject: &'a Subject,
     /// With what.
-    pub arguments: &'a Raw,
+    pub arguments: &'a Arguments,
     /// Whether something from an untrusted server was read before in this session.
     pub tainted: bool,
     /// When.
@@ -92,6 +93,9 @@ pub struct Denied {
     pub failed: Option<String>,
 }
 
+/// What said yes where no rule did.
+static PERMISSIONS: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new(["permissions".to_owned()]));
+
 /// Permissions and rules.
 #[derive(Debug, Default)]
 pub struct Policy {
@@ -116,8 +120,8 @@ impl Policy {
         let mut denied =
             Denied { visible: false, missing: Vec::new(), forbidden_by: Vec::new(), failed: None };
         match (ruling, missing.is_empty()) {
-            (Ruling::Permit(rules), _) => return self.grant(call, rules),
-            (Ruling::Silent, true) => return self.grant(call, vec!["permissions".to_owned()]),
+            (Ruling::Permit(rules), _) => return self.grant(call, rules.into()),
+            (Ruling::Silent, true) => return self.grant(call, Arc::clone(&PERMISSIONS)),
             (Ruling::Ask { rules, text, permitted }, given) if given || permitted => {
                 return Decision::Ask(Box::new(Question::new(call, text, rules, self.version())));
             }
@@ -148,8 +152,8 @@ impl Policy {
         self.rules.as_ref().map_or(Ruling::Silent, |rules| rules.rule(call, action))
     }
 
-    fn grant(&self, call: &Call<'_>, rules: Vec<String>) -> Decision {
-        Decision::Allow(Grant::new(&call.subject.name, rules))
+    fn grant(&self, call: &Call<'_>, rules: Arc<[String]>) -> Decision {
+        Decision::Allow(Grant::new(&call.caller.id, &call.subject.name, rules))
     }
 }
 

@@ -4,9 +4,10 @@
 //! with nothing else. So a way around the policy does not compile:
 //!
 //! ```compile_fail
-//! let grant = toolgate_policy::Grant { tool: "rm".into(), rules: vec![], asked: None };
+//! let grant = toolgate_policy::Grant { caller, tool: "rm".into(), rules, asked: None };
 //! ```
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -17,21 +18,23 @@ use toolgate_types::json::Raw;
 /// A decision that says yes to one call.
 #[derive(Debug)]
 pub struct Grant {
+    /// Who calls.
+    caller: CallerId,
     /// The tool.
     tool: Box<str>,
     /// What said yes: permissions, or rules by their names.
-    rules: Vec<String>,
+    rules: Arc<[String]>,
     /// Who was asked, where somebody was.
     asked: Option<String>,
 }
 
 impl Grant {
-    pub(crate) fn new(tool: &str, rules: Vec<String>) -> Self {
-        Self { tool: tool.into(), rules, asked: None }
+    pub(crate) fn new(caller: &CallerId, tool: &str, rules: Arc<[String]>) -> Self {
+        Self { caller: caller.clone(), tool: tool.into(), rules, asked: None }
     }
 
     /// What said yes, for the record.
-    pub fn rules(&self) -> &[String] {
+    pub fn rules(&self) -> &Arc<[String]> {
         &self.rules
     }
 
@@ -56,6 +59,11 @@ impl Input {
     /// The tool.
     pub fn tool(&self) -> &str {
         &self.grant.tool
+    }
+
+    /// Who calls.
+    pub fn caller(&self) -> &CallerId {
+        &self.grant.caller
     }
 
     /// The arguments, as they came.
@@ -134,8 +142,8 @@ impl Question {
             caller: call.caller.id.clone(),
             tool: call.subject.name.as_str().into(),
             text,
-            arguments: call.arguments.clone(),
-            arguments_digest: digest(call.arguments),
+            arguments: call.arguments.raw().clone(),
+            arguments_digest: digest(call.arguments.raw()),
             definition: call.subject.definition.clone(),
             policy: policy.into(),
             asked_at: call.now,
@@ -162,7 +170,12 @@ impl Question {
         if yes.policy != &*self.policy {
             return Err(Stale::Policy);
         }
-        Ok(Grant { tool: self.tool, rules: self.rules, asked: Some(yes.by.to_owned()) })
+        Ok(Grant {
+            caller: self.caller,
+            tool: self.tool,
+            rules: self.rules.into(),
+            asked: Some(yes.by.to_owned()),
+        })
     }
 }
 

@@ -175,8 +175,8 @@ impl Rules {
         let permissions: Vec<_> = call.caller.permissions.iter().map(ToString::to_string).collect();
         let server = uid("Server", subject.server.as_deref().unwrap_or_default());
         let mut leaves = Leaves::default();
-        let value: Value = call.arguments.parse().map_err(|error: serde_json::Error| error.to_string())?;
-        leaves.collect("", &value)?;
+        let value = call.arguments.value().ok_or("the arguments cannot be read")?;
+        leaves.collect("", value)?;
         let entity = |uid, attributes: Vec<(&str, RestrictedExpression)>, parents, tags| {
             let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value));
             Entity::new_with_tags(uid, attributes, parents, tags).map_err(|error| error.to_string())

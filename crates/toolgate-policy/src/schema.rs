@@ -6,7 +6,7 @@ use std::fmt;
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
-use toolgate_types::json::Raw;
+use toolgate_types::json::Arguments;
 
 use crate::grant::{Grant, Input};
 
@@ -77,12 +77,12 @@ impl Schema {
     ///
     /// # Errors
     /// What does not fit; the grant is used up all the same.
-    pub fn validate(&self, grant: Grant, arguments: Raw) -> Result<Input, Misfit> {
+    pub fn validate(&self, grant: Grant, arguments: &Arguments) -> Result<Input, Misfit> {
         if !self.takes_all {
-            let value: Value = arguments.parse().map_err(|error| Misfit(vec![error.to_string()]))?;
-            self.check(&value)?;
+            let value = arguments.value().ok_or_else(|| Misfit(vec!["they cannot be read".to_owned()]))?;
+            self.check(value)?;
         }
-        Ok(grant.with(arguments))
+        Ok(grant.with(arguments.raw().clone()))
     }
 }
 

@@ -13,6 +13,6 @@ mod stage;
 mod tally;
 
 pub use catalog::{Catalog, CatalogError, CatalogTool, Event, ToolState};
-pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Step};
+pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Origin, Step};
 pub use runtime::Runtime;
 pub use stage::hints::Record;

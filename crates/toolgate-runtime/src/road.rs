@@ -1,7 +1,8 @@
 //! The road: the only way to a tool, for every door.
 //!
 //! [`Runtime::call`] reads in the order it runs: resolve, authorize, validate, egress, rate limit, cache,
-//! slots, attempts, convert, validate, hints. Branches live here, work lives in `stage`.
+//! slots, attempts, convert, validate, hints. Branches live here, work lives in `stage`; how a call ends is
+//! in `end`, what is written down of it in `record`.
 //! Invariant: whatever happens, a call ends in one result with hints and metadata, and nothing is sent
 //! before it was decided on.
 
@@ -15,8 +16,8 @@ use tokio::time::Instant;
 use toolgate_audit as audit;
 use toolgate_policy::decide::Call;
 use toolgate_policy::{Approved, Decision, Denied, Grant, Question, Subject};
-use toolgate_types::call::{ResultMetadata, Status};
-use toolgate_types::{CallError, Caller, ErrorCode, Outcome, Stage, ToolResult};
+use toolgate_types::json::Arguments;
+use toolgate_types::{CallError, Caller, ErrorCode, Outcome, Stage, ToolContext, ToolResult};
 use toolgate_upstream::invoke::{InvokeError, invoke};
 use toolgate_upstream::{Raw, Trace};
 
@@ -27,8 +28,14 @@ use crate::stage::attempts::attempts;
 use crate::stage::cache::{Kept, Key};
 use crate::stage::content::{Reply, quoted};
 use crate::stage::egress;
-use crate::stage::hints::{self, Facts, Fit, Source};
+use crate::stage::hints::Fit;
 use crate::stage::slots::NoSlot;
+
+mod end;
+mod explain;
+mod record;
+
+pub use explain::{Demand, Explanation};
 
 /// A call as a door hands it over.
 #[derive(Debug, Clone)]
@@ -36,11 +43,48 @@ pub struct CallRequest {
     /// The tool, by the name that callers use.
     pub name: String,
     /// Its arguments.
-    pub arguments: Raw,
+    pub arguments: Arguments,
     /// What it belongs to.
     pub trace: Trace,
-    /// The session it is part of, where there is one.
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a call comes from, as far as its door knows. Nothing here decides who the caller is.
+#[derive(Debug, Clone, Default)]
+pub struct Origin {
+    /// The person behind it.
+    pub user: Option<String>,
+    /// The session it is part of.
     pub session: Option<String>,
+    /// The version of the agent that calls.
+    pub agent_version: Option<String>,
+    /// What else is known, such as what the person prefers.
+    pub metadata: Option<Value>,
+}
+
+impl CallRequest {
+    /// All of this as a tool is told it.
+    fn context(&self, caller: &Caller) -> ToolContext {
+        let Origin { user, session, agent_version, metadata } = self.origin.clone();
+        ToolContext {
+            user_id: user,
+            session_id: session,
+            correlation_id: self.trace.correlation_id().to_owned(),
+            trace_id: self.trace.trace_id().to_owned(),
+            agent_id: caller.id.to_string(),
+            agent_version: agent_version.unwrap_or_default(),
+            timestamp: date::now(),
+            metadata,
+        }
+    }
+
+    /// What the arguments say.
+    fn read(&self) -> Result<&Value, CallError> {
+        let unreadable = "the arguments cannot be read";
+        let error = || CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, unreadable);
+        self.arguments.value().ok_or_else(error)
+    }
 }
 
 /// Who answers when a rule asks. Every door has its own way to a person.
@@ -93,13 +137,29 @@ struct Passage {
     reply: Option<Raw>,
     /// How it was decided on, as far as it got.
     decision: audit::Decision,
-    rules: Vec<String>,
+    rules: Arc<[String]>,
     asked: Option<String>,
     /// The call in the log, from when it is sent to when it has ended.
     open: Option<audit::Open>,
 }
 
 impl Passage {
+    fn new(since: Instant) -> Self {
+        Self {
+            steps: Vec::with_capacity(12),
+            since,
+            tool: None,
+            fit: Fit::Unchecked,
+            attempts: 0,
+            cached: None,
+            reply: None,
+            decision: audit::Decision::Undecided,
+            rules: Arc::default(),
+            asked: None,
+            open: None,
+        }
+    }
+
     fn passed(&mut self, stage: Stage, note: Option<String>) {
         let now = Instant::now();
         self.steps.push(Step { stage, note, micros: (now - self.since).as_micros() });
@@ -111,30 +171,10 @@ impl Runtime {
     /// Runs one tool call.
     pub async fn call(&self, caller: &Caller, request: CallRequest) -> Called {
         let started = Instant::now();
-        let mut passage = Passage {
-            steps: Vec::with_capacity(12),
-            since: started,
-            tool: None,
-            fit: Fit::Unchecked,
-            attempts: 0,
-            cached: None,
-            reply: None,
-            decision: audit::Decision::Undecided,
-            rules: Vec::new(),
-            asked: None,
-            open: None,
-        };
+        let mut passage = Passage::new(started);
         let outcome = self.run(&mut passage, caller, &request).await;
-        let facts = Noted {
-            open: passage.open.take(),
-            decision: passage.decision,
-            rules: std::mem::take(&mut passage.rules),
-            asked: passage.asked.take(),
-            tool: passage.tool.clone(),
-            attempts: passage.attempts,
-        };
-        let called = self.end(passage, caller, &request, outcome, started);
-        self.write_down(facts, caller, &request, &called, started.elapsed()).await;
+        let called = self.end(&mut passage, caller, &request, outcome, started.elapsed());
+        self.write_down(passage, caller, &request, &called, started.elapsed()).await;
         called
     }
 
@@ -161,17 +201,16 @@ impl Runtime {
             }
         })?;
         passage.decision = audit::Decision::Allow;
-        passage.rules = grant.rules().to_vec();
+        passage.rules = Arc::clone(grant.rules());
         passage.asked = grant.asked().map(str::to_owned);
         passage.passed(Stage::Authorize, Some(note));
-        let input = compiled.input.validate(grant, request.arguments.clone()).map_err(|misfit| {
+        let input = compiled.input.validate(grant, &request.arguments).map_err(|misfit| {
             CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, misfit.to_string())
                 .hint(format!("`toolgate tools show {}` says what it takes", tool.name))
         })?;
         passage.passed(Stage::ValidateInput, None);
         if !self.egress.is_off() && tool.server.is_some() {
-            let arguments: Value = request.arguments.parse().unwrap_or_default();
-            egress::admit(&self.egress, &arguments)
+            egress::admit(&self.egress, request.read()?)
                 .map_err(|kept| CallError::new(ErrorCode::Unauthorized, Stage::Egress, kept.to_string()))?;
             passage.passed(Stage::Egress, None);
         }
@@ -186,33 +225,14 @@ impl Runtime {
         let invoke_once = async |passage: &mut Passage| -> Result<Reply, CallError> {
             let _slot = guard.slots.acquire(&caller.id, deadline).await.map_err(|no| no_slot(&no))?;
             passage.passed(Stage::Slots, None);
-            if let Some(log) = self.log.get() {
-                let id = log.call_id();
-                let begin = begin(
-                    &id,
-                    caller,
-                    request,
-                    Some(&tool),
-                    passage.decision,
-                    &passage.rules,
-                    passage.asked.as_deref(),
-                );
-                let opened = log.begin(&begin, durability(&tool)).await;
-                passage.open = Some(opened.map_err(|unavailable| {
-                    CallError::new(
-                        ErrorCode::StorageUnavailable,
-                        Stage::Record,
-                        "the call cannot be written down, so it is not made",
-                    )
-                    .hint("look at the disk that holds the execution log")
-                    .because(unavailable)
-                })?);
-                passage.passed(Stage::Record, None);
-            }
+            self.open(passage, caller, request, &tool).await?;
             let left = || deadline.saturating_duration_since(Instant::now());
             let server = || tool.server.as_ref().and_then(|server| self.server(server.as_str()));
             let once = async || match (&tool.upstream, server()) {
-                (Upstream::Builtin(builtin), _) => builtin.invoke(&input).await.map_err(InvokeError::Builtin),
+                (Upstream::Builtin(builtin), _) => {
+                    let context = request.context(caller);
+                    builtin.invoke(&input, context).await.map_err(InvokeError::Builtin)
+                }
                 (Upstream::Server(address), Some(server)) => {
                     invoke(server, address, &input, &request.trace, left()).await
                 }
@@ -233,8 +253,8 @@ impl Runtime {
         else {
             return invoke_once(passage).await;
         };
-        let arguments: Value = request.arguments.parse().unwrap_or_default();
-        let key = Key::new(&tool.name, tool.hash.as_deref().unwrap_or_default(), &arguments, &caller.id);
+        let definition = tool.hash.as_deref().unwrap_or_default();
+        let key = Key::new(&tool.name, definition, request.read()?, &caller.id);
         let cell = self.cache.cell(&key, ttl.get(), Instant::now());
         if let Some(kept) = cell.get() {
             passage.cached = Some((kept.at.elapsed(), ttl.get()));
@@ -311,14 +331,14 @@ impl Runtime {
     }
 
     fn decided_on<'a>(&self, caller: &'a Caller, subject: &'a Subject, request: &'a CallRequest) -> Call<'a> {
-        let tainted = self.taints.has(&caller.id, request.session.as_deref());
+        let tainted = self.taints.has(&caller.id, request.origin.session.as_deref());
         Call { caller, subject, arguments: &request.arguments, tainted, now: SystemTime::now() }
     }
 
     /// Whether a caller may know that there is a tool.
     pub fn may_see(&self, caller: &Caller, tool: &CatalogTool) -> bool {
         let subject = tool.subject();
-        let arguments = Raw::of(&serde_json::Map::new());
+        let arguments = Arguments::none();
         let now = SystemTime::now();
         self.policy.may_see(&Call { caller, subject: &subject, arguments: &arguments, tainted: false, now })
     }
@@ -369,239 +389,6 @@ impl Runtime {
         let note = matches!(passage.fit, Fit::Misfit(_)).then(|| "misfit".to_owned());
         passage.passed(Stage::ValidateOutput, note);
         Ok(reply)
-    }
-
-    /// Writes down how a call ended. What was sent is in the log already; what was not gets both of its
-    /// records now.
-    async fn write_down(
-        &self,
-        noted: Noted,
-        caller: &Caller,
-        request: &CallRequest,
-        called: &Called,
-        took: Duration,
-    ) {
-        let Some(log) = self.log.get() else { return };
-        let Called { result, reply, steps } = called;
-        let stages: Vec<_> = steps.iter().map(logged).collect();
-        let end = audit::End {
-            status: if result.error.is_none() { audit::Status::Success } else { audit::Status::Error },
-            error: result.error.as_ref().map(Into::into),
-            attempts: noted.attempts,
-            cached: result.metadata.cached,
-            took,
-            stages: &stages,
-            output: reply.as_ref().or(result.data.as_ref()),
-        };
-        let written = match noted.open {
-            Some(open) => {
-                let durability =
-                    noted.tool.as_ref().map_or(audit::Durability::Written, |tool| durability(tool));
-                open.end(&end, durability).await
-            }
-            None => {
-                let id = log.call_id();
-                let begin = begin(
-                    &id,
-                    caller,
-                    request,
-                    noted.tool.as_deref(),
-                    noted.decision,
-                    &noted.rules,
-                    noted.asked.as_deref(),
-                );
-                log.record(&begin, &end, audit::Durability::Written).await
-            }
-        };
-        if let Err(error) = written {
-            tracing::error!("a call that ended is not in the execution log yet: {error}");
-        }
-    }
-
-    /// The result, whatever happened.
-    fn end(
-        &self,
-        mut passage: Passage,
-        caller: &Caller,
-        request: &CallRequest,
-        outcome: Result<Reply, CallError>,
-        started: Instant,
-    ) -> Called {
-        let took = started.elapsed();
-        let tool = passage.tool.take();
-        let (reply, error) = match outcome {
-            Ok(reply) => (Some(reply), None),
-            Err(error) => (None, Some(error)),
-        };
-        let error = error.map(|mut error| {
-            error.correlation_id = Some(request.trace.correlation_id().into());
-            error
-        });
-        if let Some(error) = &error {
-            tracing::debug!(tool = request.name, caller = %caller.id, code = error.code.label(), source = ?error.source, "{error}");
-        }
-        let unknown = toolgate_types::tool::Contract::unknown();
-        let contract = tool.as_ref().map_or(&unknown, |tool| &tool.contract);
-        let mut record = hints::Record::default();
-        let mut next = Vec::new();
-        if let Some(tool) = &tool {
-            let guard = self.guard(tool);
-            let ran = passage.attempts > 0;
-            record = guard.tally.count(ran, error.is_none(), took);
-            next = self.followers.note(&caller.id, request.session.as_deref(), &tool.name, error.is_none());
-            if ran && tool.server.is_some() && !tool.trusted {
-                self.taints.note(&caller.id, request.session.as_deref());
-            }
-        }
-        let facts = Facts {
-            source: match &tool {
-                Some(tool) if tool.server.is_none() => Source::Own,
-                Some(tool) if tool.trusted => Source::Trusted,
-                _ => Source::Untrusted,
-            },
-            contract,
-            deprecated: tool.as_ref().and_then(|tool| tool.deprecated.as_ref()),
-            fit: passage.fit.clone(),
-            attempts: passage.attempts,
-            cached: passage.cached,
-            cache_ttl: tool.as_ref().and_then(|tool| tool.cache_ttl).map(|ttl| ttl.get()),
-            record,
-            next,
-            related: reply.as_ref().map(Reply::related).unwrap_or_default(),
-            error: error.as_ref(),
-        };
-        let agent_hints = hints::attach(&facts);
-        passage.passed(Stage::Hints, None);
-        let metadata = ResultMetadata {
-            tool_version: contract.version.clone(),
-            timestamp: date::now(),
-            execution_time: (took.as_secs_f64() * 1e6).round() / 1e3,
-            service_version: env!("CARGO_PKG_VERSION"),
-            trace_id: request.trace.trace_id().to_owned(),
-            correlation_id: request.trace.correlation_id().to_owned(),
-            cached: passage.cached.is_some(),
-        };
-        let (raw, data) = match reply {
-            Some(reply) => (Some(reply.raw), Some(reply.data)),
-            None => (passage.reply.take(), None),
-        };
-        let status = if error.is_none() { Status::Success } else { Status::Error };
-        Called {
-            result: ToolResult { status, data, error, agent_hints, metadata },
-            reply: raw,
-            steps: passage.steps,
-        }
-    }
-}
-
-/// A decision with all that led to it.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Explanation {
-    /// `allow`, `deny` or `ask`.
-    pub decision: &'static str,
-    /// Whether the caller may know that there is such a tool.
-    pub visible: bool,
-    /// What the tool demands, and whether the caller was given it.
-    pub permissions: Vec<Demand>,
-    /// The rules that decided, by their names; `permissions` where those did.
-    pub rules: Vec<String>,
-    /// What would be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub question: Option<String>,
-    /// Why it could not be decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed: Option<String>,
-    /// What tells this policy from any other.
-    pub policy: String,
-    /// Why the tool is held back from everyone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub held_back: Option<String>,
-}
-
-/// A permission that a tool demands.
-#[derive(Debug, Serialize)]
-pub struct Demand {
-    /// The permission.
-    pub permission: String,
-    /// Whether the caller was given it.
-    pub given: bool,
-}
-
-impl Runtime {
-    /// How a call would be decided, and why. Nothing is called and nobody is asked.
-    pub fn explain(&self, caller: &Caller, request: &CallRequest) -> Option<Explanation> {
-        let catalog = self.catalog();
-        let tool = catalog.resolve(&request.name)?;
-        let subject = tool.subject();
-        let call = self.decided_on(caller, &subject, request);
-        let (decision, rules, question, failed) = match self.policy.decide(&call) {
-            Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),
-            Decision::Ask(question) => ("ask", question.rules().to_vec(), Some(question.text.clone()), None),
-            Decision::Deny(denied) => ("deny", denied.forbidden_by, None, denied.failed),
-        };
-        let demand = |permission: &toolgate_types::tool::Permission| Demand {
-            permission: permission.to_string(),
-            given: caller.has(permission),
-        };
-        Some(Explanation {
-            decision,
-            visible: self.policy.may_see(&call),
-            permissions: subject.permissions.iter().map(demand).collect(),
-            rules,
-            question,
-            failed,
-            policy: self.policy.version().to_owned(),
-            held_back: match &tool.state {
-                ToolState::Ready => None,
-                ToolState::Quarantined { reason, .. } => Some(reason.clone()),
-            },
-        })
-    }
-}
-
-fn logged(step: &Step) -> audit::StageTime<'_> {
-    let micros = u64::try_from(step.micros).unwrap_or(u64::MAX);
-    audit::StageTime { stage: step.stage, micros, note: step.note.as_deref() }
-}
-
-/// What is written down of a call beside its result.
-struct Noted {
-    open: Option<audit::Open>,
-    decision: audit::Decision,
-    rules: Vec<String>,
-    asked: Option<String>,
-    tool: Option<Arc<CatalogTool>>,
-    attempts: u32,
-}
-
-/// A call that must not be made twice must not be lost, not even with the machine.
-fn durability(tool: &CatalogTool) -> audit::Durability {
-    if tool.contract.idempotent { audit::Durability::Written } else { audit::Durability::Synced }
-}
-
-fn begin<'a>(
-    id: &'a str,
-    caller: &'a Caller,
-    request: &'a CallRequest,
-    tool: Option<&'a CatalogTool>,
-    decision: audit::Decision,
-    rules: &'a [String],
-    asked: Option<&'a str>,
-) -> audit::Begin<'a> {
-    audit::Begin {
-        call: id,
-        caller: caller.id.as_str(),
-        tool: tool.map_or(request.name.as_str(), |tool| tool.name.as_str()),
-        correlation: request.trace.correlation_id(),
-        correlation_from_client: request.trace.is_from_client(),
-        trace: request.trace.trace_id(),
-        server: tool.and_then(|tool| tool.server.as_ref()).map(toolgate_types::ServerName::as_str),
-        definition: tool.and_then(|tool| tool.hash.as_deref()),
-        decision,
-        rules,
-        asked,
-        arguments: &request.arguments,
     }
 }
 

@@ -3,10 +3,12 @@
 //! Invariant: what a [`Raw`] holds was [scanned](mod@scan).
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub mod scan;
@@ -100,5 +102,35 @@ impl Serialize for Raw {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let raw: &RawValue = serde_json::from_str(self.get()).map_err(serde::ser::Error::custom)?;
         raw.serialize(serializer)
+    }
+}
+
+/// Arguments of a call: the bytes they came in, and what they say, read when it is first asked for.
+#[derive(Debug, Clone)]
+pub struct Arguments {
+    raw: Raw,
+    value: OnceLock<Option<Value>>,
+}
+
+impl Arguments {
+    /// None at all.
+    pub fn none() -> Self {
+        Raw(Bytes::from_static(b"{}")).into()
+    }
+
+    /// As they came.
+    pub fn raw(&self) -> &Raw {
+        &self.raw
+    }
+
+    /// What they say; `None` where that cannot be read.
+    pub fn value(&self) -> Option<&Value> {
+        self.value.get_or_init(|| self.raw.parse().ok()).as_ref()
+    }
+}
+
+impl From<Raw> for Arguments {
+    fn from(raw: Raw) -> Self {
+        Self { raw, value: OnceLock::new() }
     }
 }

@@ -5,11 +5,22 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use toolgate_mcp::Raw;
 use toolgate_policy::Input;
-use toolgate_types::ToolName;
 use toolgate_types::tool::Category;
+use toolgate_types::{CallerId, ToolContext, ToolName};
 
 /// What it gives, in the form of a server's reply, or why it gives nothing.
 pub type Given = Result<Raw, String>;
+
+/// A call, as a function of ours gets it.
+#[derive(Debug)]
+pub struct Asked {
+    /// Its arguments, which fit the schema.
+    pub arguments: Raw,
+    /// Who calls.
+    pub caller: CallerId,
+    /// What it belongs to.
+    pub context: ToolContext,
+}
 
 /// A tool that is a function of ours.
 pub struct Builtin {
@@ -25,7 +36,7 @@ pub struct Builtin {
     pub category: Category,
     /// Whether calling it twice is as good as calling it once.
     pub idempotent: bool,
-    run: Box<dyn Fn(Raw) -> BoxFuture<'static, Given> + Send + Sync>,
+    run: Box<dyn Fn(Asked) -> BoxFuture<'static, Given> + Send + Sync>,
 }
 
 impl Builtin {
@@ -34,7 +45,7 @@ impl Builtin {
         name: ToolName,
         description: impl Into<String>,
         input_schema: Raw,
-        run: impl Fn(Raw) -> BoxFuture<'static, Given> + Send + Sync + 'static,
+        run: impl Fn(Asked) -> BoxFuture<'static, Given> + Send + Sync + 'static,
     ) -> Self {
         Self {
             name,
@@ -48,8 +59,9 @@ impl Builtin {
     }
 
     /// Runs it, with what was decided on.
-    pub async fn invoke(&self, input: &Input) -> Given {
-        (self.run)(input.arguments().clone()).await
+    pub async fn invoke(&self, input: &Input, context: ToolContext) -> Given {
+        let (arguments, caller) = (input.arguments().clone(), input.caller().clone());
+        (self.run)(Asked { arguments, caller, context }).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who may do what: tables of a caller, a tool and rules.
 
 use serde_json::json;
+use toolgate_types::json::Raw;
 use toolgate_types::tool::Risk;
 
 use super::*;
@@ -28,7 +29,7 @@ fn subject(name: &str, permissions: &[&str]) -> Subject {
 fn decided(rules: &str, permissions: &[&str], arguments: serde_json::Value, tainted: bool) -> String {
     let policy = Policy::new((!rules.is_empty()).then(|| Rules::new(rules).unwrap()));
     let (caller, subject, arguments) =
-        (caller(permissions), subject("pay", &["cards:create"]), Raw::of(&arguments));
+        (caller(permissions), subject("pay", &["cards:create"]), Arguments::from(Raw::of(&arguments)));
     let call = Call {
         caller: &caller,
         subject: &subject,
@@ -162,8 +163,11 @@ fn a_question_is_bound_to_its_call_and_used_up() {
     assert_eq!(decided(&permitted, &[], json!({ "amount": 500 }), false), "ask: Pay that much?");
     let policy = Policy::new(Some(Rules::new(rules).unwrap()));
     let answer = |yes: Approved<'_>| {
-        let (caller, subject, arguments) =
-            (caller(&["*:*"]), subject("pay", &["cards:create"]), Raw::of(&json!({ "amount": 500 })));
+        let (caller, subject, arguments) = (
+            caller(&["*:*"]),
+            subject("pay", &["cards:create"]),
+            Arguments::from(Raw::of(&json!({ "amount": 500 }))),
+        );
         let call = Call {
             caller: &caller,
             subject: &subject,

@@ -7,6 +7,7 @@ use toolgate_policy::{Policy, Rules};
 use toolgate_types::egress::EgressRules;
 use toolgate_types::tool::{Category, RateLimit};
 use toolgate_types::{ByteSize, HumanDuration, Limits, OnCollision, ToolSettings};
+use toolgate_upstream::builtin::Asked;
 use toolgate_upstream::{Builtin, Logins, Nobody};
 
 use super::*;
@@ -17,12 +18,12 @@ fn text(text: &str) -> Raw {
 }
 
 fn builtins() -> Vec<Builtin> {
-    let tool = |name: &str, run: fn(Raw) -> BoxFuture<'static, Result<Raw, String>>| {
+    let tool = |name: &str, run: fn(Asked) -> BoxFuture<'static, Result<Raw, String>>| {
         let schema = json!({ "type": "object", "properties": { "text": { "type": "string", "maxLength": 5 } }, "required": ["text"] });
         Builtin::query(name.parse().unwrap(), "Does something.", Raw::of(&schema), run)
     };
-    let mut shaped = tool("shaped", |arguments| {
-        let text: Value = arguments.parse().unwrap();
+    let mut shaped = tool("shaped", |asked| {
+        let text: Value = asked.arguments.parse().unwrap();
         Box::pin(async move {
             Ok(Raw::of(&json!({ "structuredContent": { "n": text["text"].as_str().unwrap().len() } })))
         })
@@ -31,7 +32,7 @@ fn builtins() -> Vec<Builtin> {
         &json!({ "type": "object", "properties": { "n": { "type": "integer", "maximum": 3 } } }),
     ));
     vec![
-        tool("echo", |arguments| Box::pin(async move { Ok(text(arguments.get())) })),
+        tool("echo", |asked| Box::pin(async move { Ok(text(asked.arguments.get())) })),
         tool("fails", |_| Box::pin(async { Err("it is broken".to_owned()) })),
         tool("says-so", |_| {
             Box::pin(async {
@@ -139,9 +140,9 @@ fn request(tool: &str, argument: &str) -> CallRequest {
     };
     CallRequest {
         name: tool.to_owned(),
-        arguments: Raw::of(&arguments),
+        arguments: Raw::of(&arguments).into(),
         trace: Trace::fresh(),
-        session: None,
+        origin: Origin::default(),
     }
 }
 
@@ -380,7 +381,10 @@ async fn a_session_that_read_from_a_stranger_is_tainted() {
     };
     let runtime = case.runtime().await;
     let call = async |session: &str| {
-        let request = CallRequest { session: Some(session.to_owned()), ..request("echo", "hi") };
+        let request = CallRequest {
+            origin: Origin { session: Some(session.to_owned()), ..Origin::default() },
+            ..request("echo", "hi")
+        };
         runtime.call(&case.caller("ann"), request).await.result.error.map(|error| error.message)
     };
     runtime.taints.note(&ann, Some("read-mail"));

@@ -7,7 +7,7 @@ use toolgate_mcp::{Raw, Trace};
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::runtime::StartError;
-use toolgate_runtime::{CallRequest, Called, CatalogTool, Runtime, Step, ToolState};
+use toolgate_runtime::{CallRequest, Called, CatalogTool, Origin, Runtime, Step, ToolState};
 use toolgate_types::tool::{Category, Contract};
 use toolgate_types::{Caller, ErrorCode, ServerName};
 
@@ -110,9 +110,9 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
         let caller = caller(&runtime, &args.caller)?;
         let request = CallRequest {
             name: args.name.clone(),
-            arguments: arguments(args, tool)?,
+            arguments: arguments(args, tool)?.into(),
             trace: trace(args, output),
-            session: None,
+            origin: Origin::default(),
         };
         runtime.log_to(log::open(&project.folder, runtime.secrets().to_vec())?);
         let called = runtime.call(&caller, request).await;

@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow};
 use serde_json::json;
 use toolgate_mcp::scan::Limits;
 use toolgate_mcp::{Raw, Trace};
-use toolgate_runtime::{CallRequest, Explanation};
+use toolgate_runtime::{CallRequest, Explanation, Origin};
 
 use crate::cli::{Answers, Project, WhyArgs};
 use crate::command::{live, tools};
@@ -17,7 +17,12 @@ pub(crate) fn run(args: &WhyArgs, project: &Project, output: &Output) -> anyhow:
         let who = tools::caller(&runtime, caller)?;
         let arguments = Raw::new(arguments.clone().into(), Limits::default())
             .with_context(|| format!("`{arguments}` is not valid JSON"))?;
-        let request = CallRequest { name: tool.clone(), arguments, trace: Trace::fresh(), session: None };
+        let request = CallRequest {
+            name: tool.clone(),
+            arguments: arguments.into(),
+            trace: Trace::fresh(),
+            origin: Origin::default(),
+        };
         let explanation = runtime
             .explain(&who, &request)
             .ok_or_else(|| anyhow!("there is no tool `{tool}`; `toolgate tools list` shows them all"))?;

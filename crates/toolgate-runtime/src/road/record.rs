@@ -1,0 +1,103 @@
+//! What is written down of a call: before it is sent, and when it has ended.
+
+use std::time::Duration;
+
+use toolgate_audit as audit;
+use toolgate_types::{CallError, Caller, ErrorCode, Stage};
+
+use super::{CallRequest, Called, Passage, Step};
+use crate::catalog::CatalogTool;
+use crate::runtime::Runtime;
+
+impl Runtime {
+    /// Writes down that a call is about to be made. One that cannot be written down is not made.
+    pub(super) async fn open(
+        &self,
+        passage: &mut Passage,
+        caller: &Caller,
+        request: &CallRequest,
+        tool: &CatalogTool,
+    ) -> Result<(), CallError> {
+        let Some(log) = self.log.get() else { return Ok(()) };
+        let id = log.call_id();
+        let opened = log.begin(&passage.begin(&id, caller, request), durability(tool)).await;
+        passage.open = Some(opened.map_err(|unavailable| {
+            CallError::new(
+                ErrorCode::StorageUnavailable,
+                Stage::Record,
+                "the call cannot be written down, so it is not made",
+            )
+            .hint("look at the disk that holds the execution log")
+            .because(unavailable)
+        })?);
+        passage.passed(Stage::Record, None);
+        Ok(())
+    }
+
+    /// Writes down how a call ended. What was sent is in the log already; what was not gets both of its
+    /// records now.
+    pub(super) async fn write_down(
+        &self,
+        mut passage: Passage,
+        caller: &Caller,
+        request: &CallRequest,
+        called: &Called,
+        took: Duration,
+    ) {
+        let Some(log) = self.log.get() else { return };
+        let Called { result, reply, steps } = called;
+        let stages: Vec<_> = steps.iter().map(logged).collect();
+        let end = audit::End {
+            status: if result.error.is_none() { audit::Status::Success } else { audit::Status::Error },
+            error: result.error.as_ref().map(Into::into),
+            attempts: passage.attempts,
+            cached: result.metadata.cached,
+            took,
+            stages: &stages,
+            output: reply.as_ref().or(result.data.as_ref()),
+        };
+        let written = match passage.open.take() {
+            Some(open) => {
+                let durability = passage.tool.as_deref().map_or(audit::Durability::Written, durability);
+                open.end(&end, durability).await
+            }
+            None => {
+                let id = log.call_id();
+                log.record(&passage.begin(&id, caller, request), &end, audit::Durability::Written).await
+            }
+        };
+        if let Err(error) = written {
+            tracing::error!("a call that ended is not in the execution log yet: {error}");
+        }
+    }
+}
+
+impl Passage {
+    fn begin<'a>(&'a self, id: &'a str, caller: &'a Caller, request: &'a CallRequest) -> audit::Begin<'a> {
+        let tool = self.tool.as_deref();
+        audit::Begin {
+            call: id,
+            caller: caller.id.as_str(),
+            tool: tool.map_or(request.name.as_str(), |tool| tool.name.as_str()),
+            correlation: request.trace.correlation_id(),
+            correlation_from_client: request.trace.is_from_client(),
+            trace: request.trace.trace_id(),
+            server: tool.and_then(|tool| tool.server.as_ref()).map(toolgate_types::ServerName::as_str),
+            definition: tool.and_then(|tool| tool.hash.as_deref()),
+            decision: self.decision,
+            rules: &self.rules,
+            asked: self.asked.as_deref(),
+            arguments: request.arguments.raw(),
+        }
+    }
+}
+
+fn logged(step: &Step) -> audit::StageTime<'_> {
+    let micros = u64::try_from(step.micros).unwrap_or(u64::MAX);
+    audit::StageTime { stage: step.stage, micros, note: step.note.as_deref() }
+}
+
+/// A call that must not be made twice must not be lost, not even with the machine.
+fn durability(tool: &CatalogTool) -> audit::Durability {
+    if tool.contract.idempotent { audit::Durability::Written } else { audit::Durability::Synced }
+}
