@@ -6,8 +6,8 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_policy::Schema;
-use toolgate_types::ToolDefinition;
 use toolgate_types::tool::Category;
+use toolgate_types::{ToolDefinition, ToolName};
 
 use crate::config::Config;
 
@@ -45,11 +45,17 @@ pub struct Rule {
 
 /// The checklists of a project's own tools.
 pub fn checklists(config: &Config) -> Vec<Checklist> {
-    let checklist = |tool: &ToolDefinition| {
-        let tool = Tool { tool, config };
-        Checklist { tool: tool.tool.name.to_string(), rules: tool.rules() }
+    let checklist = |tool: &ToolDefinition| Checklist {
+        tool: tool.name.to_string(),
+        rules: Tool { tool, config }.rules(),
     };
     config.tools.iter().map(checklist).collect()
+}
+
+/// The checklist of one tool.
+pub(crate) fn checklist(config: &Config, name: &ToolName) -> Vec<Rule> {
+    let tool = config.tools.iter().find(|tool| tool.name == *name);
+    tool.map(|tool| Tool { tool, config }.rules()).unwrap_or_default()
 }
 
 /// A tool with where its keys are written.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use toolgate_policy::Rules;
+use toolgate_types::limits::ResultLimits;
 use toolgate_types::{
     Caller, CallerId, EgressRules, Limits, Secret, ServerSpec, ToolDefinition, ToolSettings,
 };
@@ -45,6 +46,9 @@ pub struct Config {
     /// What must not leave.
     #[serde(skip_serializing_if = "EgressRules::is_off")]
     pub egress: EgressRules,
+    /// What happens to results that are too large; without it all are given whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub results: Option<ResultLimits>,
     /// Every secret in it, so that none is shown by whoever uses it.
     #[serde(skip)]
     pub secrets: Vec<Secret>,

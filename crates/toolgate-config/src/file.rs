@@ -41,6 +41,23 @@ keys! {
         policy: String = "policy.cedar",
         /// Texts that no call may carry to an MCP server.
         egress: EgressFile,
+        /// What happens to results that are too large to be given whole. Without this key every result up
+        /// to `max_output` is given whole.
+        results: ResultsFile,
+    }
+}
+
+keys! {
+    /// Results that are too large to be given whole are kept as resources, `toolgate://results/…`: the
+    /// caller gets a preview, and the tool `read_result` reads the rest, which every caller may use on what
+    /// is its own.
+    struct ResultsFile as "results" {
+        /// The largest result that is given whole.
+        max_inline: ByteSize = "64KiB",
+        /// How long larger ones are kept.
+        keep: HumanDuration = "1h",
+        /// What all of them may take on the disk; the oldest go first.
+        max_disk: ByteSize = "256MiB",
     }
 }
 
@@ -142,6 +159,36 @@ keys! {
         rate_limit: RateLimitFile,
         /// Words to find it by.
         tags: Vec<At<String>>,
+        /// What often makes sense after it; callers are told.
+        follow_ups: Vec<At<FollowUpFile>>,
+    }
+}
+
+keys! {
+    /// A step that often makes sense after a tool.
+    struct FollowUpFile as "follow-up" {
+        /// The tool, or a word for what to do.
+        action: String; required,
+        /// How urgent it is.
+        priority: PriorityName = "medium",
+        /// What it is for.
+        description: String,
+        /// What has to come before it.
+        after: Vec<At<String>>,
+    }
+}
+
+choice! {
+    /// How urgent a step is.
+    enum PriorityName as "a priority" {
+        /// At once.
+        Critical = "critical",
+        /// Soon.
+        High = "high",
+        /// In its turn.
+        Medium = "medium",
+        /// When there is time.
+        Low = "low",
     }
 }
 
@@ -407,6 +454,8 @@ pub(crate) fn env_files(node: &Node, cx: &mut Context<'_>) -> Option<HashMap<Str
 keys! {
     /// `tools/tools.json`: the project's own tools.
     struct ToolsFile as "tools file" {
+        /// What the tools have to say of themselves, where they do not say it each.
+        contract: ContractName = "standard",
         /// The tools.
         tools: Vec<At<ToolFile>>; required,
     }
@@ -417,6 +466,8 @@ keys! {
     struct ToolFile as "tool" {
         /// Its name: letters, digits, `_`, `.` and `-`.
         name: ToolName; required,
+        /// What it has to say of itself. Without this key: what its file says.
+        contract: ContractName,
         /// What it does, when to use it, what it returns. Models choose by this text.
         description: String; required,
         /// What it is. There is one kind: `local`, a script.
@@ -459,6 +510,19 @@ keys! {
         rate_limit ("rateLimit"): RateLimitFile,
         /// What follows it, where it is on its way out.
         deprecated: DeprecationFile,
+        /// What often makes sense after it; callers are told.
+        follow_ups ("followUps"): Vec<At<FollowUpFile>>,
+    }
+}
+
+choice! {
+    /// What a tool has to say of itself.
+    enum ContractName as "a contract" {
+        /// Its name, its description and the schema of its arguments; the rest has defaults.
+        Standard = "standard",
+        /// Everything, as `toolgate check --contract full` lists it. A tool that leaves something out is
+        /// refused.
+        Full = "full",
     }
 }
 

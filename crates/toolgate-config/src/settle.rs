@@ -9,6 +9,7 @@ mod egress;
 mod json_schema;
 mod oauth;
 mod policy;
+mod results;
 pub(crate) mod server;
 mod settings;
 mod tls;
@@ -16,11 +17,13 @@ pub(crate) mod tool;
 
 use std::collections::{BTreeMap, HashMap};
 
+use toolgate_types::limits::ResultLimits;
 use toolgate_types::{
     Caller, CallerId, EgressRules, HumanDuration, Limits, OnCollision, ServerSpec, ToolDefinition, ToolName,
     ToolSettings,
 };
 
+use crate::checklist::checklist;
 use crate::config::{Config, InputSpec, PolicyFile, variable_of_input};
 use crate::context::Context;
 use crate::file::{CollisionName, InputEntry, InputKindName, ServerEntry, ToolboxFile};
@@ -50,6 +53,9 @@ pub(crate) struct Draft {
     /// `None` until a file was named or found, whatever is wrong with it.
     policy: Option<Option<PolicyFile>>,
     egress: EgressRules,
+    results: Option<ResultLimits>,
+    /// Tools that have to keep all of the contract.
+    full: Vec<(ToolName, Span)>,
     pub(crate) inputs: Vec<InputSpec>,
     /// Where each tool is in `tools`, and where each has its settings in `settings`.
     tool_at: HashMap<ToolName, usize>,
@@ -76,6 +82,8 @@ impl Draft {
             caller_descriptions: BTreeMap::new(),
             policy: None,
             egress: EgressRules::default(),
+            results: None,
+            full: Vec::new(),
             inputs: Vec::new(),
             tool_at: HashMap::new(),
             settings_at: HashMap::new(),
@@ -182,8 +190,12 @@ impl Draft {
     pub(crate) fn finish(mut self, files: Vec<String>, cx: &mut Context<'_>) -> Config {
         self.servers_apart(cx);
         self.settings_over_tools(cx);
-        let origins = self.origins.into_iter().map(|(path, span)| (path, cx.sources.place(span))).collect();
-        Config {
+        if self.results.is_some() {
+            self.own_results_for_all();
+        }
+        let spans = self.origins;
+        let origins = spans.iter().map(|(path, span)| (path.clone(), cx.sources.place(*span))).collect();
+        let config = Config {
             project: cx.project.clone(),
             name: self.name,
             description: self.description,
@@ -196,11 +208,20 @@ impl Draft {
             caller_descriptions: self.caller_descriptions,
             policy: self.policy.flatten(),
             egress: self.egress,
+            results: self.results,
             secrets: Vec::new(),
             inputs: self.inputs,
             variables: cx.variables_used(),
             origins,
+        };
+        for (tool, span) in &self.full {
+            for rule in checklist(&config, tool).into_iter().filter(|rule| !rule.met) {
+                let place = spans.get(&format!("tools.{tool}.{}", rule.rule)).unwrap_or(span);
+                let message = format!("tool `{tool}` does not keep the contract: `{}`", rule.rule);
+                cx.error(*place, message, format!("it asks for: {}", rule.detail));
+            }
         }
+        config
     }
 
     /// Two servers must differ in what is before the `__` of their tools.

@@ -6,23 +6,26 @@
 
 use std::fmt::Write as _;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use cedar_policy::{
-    Authorizer, Context, Decision as Cedar, Effect, Entities, Entity, EntityId, EntityTypeName, EntityUid,
-    PolicyId, PolicySet, Request, RestrictedExpression, Schema, ValidationMode, Validator,
+    Authorizer, Context, Decision as Cedar, Effect, PolicyId, PolicySet, Request, RestrictedExpression,
+    Schema, ValidationMode, Validator,
 };
 use miette::Diagnostic;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::decide::{Action, Call};
 use crate::shape;
 
+pub(crate) mod seen;
+mod slice;
+
+use seen::{KINDS, Ways, arguments, parties, uid};
+use slice::Slices;
+
 /// The types that rules are checked against.
 pub const SCHEMA: &str = include_str!("schema.cedarschema");
-
-/// Arguments beyond this many cannot be judged, and what cannot be judged is denied.
-const MOST_ARGUMENTS: usize = 1_000;
 
 /// Rules that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,9 +43,8 @@ pub struct RuleError {
 #[derive(Clone)]
 pub struct Rules {
     set: PolicySet,
-    /// The same without those that ask: what they let through is what a yes lets through.
-    without_asks: PolicySet,
-    schema: Schema,
+    slices: Arc<Slices>,
+    ways: Ways,
     version: Box<str>,
     warnings: Vec<RuleError>,
 }
@@ -78,7 +80,7 @@ impl Rules {
         let (schema, _) = Schema::from_cedarschema_str(SCHEMA).expect("the schema is ours");
         let set =
             PolicySet::from_str(text).map_err(|errors| errors.iter().map(parse_error).collect::<Vec<_>>())?;
-        let result = Validator::new(schema.clone()).validate(&set, ValidationMode::Strict);
+        let result = Validator::new(schema).validate(&set, ValidationMode::Strict);
         let wrong: Vec<_> =
             result.validation_errors().map(|error| type_error(error, error.policy_id(), &set)).collect();
         if !wrong.is_empty() {
@@ -92,10 +94,8 @@ impl Rules {
             .validation_warnings()
             .map(|warning| type_error(warning, warning.policy_id(), &set))
             .collect();
-        let asks = |policy: &&cedar_policy::Policy| policy.annotation("ask").is_some();
-        let others = set.policies().filter(|policy| !asks(policy)).cloned();
-        let without_asks = PolicySet::from_policies(others).expect("they were in a set before");
-        Ok(Self { set, without_asks, schema, version: version.into(), warnings })
+        let ways = Ways::of(text);
+        Ok(Self { set, slices: Arc::default(), ways, version: version.into(), warnings })
     }
 
     /// What is odd about them and wrong with none, such as a rule that can never apply.
@@ -117,21 +117,29 @@ impl Rules {
 
     fn evaluate(&self, call: &Call<'_>, action: Action) -> Result<Ruling, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        let (principal, resource) = (uid("Caller", call.caller.id.as_str()), uid("Tool", &call.subject.name));
-        let arguments = uid("Arguments", "this");
+        let kinds = &*KINDS;
+        let (principal, resource) = parties(call);
+        let uid_of_action = uid(&kinds.action, action.label());
+        let slice = self.slices.get(&self.set, call, action, [&principal, &uid_of_action, &resource]);
+        if slice.set.is_empty() {
+            return Ok(Ruling::Silent);
+        }
         let context = Context::from_pairs([
             ("tainted".to_owned(), RestrictedExpression::new_bool(call.tainted)),
-            ("arguments".to_owned(), RestrictedExpression::new_entity_uid(arguments.clone())),
-            ("numbers".to_owned(), RestrictedExpression::new_entity_uid(uid("Numbers", "this"))),
+            ("arguments".to_owned(), RestrictedExpression::new_entity_uid(kinds.arguments.clone())),
+            ("numbers".to_owned(), RestrictedExpression::new_entity_uid(kinds.numbers.clone())),
         ])
         .map_err(|error| text(&error))?;
-        let action = uid("Action", action.label());
-        let request = Request::new(principal.clone(), action, resource.clone(), context, None)
-            .map_err(|error| text(&error))?;
-        let entities = self.entities(call, principal, resource, arguments)?;
-        let response = Authorizer::new().is_authorized(&request, &self.set, &entities);
+        let request =
+            Request::new(principal, uid_of_action, resource, context, None).map_err(|error| text(&error))?;
+        let mut entities = slice.parties(call)?;
+        if !self.ways.is_empty() {
+            let arguments = arguments(call, &self.ways)?;
+            entities = entities.add_entities(arguments, None).map_err(|error| text(&error))?;
+        }
+        let response = Authorizer::new().is_authorized(&request, &slice.set, &entities);
         let permitted_else = || {
-            let response = Authorizer::new().is_authorized(&request, &self.without_asks, &entities);
+            let response = Authorizer::new().is_authorized(&request, &slice.without_asks, &entities);
             response.decision() == Cedar::Allow
         };
         if let Some(error) = response.diagnostics().errors().next() {
@@ -161,96 +169,6 @@ impl Rules {
             }
         })
     }
-
-    fn entities(
-        &self,
-        call: &Call<'_>,
-        principal: EntityUid,
-        resource: EntityUid,
-        arguments: EntityUid,
-    ) -> Result<Entities, String> {
-        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
-        let texts = |texts: &[String]| RestrictedExpression::new_set(texts.iter().map(|one| text(one)));
-        let subject = call.subject;
-        let permissions: Vec<_> = call.caller.permissions.iter().map(ToString::to_string).collect();
-        let server = uid("Server", subject.server.as_deref().unwrap_or_default());
-        let mut leaves = Leaves::default();
-        let value = call.arguments.value().ok_or("the arguments cannot be read")?;
-        leaves.collect("", value)?;
-        let entity = |uid, attributes: Vec<(&str, RestrictedExpression)>, parents, tags| {
-            let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value));
-            Entity::new_with_tags(uid, attributes, parents, tags).map_err(|error| error.to_string())
-        };
-        let all = vec![
-            entity(
-                principal,
-                vec![("id", text(call.caller.id.as_str())), ("permissions", texts(&permissions))],
-                vec![],
-                vec![],
-            )?,
-            entity(
-                resource,
-                vec![
-                    ("name", text(&subject.name)),
-                    ("original", text(&subject.original)),
-                    ("server", text(subject.server.as_deref().unwrap_or_default())),
-                    ("risk", text(subject.contract.risk.label())),
-                    ("category", text(subject.category.map_or("", toolgate_types::tool::Category::label))),
-                    ("tags", texts(&subject.tags)),
-                    ("idempotent", RestrictedExpression::new_bool(subject.contract.idempotent)),
-                    ("trusted", RestrictedExpression::new_bool(subject.trusted)),
-                ],
-                vec![server.clone()],
-                vec![],
-            )?,
-            Entity::with_uid(server),
-            entity(arguments, vec![], vec![], leaves.texts)?,
-            entity(uid("Numbers", "this"), vec![], vec![], leaves.numbers)?,
-        ];
-        Entities::from_entities(all, Some(&self.schema)).map_err(|error| error.to_string())
-    }
-}
-
-/// The arguments as rules see them: each leaf by its way, `to.0.address`, as a text and, where it is a
-/// whole number, as that.
-#[derive(Default)]
-struct Leaves {
-    texts: Vec<(String, RestrictedExpression)>,
-    numbers: Vec<(String, RestrictedExpression)>,
-}
-
-impl Leaves {
-    fn collect(&mut self, way: &str, value: &Value) -> Result<(), String> {
-        if self.texts.len() >= MOST_ARGUMENTS {
-            return Err(format!("there are more than {MOST_ARGUMENTS} arguments to judge"));
-        }
-        let step = |name: &str| {
-            // A name that holds a point must not pass for a way.
-            let name = name.replace('\\', "\\\\").replace('.', "\\.");
-            if way.is_empty() { name } else { format!("{way}.{name}") }
-        };
-        match value {
-            Value::Object(members) => {
-                members.iter().try_for_each(|(name, member)| self.collect(&step(name), member))
-            }
-            Value::Array(items) => {
-                items.iter().enumerate().try_for_each(|(at, item)| self.collect(&step(&at.to_string()), item))
-            }
-            leaf => {
-                let text = leaf.as_str().map_or_else(|| leaf.to_string(), str::to_owned);
-                self.texts.push((way.to_owned(), RestrictedExpression::new_string(text)));
-                if let Some(number) = leaf.as_i64() {
-                    self.numbers.push((way.to_owned(), RestrictedExpression::new_long(number)));
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-fn uid(kind: &str, id: &str) -> EntityUid {
-    let kind = EntityTypeName::from_str(kind).expect("the kinds are ours");
-    EntityUid::from_type_name_and_id(kind, EntityId::new(id))
 }
 
 fn parse_error(error: &cedar_policy::ParseError) -> RuleError {

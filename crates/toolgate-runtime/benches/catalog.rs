@@ -132,5 +132,6 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         policy: Policy::default(),
         approver: Arc::new(NobodyApproves),
         egress: EgressRules::default(),
+        results: None,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use toolgate_policy::{Schema, Subject};
-use toolgate_types::tool::{Category, Contract, Deprecation, Permission, RateLimit, ResponseTime};
+use toolgate_types::tool::{Category, Contract, Deprecation, FollowUp, Permission, RateLimit, ResponseTime};
 use toolgate_types::{
     HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
 };
@@ -91,6 +91,9 @@ pub struct CatalogTool {
     /// What follows it, where it is on its way out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<Deprecation>,
+    /// What often makes sense after it.
+    #[serde(skip)]
+    pub follow_ups: Vec<FollowUp>,
     /// Whether what it promises of itself counts.
     #[serde(skip)]
     pub trusted: bool,
@@ -393,4 +396,4 @@ impl CatalogTool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,6 +7,7 @@
 pub mod catalog;
 mod date;
 pub mod pins;
+pub mod results;
 pub mod road;
 pub mod runtime;
 mod stage;

@@ -23,6 +23,7 @@ use toolgate_upstream::{Raw, Trace};
 
 use crate::catalog::{CatalogTool, Compiled, ToolState, Upstream, Why};
 use crate::date;
+use crate::results::{Cut, READ_RESULT};
 use crate::runtime::Runtime;
 use crate::stage::attempts::attempts;
 use crate::stage::cache::{Kept, Key};
@@ -48,6 +49,8 @@ pub struct CallRequest {
     pub trace: Trace,
     /// Where it comes from.
     pub origin: Origin,
+    /// Whether its result is given whole, however large it is.
+    pub whole: bool,
 }
 
 /// Where a call comes from, as far as its door knows. Nothing here decides who the caller is.
@@ -135,6 +138,8 @@ struct Passage {
     cached: Option<(Duration, Duration)>,
     /// What a server said, whether it is a success or not.
     reply: Option<Raw>,
+    /// What the result became, where it was too large.
+    cut: Option<Cut>,
     /// How it was decided on, as far as it got.
     decision: audit::Decision,
     rules: Arc<[String]>,
@@ -153,6 +158,7 @@ impl Passage {
             attempts: 0,
             cached: None,
             reply: None,
+            cut: None,
             decision: audit::Decision::Undecided,
             rules: Arc::default(),
             asked: None,
@@ -172,7 +178,10 @@ impl Runtime {
     pub async fn call(&self, caller: &Caller, request: CallRequest) -> Called {
         let started = Instant::now();
         let mut passage = Passage::new(started);
-        let outcome = self.run(&mut passage, caller, &request).await;
+        let outcome = match self.run(&mut passage, caller, &request).await {
+            Ok(reply) => Ok(self.cut(&mut passage, caller, &request, reply).await),
+            Err(error) => Err(error),
+        };
         let called = self.end(&mut passage, caller, &request, outcome, started.elapsed());
         self.write_down(passage, caller, &request, &called, started.elapsed()).await;
         called
@@ -268,6 +277,29 @@ impl Runtime {
             .await;
         self.cache.settle(&key, filled.as_ref().ok().copied(), ttl.get());
         filled.map(|kept| kept.reply.clone())
+    }
+
+    /// A result that is too large is kept, and a preview takes its place.
+    async fn cut(
+        &self,
+        passage: &mut Passage,
+        caller: &Caller,
+        request: &CallRequest,
+        reply: Reply,
+    ) -> Reply {
+        let Some((results, tool)) = self.results.as_ref().zip(passage.tool.clone()) else { return reply };
+        // What reads them is bounded already.
+        let reads = tool.name == READ_RESULT && matches!(tool.upstream, Upstream::Builtin(_));
+        if request.whole || reads {
+            return reply;
+        }
+        passage.reply = Some(reply.raw.clone());
+        let (reply, cut) = results.cut(&caller.id, &tool.name, reply).await;
+        if let Some(cut) = cut {
+            passage.passed(Stage::Keep, Some(format!("{} of {} bytes shown", cut.shown, cut.of)));
+            passage.cut = Some(cut);
+        }
+        reply
     }
 
     /// The tool that a name means. Why one is held back is told to who may know of it.

@@ -27,6 +27,7 @@ use toolgate_upstream::{
 
 use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Level, Parts, ToolState, Why};
 use crate::pins::{LockError, LockFile, NewPin, Pin, Pins};
+use crate::results::Results;
 use crate::road::Approver;
 use crate::stage::cache::Cache;
 use crate::stage::rate_limit::RateLimit;
@@ -66,6 +67,8 @@ pub struct Setup {
     pub approver: Arc<dyn Approver>,
     /// What must not leave in arguments.
     pub egress: EgressRules,
+    /// Where results are kept that are too large to be given whole; without it none is.
+    pub results: Option<Arc<Results>>,
 }
 
 /// Calls of a server's tool that run at once where nothing else is said.
@@ -85,6 +88,7 @@ pub struct Runtime {
     pub(crate) policy: Policy,
     pub(crate) approver: Arc<dyn Approver>,
     pub(crate) egress: EgressRules,
+    pub(crate) results: Option<Arc<Results>>,
     slots: Arc<Semaphore>,
     guards: Mutex<HashMap<GuardKey, Arc<Guard>>>,
     pub(crate) cache: Cache,
@@ -215,15 +219,16 @@ pub struct ServerStatus {
 impl Runtime {
     /// Gets the servers going; those to be there from the start begin to connect.
     pub fn new(setup: Setup) -> Self {
-        let size = usize::try_from(setup.limits.max_output.bytes()).unwrap_or(usize::MAX);
+        let size = setup.limits.max_output.as_usize();
         let wire = WireLimits { size, depth: DEPTH };
         let live = |spec| Live {
             server: Server::new(spec, wire, &setup.logins, Arc::clone(&setup.questions)),
             offer: ArcSwap::from_pointee(None),
         };
         let most = usize::try_from(setup.limits.max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
+        let reader = setup.results.as_ref().map(Results::tool);
         Self {
-            builtins: setup.builtins.into_iter().map(Arc::new).collect(),
+            builtins: setup.builtins.into_iter().chain(reader).map(Arc::new).collect(),
             own: setup.own,
             settings: setup.settings,
             secrets: setup.secrets,
@@ -232,6 +237,7 @@ impl Runtime {
             policy: setup.policy,
             approver: setup.approver,
             egress: setup.egress,
+            results: setup.results,
             slots: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             guards: Mutex::default(),
             cache: Cache::default(),
@@ -440,6 +446,11 @@ impl Runtime {
         let params = params.traced(&Trace::fresh());
         let outcome = connection.session.ask(what.method(), params, spec.request_timeout.get()).await;
         outcome.map_err(|why| AskError::Request { server: spec.name.to_string(), why })
+    }
+
+    /// The results that are kept, where any are.
+    pub fn results(&self) -> Option<&Arc<Results>> {
+        self.results.as_ref()
     }
 
     /// What must not be shown.

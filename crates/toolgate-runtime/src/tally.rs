@@ -89,9 +89,36 @@ pub(crate) struct Followers(Mutex<Books>);
 #[derive(Debug, Default)]
 struct Books {
     /// The last tool of a session, and the order in which sessions were first seen.
-    last: HashMap<(CallerId, Box<str>), Box<str>>,
-    order: VecDeque<(CallerId, Box<str>)>,
+    last: HashMap<Session, Box<str>>,
+    order: VecDeque<Session>,
     counts: HashMap<Box<str>, HashMap<Box<str>, u64>>,
+}
+
+impl Books {
+    fn note(&mut self, session: Session, tool: &str) {
+        let Some(last) = self.last.get_mut(&session) else {
+            self.last.insert(session.clone(), tool.into());
+            self.order.push_back(session);
+            if self.order.len() > MOST_SESSIONS
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.last.remove(&oldest);
+            }
+            return;
+        };
+        if !self.counts.contains_key(last) {
+            self.counts.insert(last.clone(), HashMap::new());
+        }
+        let followers = self.counts.get_mut(last).expect("it is there now");
+        if let Some(count) = followers.get_mut(tool) {
+            *count += 1;
+        } else if followers.len() < MOST_FOLLOWERS {
+            followers.insert(tool.into(), 1);
+        }
+        if **last != *tool {
+            *last = tool.into();
+        }
+    }
 }
 
 impl Followers {
@@ -99,20 +126,7 @@ impl Followers {
     pub(crate) fn note(&self, caller: &CallerId, session: Option<&str>, tool: &str, good: bool) -> Next {
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if good {
-            let key = (caller.clone(), session.unwrap_or_default().into());
-            if let Some(before) = books.last.insert(key.clone(), tool.into()) {
-                let followers = books.counts.entry(before).or_default();
-                if followers.len() < MOST_FOLLOWERS || followers.contains_key(tool) {
-                    *followers.entry(tool.into()).or_default() += 1;
-                }
-            } else {
-                books.order.push_back(key);
-                if books.order.len() > MOST_SESSIONS
-                    && let Some(oldest) = books.order.pop_front()
-                {
-                    books.last.remove(&oldest);
-                }
-            }
+            books.note((caller.clone(), session.unwrap_or_default().into()), tool);
         }
         let mut next: Next = books
             .counts

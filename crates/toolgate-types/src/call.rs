@@ -148,6 +148,8 @@ pub enum Stage {
     Convert,
     /// Whether the result fits.
     ValidateOutput,
+    /// Keeping what is too large to be given whole.
+    Keep,
     /// What to tell the caller beside.
     Hints,
 }
@@ -167,6 +169,7 @@ impl Stage {
             Self::Invoke => "invoke",
             Self::Convert => "convert",
             Self::ValidateOutput => "validate_output",
+            Self::Keep => "keep",
             Self::Hints => "hints",
         }
     }

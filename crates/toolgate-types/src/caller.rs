@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ const LONGEST_ID: usize = 128;
 /// Who calls: an agent, a program, a person.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub struct CallerId(Box<str>);
+pub struct CallerId(Arc<str>);
 
 /// A text is not the id of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

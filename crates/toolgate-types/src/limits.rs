@@ -19,6 +19,17 @@ pub struct Limits {
     pub on_collision: OnCollision,
 }
 
+/// What happens to results that are too large to be given whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ResultLimits {
+    /// The largest that is given whole.
+    pub max_inline: ByteSize,
+    /// How long others are kept.
+    pub keep: HumanDuration,
+    /// What all of them may take on the disk.
+    pub max_disk: ByteSize,
+}
+
 /// Who gets a name that two tools want.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -39,15 +39,28 @@ pub enum SizeError {
 pub struct ByteSize(NonZeroU64);
 
 impl ByteSize {
+    /// A number of bytes, for defaults in code.
+    ///
+    /// # Panics
+    /// When `count` is zero.
+    pub const fn from_bytes(count: u64) -> Self {
+        match NonZeroU64::new(count) {
+            Some(bytes) => Self(bytes),
+            None => panic!("a size is more than zero"),
+        }
+    }
+
     /// A number of mebibytes, for defaults in code.
     ///
     /// # Panics
     /// When `count` is zero.
     pub const fn from_mib(count: u32) -> Self {
-        match NonZeroU64::new((count as u64) << 20) {
-            Some(bytes) => Self(bytes),
-            None => panic!("a size is more than zero"),
-        }
+        Self::from_bytes((count as u64) << 20)
+    }
+
+    /// The number of bytes, as far as memory reaches.
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0.get()).unwrap_or(usize::MAX)
     }
 
     /// The number of bytes.

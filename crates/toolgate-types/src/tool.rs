@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::hints::Severity;
 use crate::{HumanDuration, ToolName};
 
 /// How much of a tool may run, and for how long. What is `None` is left to the next in line.
@@ -66,6 +67,9 @@ pub struct ToolSettings {
     /// Words to find it by.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// What often makes sense after it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub follow_ups: Vec<FollowUp>,
 }
 
 impl ToolSettings {
@@ -81,6 +85,7 @@ impl ToolSettings {
             cache_ttl: None,
             rate_limit: None,
             tags: Vec::new(),
+            follow_ups: Vec::new(),
         }
     }
 }
@@ -102,6 +107,9 @@ pub struct ToolDefinition {
     pub name: ToolName,
     /// What it does, when to use it, what it returns.
     pub description: String,
+    /// How much it has to say of itself.
+    #[serde(skip_serializing_if = "Level::is_standard")]
+    pub contract: Level,
     /// Its version.
     pub version: String,
     /// The JSON Schema of its arguments.
@@ -138,6 +146,40 @@ pub struct ToolDefinition {
     /// What follows it, where it is on its way out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<Deprecation>,
+    /// What often makes sense after it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub follow_ups: Vec<FollowUp>,
+}
+
+/// How much a tool has to say of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Its name, its description and the schema of its arguments.
+    Standard,
+    /// All of the contract.
+    Full,
+}
+
+impl Level {
+    fn is_standard(&self) -> bool {
+        *self == Self::Standard
+    }
+}
+
+/// A step that often makes sense after a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FollowUp {
+    /// The tool, or a word for what to do.
+    pub action: String,
+    /// How urgent it is.
+    pub priority: Severity,
+    /// What it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// What has to come before it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
 }
 
 impl ToolDefinition {

@@ -321,6 +321,9 @@ pub(crate) struct CallArgs {
     /// Show every stage that the call passed, with its time and what was decided there
     #[arg(long)]
     pub(crate) trace: bool,
+    /// Show the whole result, also where `results.max_inline` is less
+    #[arg(long)]
+    pub(crate) whole: bool,
 }
 
 #[derive(Debug, Args)]
@@ -425,7 +428,7 @@ pub(crate) struct PromptArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResourceArgs {
-    /// The server
+    /// The server; `toolgate` for `toolgate://results/…`
     pub(crate) server: String,
     /// The resource
     pub(crate) uri: String,

@@ -19,7 +19,8 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
         }
     }
     let Some(file) = ToolsFile::read(&node, cx) else { return };
-    for tool in file.tools.into_iter().flat_map(|at| at.value) {
+    for mut tool in file.tools.into_iter().flat_map(|at| at.value) {
+        tool.value.contract = tool.value.contract.or(file.contract.clone());
         draft.tool(tool.value, Path::new(&folder), cx);
     }
 }

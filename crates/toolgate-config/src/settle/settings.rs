@@ -6,11 +6,11 @@ use toolgate_types::{ToolLimits, ToolSettings};
 use crate::context::Context;
 use crate::file::{ModeName, ToolSettingsFile};
 use crate::settle::caching::Caching;
-use crate::settle::tool::rate_limit;
+use crate::settle::tool::{follow_ups, rate_limit};
 use crate::settle::{Draft, Drafted, value, values};
 
 /// The keys that mean the same in settings and in `tools.json`.
-const SHARED: [&str; 10] = [
+const SHARED: [&str; 11] = [
     "max_instances",
     "timeout",
     "parallel_capable",
@@ -21,6 +21,7 @@ const SHARED: [&str; 10] = [
     "cache_ttl",
     "rate_limit",
     "tags",
+    "follow_ups",
 ];
 
 impl Draft {
@@ -56,6 +57,7 @@ impl Draft {
             cache_ttl: None,
             rate_limit: file.rate_limit.and_then(|at| rate_limit(at.value)),
             tags: values(file.tags).unwrap_or_default(),
+            follow_ups: follow_ups(file.follow_ups),
             name: name.value,
         };
         self.settings.push(Drafted { value: settings, caching, span: name.span });
@@ -94,6 +96,9 @@ impl Draft {
             }
             if has("tags") {
                 tool.tags.clone_from(&settings.tags);
+            }
+            if has("follow_ups") {
+                tool.follow_ups.clone_from(&settings.follow_ups);
             }
             tool.category = settings.category.or(tool.category);
             tool.idempotent = settings.idempotent.unwrap_or(tool.idempotent);

@@ -2,12 +2,16 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use toolgate_types::tool::{Category, Deprecation, Example, RateLimit, ResponseTime, Script};
+use toolgate_types::hints::Severity;
+use toolgate_types::tool::{
+    Category, Deprecation, Example, FollowUp, Level, RateLimit, ResponseTime, Script,
+};
 use toolgate_types::{ToolDefinition, ToolLimits, ToolName};
 
 use crate::context::Context;
 use crate::file::{
-    CategoryName, DeprecationFile, ExampleFile, RateLimitFile, ResponseTimeName, ToolFile, ToolKindName,
+    CategoryName, ContractName, DeprecationFile, ExampleFile, FollowUpFile, PriorityName, RateLimitFile,
+    ResponseTimeName, ToolFile, ToolKindName,
 };
 use crate::keys::At;
 use crate::problem::Problem;
@@ -57,6 +61,10 @@ impl Draft {
             cx.error(name.span, format!("tool `{}` is defined twice", name.value), hint);
         }
         self.origins(&format!("tools.{}", name.value), written);
+        let full = matches!(&file.contract, Some(at) if matches!(at.value, ContractName::Full));
+        if full {
+            self.full.push((name.value.clone(), name.span));
+        }
         let limits = ToolLimits {
             max_instances: value(file.max_instances),
             timeout: value(file.timeout),
@@ -64,6 +72,7 @@ impl Draft {
         };
         let tool = ToolDefinition {
             description: description.value,
+            contract: if full { Level::Full } else { Level::Standard },
             version: value(file.version).unwrap_or_else(|| "1.0.0".to_owned()),
             input_schema: input.value.0.to_json(),
             output_schema: file.output_schema.map(|at| at.value.0.to_json()),
@@ -82,6 +91,7 @@ impl Draft {
             tags: values(file.tags).unwrap_or_default(),
             rate_limit: file.rate_limit.and_then(|at| rate_limit(at.value)),
             deprecated,
+            follow_ups: follow_ups(file.follow_ups),
             name: name.value,
         };
         self.tools.push(Drafted { value: tool, caching, span: name.span });
@@ -190,6 +200,23 @@ pub(super) fn rate_limit(file: RateLimitFile) -> Option<RateLimit> {
     let window =
         format!("{milliseconds}ms").parse().expect("a positive number of milliseconds is a duration");
     Some(RateLimit { max_calls: file.max_calls?.value, window })
+}
+
+pub(super) fn follow_ups(files: Option<At<Vec<At<FollowUpFile>>>>) -> Vec<FollowUp> {
+    let follow_up = |file: FollowUpFile| {
+        Some(FollowUp {
+            action: file.action?.value,
+            priority: file.priority.map_or(Severity::Medium, |at| match at.value {
+                PriorityName::Critical => Severity::Critical,
+                PriorityName::High => Severity::High,
+                PriorityName::Medium => Severity::Medium,
+                PriorityName::Low => Severity::Low,
+            }),
+            description: value(file.description),
+            after: values(file.after).unwrap_or_default(),
+        })
+    };
+    values(files).into_iter().flatten().filter_map(follow_up).collect()
 }
 
 fn deprecation(

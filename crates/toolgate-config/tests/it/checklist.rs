@@ -84,3 +84,20 @@ fn settings_fill_what_a_registry_leaves_open() {
         assert!(!told.contains(&format!(" {met}:")), "{told}");
     }
 }
+
+/// A file or a tool that chooses the full contract has to keep it, or nothing starts.
+#[test]
+fn the_full_contract_is_a_choice() {
+    let tool = |contract: &str| {
+        format!(r#"{{ {contract} "name": "get_card", "description": "Gets a card.", "input_schema": {{}} }}"#)
+    };
+    let told = |file: &str, each: &str| {
+        let tools = format!(r#"{{ {file} "tools": [{}] }}"#, tool(each));
+        let folder = project(&[("tools.json", &tools), ("get_card.py", "")]);
+        let loaded = load(folder.path(), None, &environment(&[]));
+        loaded.report.render().matches("does not keep the contract").count()
+    };
+    let (standard, full) = (r#""contract": "standard","#, r#""contract": "full","#);
+    assert_eq!((told("", ""), told(standard, ""), told(full, standard)), (0, 0, 0));
+    assert_eq!((told(full, ""), told("", full), told(standard, full)), (9, 9, 9));
+}

@@ -130,8 +130,11 @@ fn what_cannot_be_decided_is_denied() {
     let told = decided(overflow, &["*:*"], json!({ "n": 5 }), false);
     assert!(told.ends_with("failed"), "{told}");
     let many: Vec<_> = (0..2_000).collect();
-    let told = decided("permit(principal, action, resource);", &["*:*"], json!({ "many": many }), false);
+    let any = "permit(principal, action, resource) when { context.arguments.hasTag(resource.name) };";
+    let told = decided(any, &["*:*"], json!({ "many": many }), false);
     assert!(told.ends_with("failed"), "{told}");
+    let told = decided("permit(principal, action, resource);", &["*:*"], json!({ "many": many }), false);
+    assert_eq!(told, "allow by policy0", "no rule looks at them");
 }
 
 #[test]
@@ -232,4 +235,44 @@ fn the_examples_decide_as_the_page_says() {
     assert!(example("changes-after-untrusted-text", owner, json!({}), false).starts_with("allow"));
     insta::assert_snapshot!(example("admin-tools", &["cards:create"], json!({}), false), @"deny unseen, missing [], forbidden by [admin-tools]");
     assert!(example("admin-tools", owner, json!({}), false).starts_with("allow"));
+}
+
+#[test]
+fn what_rules_see_is_what_the_schema_says() {
+    let (schema, _) = cedar_policy::Schema::from_cedarschema_str(crate::rules::SCHEMA).unwrap();
+    let given = Raw::of(&json!({ "to": [{ "address": "a" }], "amount": 5, "part": 0.5, "none": null }));
+    let call = Call {
+        caller: &caller(&["*:*"]),
+        subject: &subject("pay", &["cards:create"]),
+        arguments: &given.into(),
+        tainted: true,
+        now: SystemTime::UNIX_EPOCH,
+    };
+    use crate::rules::seen::{Ways, arguments, entities};
+    let seen = entities(&call).unwrap().into_iter().chain(arguments(&call, &Ways::Any).unwrap());
+    cedar_policy::Entities::from_entities(seen, Some(&schema)).unwrap();
+}
+
+proptest::proptest! {
+    /// Leaving out the rules that cannot apply, and the arguments that none looks at, changes no decision.
+    #[test]
+    fn rules_decide_by_their_heads_and_conditions(
+        rules in proptest::collection::vec((0..3usize, 0..3usize, 0..2usize, 0..4i64), 1..6),
+        amount in 0..4i64,
+    ) {
+        let principals = ["principal", "principal == Caller::\"ann\"", "principal == Caller::\"bob\""];
+        let resources = ["resource", "resource == Tool::\"pay\"", "resource == Tool::\"look\""];
+        let text = |(principal, resource, effect, most): &(usize, usize, usize, i64)| format!(
+            "{}({}, action, {}) when {{ context.numbers.hasTag(\"n\") && context.numbers.getTag(\"n\") > {most} }};",
+            ["permit", "forbid"][*effect], principals[*principal], resources[*resource],
+        );
+        let told = decided(&rules.iter().map(text).collect::<String>(), &[], json!({ "n": amount, "x": [1] }), false);
+        let applies = |effect| rules.iter().any(|rule| rule.0 < 2 && rule.1 < 2 && rule.2 == effect && amount > rule.3);
+        let expected = match (applies(1), applies(0)) {
+            (true, _) => "deny unseen, missing [], forbidden by [p",
+            (false, true) => "allow by p",
+            (false, false) => "deny unseen, missing [cards:create], forbidden by []",
+        };
+        proptest::prop_assert!(told.starts_with(expected), "{} and not {}", told, expected);
+    }
 }

@@ -72,6 +72,7 @@ impl<'a> Builder<'a> {
                 cache_ttl: tool.cache_ttl,
                 response_time: tool.response_time,
                 deprecated: tool.deprecated.clone(),
+                follow_ups: tool.follow_ups.clone(),
                 trusted: true,
                 strict_output: true,
                 upstream: Upstream::Script,
@@ -110,6 +111,7 @@ impl<'a> Builder<'a> {
                 cache_ttl: settings.cache_ttl,
                 response_time: None,
                 deprecated: None,
+                follow_ups: settings.follow_ups,
                 trusted: true,
                 strict_output: true,
                 upstream: Upstream::Builtin(Arc::clone(tool)),
@@ -230,6 +232,7 @@ impl<'a> Builder<'a> {
             cache_ttl: settings.cache_ttl,
             response_time: None,
             deprecated: None,
+            follow_ups: settings.follow_ups,
             trusted: spec.trusted,
             strict_output: spec.strict_output || matches!(spec.mode, ToolMode::Strict),
             upstream: Upstream::Server(Address {

@@ -86,10 +86,11 @@ fn settings(name: &str, limits: ToolLimits) -> ToolSettings {
     ToolSettings { limits, ..ToolSettings::new(name.parse().unwrap()) }
 }
 
-fn own(name: &str) -> ToolDefinition {
+pub(crate) fn own(name: &str) -> ToolDefinition {
     ToolDefinition {
         name: name.parse().unwrap(),
         description: String::new(),
+        contract: toolgate_types::tool::Level::Standard,
         version: "1.0.0".to_owned(),
         input_schema: serde_json::value::RawValue::from_string("{}".to_owned()).unwrap(),
         output_schema: None,
@@ -104,6 +105,7 @@ fn own(name: &str) -> ToolDefinition {
         tags: vec![],
         rate_limit: None,
         deprecated: None,
+        follow_ups: Vec::new(),
     }
 }
 

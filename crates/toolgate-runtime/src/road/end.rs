@@ -52,6 +52,9 @@ impl Runtime {
             cache_ttl: tool.and_then(|tool| tool.cache_ttl).map(|ttl| ttl.get()),
             record,
             next,
+            follow_ups: tool.map(|tool| tool.follow_ups.as_slice()).unwrap_or_default(),
+            preferences: request.origin.metadata.as_ref().and_then(|known| known.get("preferences")),
+            cut: passage.cut.as_ref(),
             related: reply.as_ref().map(Reply::related).unwrap_or_default(),
             error: error.as_ref(),
         };

@@ -54,7 +54,8 @@ impl Runtime {
             cached: result.metadata.cached,
             took,
             stages: &stages,
-            output: reply.as_ref().or(result.data.as_ref()),
+            // All of it, also where the caller gets less.
+            output: passage.reply.as_ref().or(reply.as_ref()).or(result.data.as_ref()),
         };
         let written = match passage.open.take() {
             Some(open) => {

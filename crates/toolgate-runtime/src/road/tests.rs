@@ -58,6 +58,7 @@ struct Case {
     rules: &'static str,
     permissions: &'static [&'static str],
     egress: EgressRules,
+    results: Option<Arc<crate::results::Results>>,
     max_concurrent: u32,
 }
 
@@ -69,6 +70,7 @@ impl Default for Case {
             rules: "",
             permissions: &["*:*"],
             egress: EgressRules::default(),
+            results: None,
             max_concurrent: 10,
         }
     }
@@ -109,6 +111,7 @@ impl Case {
             policy: Policy::new((!self.rules.is_empty()).then(|| Rules::new(self.rules).unwrap())),
             approver: Arc::new(Yes),
             egress: self.egress.clone(),
+            results: self.results.clone(),
         });
         runtime.discover(|_| {}).await.unwrap();
         Arc::new(runtime)
@@ -143,6 +146,7 @@ fn request(tool: &str, argument: &str) -> CallRequest {
         arguments: Raw::of(&arguments).into(),
         trace: Trace::fresh(),
         origin: Origin::default(),
+        whole: false,
     }
 }
 
@@ -333,29 +337,14 @@ async fn hints_and_metadata_are_always_there_and_confidence_grows() {
 /// A tool on its way out is warned of until its day, and refused after it.
 #[tokio::test]
 async fn a_tool_that_is_on_its_way_out() {
-    use toolgate_types::ToolDefinition;
-    use toolgate_types::tool::{Deprecation, Script, ToolLimits};
+    use toolgate_types::tool::{Deprecation, ToolDefinition};
     let own = |name: &str, removal_date: &str| ToolDefinition {
-        name: name.parse().unwrap(),
-        description: String::new(),
-        version: "1.0.0".to_owned(),
-        input_schema: serde_json::value::RawValue::from_string("{}".to_owned()).unwrap(),
-        output_schema: None,
-        script: Script { script_path: "x.py".into(), entrypoint: "run".to_owned() },
-        limits: ToolLimits::default(),
-        permissions: vec![],
-        category: None,
-        response_time: None,
-        cache_ttl: None,
-        idempotent: false,
-        examples: vec![],
-        tags: vec![],
-        rate_limit: None,
         deprecated: Some(Deprecation {
             since: "1.0.0".to_owned(),
             replacement: "new-one".parse().unwrap(),
             removal_date: removal_date.to_owned(),
         }),
+        ..crate::catalog::tests::own(name)
     };
     let case = Case { own: vec![own("old", "2020-01-01"), own("older", "9999-01-01")], ..Case::default() };
     let runtime = case.runtime().await;
@@ -391,4 +380,30 @@ async fn a_session_that_read_from_a_stranger_is_tainted() {
     let refused = "tool `echo` may not be called: the policy forbids it: tainted";
     assert_eq!(call("read-mail").await.as_deref(), Some(refused));
     assert_eq!(call("another").await, None);
+}
+
+/// What is too large is kept: the caller sees a preview, and reads the rest.
+#[tokio::test]
+async fn a_result_that_is_too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = toolgate_types::limits::ResultLimits {
+        max_inline: ByteSize::from_bytes(60),
+        keep: HumanDuration::from_secs(60),
+        max_disk: ByteSize::from_mib(1),
+    };
+    let results = Some(crate::results::Results::of(folder.path(), limits, vec![]));
+    let case = Case { results, ..Case::default() };
+    let runtime = case.runtime().await;
+    let large = || request("echo", r#"{"text":"12345","more":"and this is where the end of it is"}"#);
+    let called = runtime.call(&case.caller("ann"), large()).await;
+    let uri = called.result.agent_hints.suggested_next_actions[0].data.as_ref().unwrap()["uri"].clone();
+    insta::assert_snapshot!(road(&called).replace(uri.as_str().unwrap(), "URI"), @r#"ok [{"type":"text","text":"{\"text\":\"12345\",\"more\":\"and this is where the end of it is\"}"},{"type":"resource_link","uri":"URI","name":"the whole result of echo","description":"the first 60 of 107 bytes are shown; `read_result` reads the rest","mimeType":"application/json","size":107}] | resolve authorize:permissions validate_input slots invoke convert keep:60 of 107 bytes shown hints"#);
+    let read = request("read_result", &json!({ "uri": uri, "grep": "end" }).to_string());
+    let read = runtime.call(&case.caller("ann"), read).await;
+    assert!(read.result.data.unwrap().get().contains("\"matches\":1"));
+    let read = request("read_result", &json!({ "uri": uri }).to_string());
+    let stranger = runtime.call(&case.caller("bob"), read).await.result.error.unwrap();
+    assert_eq!(stranger.code, ErrorCode::ToolExecutionError);
+    let whole = runtime.call(&case.caller("ann"), CallRequest { whole: true, ..large() }).await;
+    assert!(whole.result.data.unwrap().get().contains("the end of it"));
 }

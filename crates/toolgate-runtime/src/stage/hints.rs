@@ -5,13 +5,20 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use toolgate_types::clean::clean;
 use toolgate_types::hints::{
-    ActionCategory, AgentHints, EstimatedImpact, NextAction, RelatedResource, RiskFactor, RiskKind, Severity,
-    Share, SourceQuality, ValidityPeriod, Warning, WarningKind,
+    ActionCategory, AgentHints, Alignment, Dependency, DependencyKind, EstimatedImpact, NextAction,
+    PreferenceAlignment, RelatedResource, RiskFactor, RiskKind, Severity, Share, SourceQuality,
+    ValidityPeriod, Warning, WarningKind,
 };
-use toolgate_types::tool::{Contract, Deprecation, Risk};
+use toolgate_types::tool::{Contract, Deprecation, FollowUp, Risk};
 use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
+
+use crate::results::{Cut, READ_RESULT};
+
+/// Preferences that are looked at.
+const MOST_PREFERENCES: usize = 50;
 
 /// Where a result comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +68,13 @@ pub(crate) struct Facts<'a> {
     pub(crate) cache_ttl: Option<Duration>,
     pub(crate) record: Record,
     pub(crate) next: Next,
+    /// What the tool's author or the operator says comes after it.
+    pub(crate) follow_ups: &'a [FollowUp],
+    /// What the person behind the call prefers: for each preference, how well actions fit it.
+    pub(crate) preferences: Option<&'a Value>,
     pub(crate) related: Vec<RelatedResource>,
+    /// What became of a result that was too large.
+    pub(crate) cut: Option<&'a Cut>,
     pub(crate) error: Option<&'a CallError>,
 }
 
@@ -80,6 +93,14 @@ pub(crate) fn reliability(record: Record) -> f64 {
 pub(crate) fn attach(facts: &Facts<'_>) -> AgentHints {
     let actions = actions(facts);
     let impact = impact(facts, &actions);
+    let mut related = facts.related.clone();
+    related.extend(facts.cut.and_then(|cut| cut.uri.clone()).map(|uri| RelatedResource {
+        kind: "result".to_owned(),
+        label: "the whole result".to_owned(),
+        id: uri,
+        relevance: Share::ALL,
+        metadata: None,
+    }));
     AgentHints {
         confidence: confidence(facts),
         source_quality: quality(facts),
@@ -88,11 +109,11 @@ pub(crate) fn attach(facts: &Facts<'_>) -> AgentHints {
         assumptions: assumptions(facts),
         risk_factors: risks(facts),
         warnings: warnings(facts),
+        dependencies: dependencies(facts),
+        preference_alignment: alignment(facts, &actions),
         suggested_next_actions: actions,
-        related_resources: facts.related.clone(),
-        dependencies: Vec::new(),
+        related_resources: related,
         estimated_impact: impact,
-        preference_alignment: Vec::new(),
         reasoning: Some(reasoning(facts)),
         alternatives: Vec::new(),
         constraints: Vec::new(),
@@ -128,7 +149,9 @@ fn confidence(facts: &Facts<'_>) -> Share {
                 .map_or(1.0, |(age, ttl)| 1.0 - 0.3 * (age.as_secs_f64() / ttl.as_secs_f64()).min(1.0));
             // A tool that worked just now deserves more than its record, which may be short.
             let record = 0.5 + 0.5 * reliability(facts.record);
-            Share::nearest(fit * retries * age * trust(facts.source) * record)
+            // What is not shown may say something else.
+            let seen = facts.cut.map_or(1.0, |cut| 0.5 + 0.5 * cut.shown as f64 / cut.of as f64);
+            Share::nearest(fit * retries * age * trust(facts.source) * record * seen)
         }
     }
 }
@@ -226,6 +249,20 @@ fn warnings(facts: &Facts<'_>) -> Vec<Warning> {
             auto_fixable: Some(false),
         });
     }
+    if let Some(cut) = facts.cut {
+        let kept = cut.uri.is_some();
+        warnings.push(Warning {
+            kind: WarningKind::Validation,
+            severity: if kept { Severity::Medium } else { Severity::High },
+            message: format!("{} of {} bytes of the result are shown", cut.shown, cut.of),
+            related_ids: cut.uri.iter().cloned().collect(),
+            suggested_fix: Some(match kept {
+                true => format!("`{READ_RESULT}` reads the rest"),
+                false => "the rest could not be kept; ask for less".to_owned(),
+            }),
+            auto_fixable: Some(kept),
+        });
+    }
     if facts.attempts > 1 {
         warnings.push(Warning {
             kind: WarningKind::Performance,
@@ -246,9 +283,22 @@ fn actions(facts: &Facts<'_>) -> Vec<NextAction> {
         action.category = Some(ActionCategory::Correction);
         actions.push(action);
     }
+    if let Some(Cut { uri: Some(uri), .. }) = facts.cut {
+        let mut action = NextAction::new(READ_RESULT, Severity::High, "read what is not shown");
+        action.category = Some(ActionCategory::Exploration);
+        action.data = Some(json!({ "uri": uri }));
+        actions.push(action);
+    }
     if facts.error.is_none() {
+        for FollowUp { action, priority, description, after } in facts.follow_ups {
+            let text = description.as_deref().unwrap_or("declared to come after this tool");
+            let mut action = NextAction::new(action, *priority, text);
+            action.prerequisites.clone_from(after);
+            actions.push(action);
+        }
         let all: u64 = facts.next.iter().map(|(_, count)| count).sum();
-        for (tool, count) in facts.next.iter().take(3) {
+        let declared = |tool: &str| facts.follow_ups.iter().any(|follow_up| follow_up.action == tool);
+        for (tool, count) in facts.next.iter().filter(|(tool, _)| !declared(tool)).take(3) {
             let mut action =
                 NextAction::new(tool, Severity::Low, format!("what followed {count} of {all} times"));
             action.category = Some(ActionCategory::Exploration);
@@ -258,6 +308,42 @@ fn actions(facts: &Facts<'_>) -> Vec<NextAction> {
     }
     actions.sort_by_key(|action| action.priority);
     actions
+}
+
+/// What declared steps wait for.
+fn dependencies(facts: &Facts<'_>) -> Vec<Dependency> {
+    let wait = |follow_up: &&FollowUp| facts.error.is_none() && !follow_up.after.is_empty();
+    let dependency = |follow_up: &FollowUp| Dependency {
+        action: follow_up.action.clone(),
+        depends_on: follow_up.after.clone(),
+        kind: DependencyKind::Required,
+        reason: follow_up.description.clone(),
+    };
+    facts.follow_ups.iter().filter(wait).map(dependency).collect()
+}
+
+/// How the suggestions fit what the person prefers.
+fn alignment(facts: &Facts<'_>, actions: &[NextAction]) -> Vec<PreferenceAlignment> {
+    let preferences = facts.preferences.and_then(Value::as_object).into_iter().flatten();
+    let known = preferences.take(MOST_PREFERENCES).flat_map(|(preference, scores)| {
+        actions.iter().filter_map(move |action| {
+            let score = scores.get(&action.action)?.as_f64()?.clamp(-1.0, 1.0);
+            Some(PreferenceAlignment {
+                action: action.action.clone(),
+                preference: clean(preference).into_owned(),
+                alignment: match score {
+                    score if score < -0.1 => Alignment::Conflict,
+                    score if score <= 0.1 => Alignment::Neutral,
+                    score if score < 0.4 => Alignment::Weak,
+                    score if score < 0.7 => Alignment::Moderate,
+                    _ => Alignment::Strong,
+                },
+                score,
+                explanation: None,
+            })
+        })
+    });
+    known.collect()
 }
 
 /// The way on from an error.

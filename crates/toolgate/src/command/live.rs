@@ -9,6 +9,7 @@ use toolgate_config::{Environment, Loaded, load};
 use toolgate_policy::Policy;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::pins::LockFile;
+use toolgate_runtime::results::Results;
 use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
 use toolgate_types::ServerSpec;
 use toolgate_types::server::Transport;
@@ -68,11 +69,12 @@ where
         logins: login::logins(),
         questions: questions::of_servers(answers),
         lock: Some(LockFile::of(&config.project)),
-        secrets: config.secrets,
+        secrets: config.secrets.clone(),
         callers: config.callers,
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
         approver: questions::approver(answers),
         egress: config.egress,
+        results: config.results.map(|limits| Results::of(&config.project, limits, config.secrets.clone())),
     };
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {

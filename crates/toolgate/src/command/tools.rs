@@ -18,7 +18,7 @@ use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
 
 /// Who the person at the machine is.
-const OWNER: &str = "owner";
+pub(crate) const OWNER: &str = "owner";
 
 pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
     match command {
@@ -113,6 +113,7 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
             arguments: arguments(args, tool)?.into(),
             trace: trace(args, output),
             origin: Origin::default(),
+            whole: args.whole,
         };
         runtime.log_to(log::open(&project.folder, runtime.secrets().to_vec())?);
         let called = runtime.call(&caller, request).await;

@@ -22,6 +22,7 @@ pub(crate) fn run(args: &WhyArgs, project: &Project, output: &Output) -> anyhow:
             arguments: arguments.into(),
             trace: Trace::fresh(),
             origin: Origin::default(),
+            whole: false,
         };
         let explanation = runtime
             .explain(&who, &request)

@@ -73,13 +73,18 @@ fn the_quickstart() {
     read from toolgate.yaml, tools/tools.json, mcp.json
 
     limits
-        max_concurrent   16       toolgate.yaml:21:19
-        default_timeout  30s      toolgate.yaml:22:20
+        max_concurrent   16       toolgate.yaml:26:19
+        default_timeout  30s      toolgate.yaml:27:20
         max_output       4MiB     default
         on_collision     qualify  default
 
     callers
-        owner  *:*  toolgate.yaml:16:18
+        owner  *:* tools:read_result  toolgate.yaml:16:18
+
+    results
+        max_inline  64KiB   toolgate.yaml:23:15
+        keep        1h      default
+        max_disk    256MiB  default
 
     tools
       word_count · Counts the lines, words and characters of a text. Use it when somebody asks how long a text is; it returns three numbers.
@@ -95,7 +100,7 @@ fn the_quickstart() {
       disk_usage · Tells how much space a folder of this project takes. Use it for questions about disk space; it returns kilobytes.
         script      tools/disk_usage.sh  tools/tools.json:39:15
         arguments   folder?: string      tools/tools.json:42:23
-        timeout     10s                  toolgate.yaml:27:16
+        timeout     10s                  toolgate.yaml:32:16
         version     1.0.0                default
         category    query                tools/tools.json:50:19
         idempotent  true                 tools/tools.json:51:21

@@ -17,6 +17,7 @@ mod packages;
 mod peers;
 mod program;
 mod promises;
+mod results;
 mod road;
 mod secrets;
 mod servers;

@@ -17,7 +17,10 @@ fn facts(contract: &Contract) -> Facts<'_> {
         cache_ttl: None,
         record: Record { calls: 10, good: 10, micros: 1_000_000 },
         next: Vec::new(),
+        follow_ups: &[],
+        preferences: None,
         related: Vec::new(),
+        cut: None,
         error: None,
     }
 }
@@ -32,7 +35,9 @@ fn confidence_falls_with_every_doubt() {
     let base = || facts(&contract);
     let confident = |facts: Facts<'_>| attach(&facts).confidence.get();
     let all = confident(base());
-    let doubts: [(&str, Facts<'_>); 7] = [
+    let cut = Cut { uri: None, shown: 1, of: 10 };
+    let doubts: [(&str, Facts<'_>); 8] = [
+        ("a preview", Facts { cut: Some(&cut), ..base() }),
         ("a server", Facts { source: Source::Trusted, ..base() }),
         ("any server", Facts { source: Source::Untrusted, ..base() }),
         ("no schema", Facts { fit: Fit::Unchecked, ..base() }),
@@ -157,4 +162,67 @@ fn warnings_risks_and_the_rest() {
     assert_eq!(hints.assumptions.len(), 1);
     let period = |ttl| attach(&Facts { cache_ttl: Some(Duration::from_secs(ttl)), ..base() }).validity_period;
     assert_eq!((period(10), period(7_200)), (ValidityPeriod::Immediate, ValidityPeriod::Medium));
+}
+
+#[test]
+fn what_is_not_shown_is_told() {
+    let contract = contract();
+    let hints = |cut: &Cut| attach(&Facts { cut: Some(cut), ..facts(&contract) });
+    let kept = hints(&Cut { uri: Some("toolgate://results/1".to_owned()), shown: 1, of: 10 });
+    assert_eq!(kept.suggested_next_actions[0].action, "read_result");
+    assert_eq!(kept.suggested_next_actions[0].data, Some(json!({ "uri": "toolgate://results/1" })));
+    assert_eq!(kept.related_resources[0].id, "toolgate://results/1");
+    assert_eq!(kept.warnings[0].message, "1 of 10 bytes of the result are shown");
+    let lost = hints(&Cut { uri: None, shown: 9, of: 10 });
+    assert!(lost.suggested_next_actions.is_empty() && lost.related_resources.is_empty());
+    assert!(lost.confidence > kept.confidence, "more of it is shown");
+    assert!(lost.warnings[0].severity < kept.warnings[0].severity, "what is lost is worse");
+}
+
+#[test]
+fn declared_steps_come_with_what_they_wait_for() {
+    let contract = contract();
+    let follow_up = |action: &str, after: &[&str]| FollowUp {
+        action: action.to_owned(),
+        priority: Severity::High,
+        description: None,
+        after: after.iter().map(|&one| one.to_owned()).collect(),
+    };
+    let declared = [follow_up("review-card", &["get-card"]), follow_up("get-card", &[])];
+    let next = vec![("get-card".to_owned(), 3), ("list-cards".to_owned(), 1)];
+    let base = || Facts { follow_ups: &declared, next: next.clone(), ..facts(&contract) };
+    let hints = attach(&base());
+    let actions: Vec<_> = hints.suggested_next_actions.iter().map(|action| action.action.as_str()).collect();
+    assert_eq!(actions, ["review-card", "get-card", "list-cards"], "each once, what is declared first");
+    assert_eq!(hints.suggested_next_actions[0].prerequisites, ["get-card"]);
+    assert_eq!(hints.dependencies.len(), 1);
+    assert_eq!(
+        (&*hints.dependencies[0].action, &*hints.dependencies[0].depends_on[0]),
+        ("review-card", "get-card")
+    );
+    let error = error(ErrorCode::Timeout, Stage::Invoke, Outcome::Unknown);
+    let failed = attach(&Facts { error: Some(&error), ..base() });
+    assert!(failed.dependencies.is_empty(), "nothing follows what failed");
+}
+
+#[test]
+fn suggestions_are_held_against_preferences() {
+    let contract = contract();
+    let next = vec![("review".to_owned(), 1), ("delete".to_owned(), 1)];
+    let preferences = json!({ "learning": { "review": 0.8, "unheard-of": 1 }, "caution": { "delete": -5, "review": 0.05 } });
+    let hints = attach(&Facts { next, preferences: Some(&preferences), ..facts(&contract) });
+    let seen: Vec<_> = hints
+        .preference_alignment
+        .iter()
+        .map(|one| (one.preference.as_str(), one.action.as_str(), one.alignment, one.score))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("learning", "review", Alignment::Strong, 0.8),
+            ("caution", "review", Alignment::Neutral, 0.05),
+            ("caution", "delete", Alignment::Conflict, -1.0),
+        ]
+    );
+    assert!(attach(&facts(&contract)).preference_alignment.is_empty());
 }

@@ -1,0 +1,103 @@
+//! What is the same for every call of one tool by one caller, found once: the rules that can have a say, and
+//! what they see of the two.
+//!
+//! A rule whose head names another caller, tool or action has none. Invariant: leaving it out changes no
+//! decision, and what is seen is of the caller and the tool as they are.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use cedar_policy::{
+    ActionConstraint, Entities, EntityUid, Policy, PolicySet, PrincipalConstraint, ResourceConstraint,
+};
+use toolgate_types::{Caller, CallerId};
+
+use super::seen::entities;
+use crate::decide::{Action, Call, Subject};
+
+/// Slices that are kept; beyond that they are found again.
+const MOST_SLICES: usize = 10_000;
+
+/// Some of the rules.
+#[derive(Debug)]
+pub(super) struct Slice {
+    pub(super) set: PolicySet,
+    /// The same without those that ask: what they let through is what a yes lets through.
+    pub(super) without_asks: PolicySet,
+    parties: Mutex<Option<Parties>>,
+}
+
+/// A caller and a tool, and what rules see of them.
+#[derive(Debug)]
+struct Parties {
+    caller: Caller,
+    subject: Subject,
+    seen: Entities,
+}
+
+impl Slice {
+    fn new(set: &PolicySet, fits: impl Fn(&Policy) -> bool) -> Self {
+        let asks = |policy: &Policy| policy.annotation("ask").is_some();
+        let some = |keep: &dyn Fn(&Policy) -> bool| {
+            let policies = set.policies().filter(|policy| fits(policy) && keep(policy)).cloned();
+            PolicySet::from_policies(policies).expect("they were in a set before")
+        };
+        let without_asks = some(&|policy| !asks(policy));
+        Self { set: some(&|_| true), without_asks, parties: Mutex::default() }
+    }
+
+    /// What rules see of the caller and the tool.
+    pub(super) fn parties(&self, call: &Call<'_>) -> Result<Entities, String> {
+        let mut known = self.parties.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some(Parties { caller, subject, seen }) if caller == call.caller && subject == call.subject => {
+                Ok(seen.clone())
+            }
+            _ => {
+                let seen =
+                    Entities::from_entities(entities(call)?, None).map_err(|error| error.to_string())?;
+                let (caller, subject) = (call.caller.clone(), call.subject.clone());
+                Ok(known.insert(Parties { caller, subject, seen }).seen.clone())
+            }
+        }
+    }
+}
+
+/// Slices by caller, tool and action.
+#[derive(Debug, Default)]
+pub(super) struct Slices(RwLock<HashMap<CallerId, Tools>>);
+
+type Tools = HashMap<Box<str>, [Option<Arc<Slice>>; 2]>;
+
+impl Slices {
+    pub(super) fn get(
+        &self,
+        set: &PolicySet,
+        call: &Call<'_>,
+        action: Action,
+        uids: [&EntityUid; 3],
+    ) -> Arc<Slice> {
+        let (caller, tool) = (&call.caller.id, call.subject.name.as_str());
+        let known =
+            |slices: &HashMap<CallerId, Tools>| slices.get(caller)?.get(tool)?[action as usize].clone();
+        if let Some(slice) = known(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
+            return slice;
+        }
+        let slice = Arc::new(Slice::new(set, |policy| fits(policy, uids)));
+        let mut slices = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if slices.values().map(HashMap::len).sum::<usize>() >= MOST_SLICES {
+            slices.clear();
+        }
+        slices.entry(caller.clone()).or_default().entry(tool.into()).or_default()[action as usize] =
+            Some(Arc::clone(&slice));
+        slice
+    }
+}
+
+fn fits(policy: &Policy, [principal, action, resource]: [&EntityUid; 3]) -> bool {
+    let principal =
+        !matches!(policy.principal_constraint(), PrincipalConstraint::Eq(one) if one != *principal);
+    let action = !matches!(policy.action_constraint(), ActionConstraint::Eq(one) if one != *action);
+    let resource = !matches!(policy.resource_constraint(), ResourceConstraint::Eq(one) if one != *resource);
+    principal && action && resource
+}
