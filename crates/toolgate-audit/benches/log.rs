@@ -14,7 +14,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use toolgate_audit::{Begin, Decision, Durability, End, Filter, Log, Options, Reader, StageTime, Status};
+use toolgate_audit::{
+    Begin, Decision, Durability, End, Filter, Log, Options, Reader, Recent, StageTime, Status,
+};
 use toolgate_types::call::Stage;
 use toolgate_types::json::Raw;
 
@@ -26,6 +28,7 @@ fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw, rules: &'a [Strin
         call,
         caller: "ann@example.com",
         tool,
+        session: None,
         correlation: "0197c2f0-7f3e-7abc-9def-0123456789ab",
         correlation_from_client: false,
         trace: "4bf92f3577b34da6a3ce929d0e0e4736",
@@ -165,4 +168,9 @@ fn main() {
     let started = Instant::now();
     let stats = Reader::new(folder.path()).stats(&Filter::default()).unwrap();
     println!("{:<44} {:>9.2} ms, {} tools", "stats", started.elapsed().as_secs_f64() * 1e3, stats.len());
+    let started = Instant::now();
+    let recent = Recent { since: None, calls: 10_000, bytes: u64::MAX };
+    let history = Reader::new(folder.path()).history(&recent).unwrap();
+    let took = started.elapsed().as_secs_f64() * 1e3;
+    println!("{:<44} {took:>9.2} ms, {} tools", "history of 10,000 calls", history.tools.len());
 }

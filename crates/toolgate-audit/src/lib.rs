@@ -14,6 +14,7 @@
 //!     call: &id,
 //!     caller: "ann",
 //!     tool: "files.write",
+//!     session: None,
 //!     correlation: "r1",
 //!     correlation_from_client: false,
 //!     trace: "4bf92f3577b34da6a3ce929d0e0e4736",
@@ -60,6 +61,7 @@ pub use clock::{Clock, SystemClock};
 pub use folder::Torn;
 pub use log::{Durability, Log, Open, OpenError, Options, Unavailable};
 pub use metrics::{Metrics, ToolMetrics};
+pub use read::history::{History, Recent, SessionKey, ToolRecord};
 pub use read::{Call, Filter, Reader};
 pub use record::{Begin, Decision, End, Failure, StageTime, Status};
 pub use verify::{Fault, FaultKind, Verified};

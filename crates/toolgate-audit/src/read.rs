@@ -25,6 +25,7 @@ use crate::merge::{Merge, Order};
 use crate::scan::Forward;
 
 pub mod export;
+pub mod history;
 
 /// What of a body was too long is not there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +51,9 @@ pub struct Began {
     pub caller: String,
     /// What was called.
     pub tool: String,
+    /// The session it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// What links it with other calls.
     pub correlation: String,
     /// Whether the client made that up.
@@ -106,6 +110,9 @@ pub struct Ended {
     pub caller: String,
     /// What was called.
     pub tool: String,
+    /// The session it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// `success`, `error` or `abandoned`.
     pub status: String,
     /// Why it came to nothing.

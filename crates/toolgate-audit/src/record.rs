@@ -48,6 +48,8 @@ pub struct Begin<'a> {
     pub caller: &'a str,
     /// The tool, by the name that was asked for.
     pub tool: &'a str,
+    /// The session it is part of.
+    pub session: Option<&'a str>,
     /// What links it with other calls.
     pub correlation: &'a str,
     /// Whether the client made up the correlation id.
@@ -169,6 +171,9 @@ impl Renderer {
         self.member("call", begin.call, &mut ids);
         self.member("caller", begin.caller, &mut ids);
         self.member("tool", begin.tool, &mut ids);
+        if let Some(session) = begin.session {
+            self.member("session", session, &mut ids);
+        }
         Ids(ids)
     }
 
@@ -306,6 +311,7 @@ mod tests {
             call: "c1",
             caller: "ann",
             tool: "github.search",
+            session: Some("s1"),
             correlation: "r1",
             correlation_from_client: true,
             trace: "t1",
@@ -331,7 +337,7 @@ mod tests {
         let ids = renderer.ids(&begin);
         assert_eq!(
             renderer.begin(&ids, &begin),
-            r#""kind":"begin","call":"c1","caller":"ann","tool":"github.search","correlation":"r1","correlation_from_client":true,"trace":"t1","server":"github","decision":"allow","rules":["reads"],"asked":"bob","arguments":{"q":"x","token":"***"}"#
+            r#""kind":"begin","call":"c1","caller":"ann","tool":"github.search","session":"s1","correlation":"r1","correlation_from_client":true,"trace":"t1","server":"github","decision":"allow","rules":["reads"],"asked":"bob","arguments":{"q":"x","token":"***"}"#
         );
         let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, "saw hunter22")
             .with_outcome(Outcome::Unknown)
@@ -351,7 +357,7 @@ mod tests {
         };
         assert_eq!(
             renderer.end(&ids, &end),
-            r#""kind":"end","call":"c1","caller":"ann","tool":"github.search","status":"error","error":{"code":"timeout","stage":"invoke","outcome":"unknown","message":"saw ***","cause":"password: ***"},"attempts":2,"cached":false,"micros":7000,"stages":[["resolve",3],["cache",4,"miss"]]"#
+            r#""kind":"end","call":"c1","caller":"ann","tool":"github.search","session":"s1","status":"error","error":{"code":"timeout","stage":"invoke","outcome":"unknown","message":"saw ***","cause":"password: ***"},"attempts":2,"cached":false,"micros":7000,"stages":[["resolve",3],["cache",4,"miss"]]"#
         );
     }
 

@@ -62,6 +62,7 @@ pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw) -> Beg
         call,
         caller: "ann",
         tool,
+        session: None,
         correlation: "r1",
         correlation_from_client: false,
         trace: "4bf92f3577b34da6a3ce929d0e0e4736",

@@ -4,6 +4,7 @@
 
 mod crash;
 mod full;
+mod history;
 mod kit;
 mod log;
 mod read;

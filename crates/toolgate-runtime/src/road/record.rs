@@ -83,6 +83,7 @@ impl Passage {
             correlation: request.trace.correlation_id(),
             correlation_from_client: request.trace.is_from_client(),
             trace: request.trace.trace_id(),
+            session: request.origin.session.as_deref(),
             server: tool.and_then(|tool| tool.server.as_ref()).map(toolgate_types::ServerName::as_str),
             definition: tool.and_then(|tool| tool.hash.as_deref()),
             decision: self.decision,
