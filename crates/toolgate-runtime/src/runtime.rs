@@ -3,7 +3,7 @@
 //! What keeps the catalog true while it is used is in `keep`. Invariant: the catalog is made by one
 //! function, `Runtime::rebuild`, under one lock that no call waits for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
-use toolgate_audit::Log;
+use toolgate_audit::{History, Log, ToolRecord};
 use toolgate_policy::Policy;
 use toolgate_types::egress::EgressRules;
 use toolgate_types::server::Startup;
@@ -93,6 +93,8 @@ pub struct Runtime {
     guards: Mutex<HashMap<GuardKey, Arc<Guard>>>,
     pub(crate) cache: Cache,
     pub(crate) followers: Followers,
+    /// How tools did before this process, by their names.
+    before: OnceLock<BTreeMap<String, ToolRecord>>,
     pub(crate) taints: Taints,
     lock: Option<LockFile>,
     pins: Mutex<Pins>,
@@ -242,6 +244,7 @@ impl Runtime {
             guards: Mutex::default(),
             cache: Cache::default(),
             followers: Followers::default(),
+            before: OnceLock::new(),
             taints: Taints::default(),
             limits: setup.limits,
             servers: setup.servers.into_iter().map(live).collect(),
@@ -458,6 +461,12 @@ impl Runtime {
         &self.secrets
     }
 
+    /// Takes over what a log says of the time before this process. The first time counts, before any call.
+    pub fn remember(&self, history: History) {
+        self.followers.remember(&history);
+        let _ = self.before.set(history.tools);
+    }
+
     /// Writes calls down from now on. The first log stays.
     pub fn log_to(&self, log: Log) {
         let _ = self.log.set(log);
@@ -490,7 +499,11 @@ impl Runtime {
             Arc::new(Guard {
                 slots: Slots::new(instances, &self.slots),
                 rate_limit: tool.rate_limit.map(RateLimit::new),
-                tally: Tally::default(),
+                tally: self
+                    .before
+                    .get()
+                    .and_then(|before| before.get(&tool.name))
+                    .map_or_else(Tally::default, |record| Tally::since(*record)),
             })
         };
         Arc::clone(guards.entry(key).or_insert_with(make))

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use toolgate_audit::{History, ToolRecord};
 use toolgate_types::CallerId;
 
 use crate::stage::hints::{Next, Record};
@@ -36,6 +37,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// A tool that did so before this process.
+    pub(crate) fn since(record: ToolRecord) -> Self {
+        Self { calls: record.calls.into(), good: record.good.into(), micros: record.micros.into() }
+    }
+
     /// Counts a call, if it reached the tool, and says how the tool did before it.
     pub(crate) fn count(&self, ran: bool, good: bool, took: Duration) -> Record {
         let add = |to: &AtomicU64, n: u64| to.fetch_add(n, Ordering::Relaxed);
@@ -122,6 +128,22 @@ impl Books {
 }
 
 impl Followers {
+    /// Takes over what was done before this process.
+    pub(crate) fn remember(&self, history: &History) {
+        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (tool, followers) in &history.followers {
+            let most = followers.iter().take(MOST_FOLLOWERS);
+            books.counts.insert(
+                tool.as_str().into(),
+                most.map(|(tool, count)| (tool.as_str().into(), *count)).collect(),
+            );
+        }
+        for (key, tool) in &history.last {
+            let Ok(caller) = key.caller.parse() else { continue };
+            books.note((caller, key.session.as_deref().unwrap_or_default().into()), tool);
+        }
+    }
+
     /// Notes a call that went well, and says what followed its tool before, the most frequent first.
     pub(crate) fn note(&self, caller: &CallerId, session: Option<&str>, tool: &str, good: bool) -> Next {
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,4 +174,21 @@ fn what_followed_is_counted_by_session() {
         followers.note(&ann, Some("9"), "find", false),
         [("pay".to_owned(), 2), ("look".to_owned(), 1)]
     );
+}
+
+#[test]
+fn what_was_done_before_counts() {
+    let mut history = History::default();
+    history.followers.entry("find".to_owned()).or_default().insert("pay".to_owned(), 4);
+    let key = |session: &str| toolgate_audit::SessionKey {
+        caller: "ann".to_owned(),
+        session: Some(session.to_owned()),
+    };
+    history.last.insert(key("1"), "find".to_owned());
+    let (followers, ann) = (Followers::default(), "ann".parse().unwrap());
+    followers.remember(&history);
+    assert_eq!(followers.note(&ann, Some("1"), "pay", true), []);
+    assert_eq!(followers.note(&ann, Some("2"), "find", true), [("pay".to_owned(), 5)], "the session went on");
+    let tally = Tally::since(ToolRecord { calls: 10, good: 9, micros: 50 });
+    assert_eq!(tally.count(false, false, Duration::ZERO), Record { calls: 10, good: 9, micros: 50 });
 }

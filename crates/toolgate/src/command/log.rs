@@ -12,7 +12,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use toolgate_audit::log::OpenError;
-use toolgate_audit::{Call, Filter, Log, Options, Reader, verify};
+use toolgate_audit::{Call, Filter, History, Log, Options, Reader, Recent, verify};
 use toolgate_types::{HumanDuration, Secret};
 
 use crate::cli::{LogArgs, LogCommand, LogFilter, Project};
@@ -41,6 +41,19 @@ pub(crate) fn open(project: &Path, secrets: Vec<Secret>) -> anyhow::Result<Log> 
         }
     }
     bail!("{MOST_WRITERS} processes write to the execution log of this project already");
+}
+
+/// What the log says of how tools did lately, and what followed what. Nothing, where it cannot be read: hints
+/// are then made of less.
+pub(crate) fn history(project: &Path) -> History {
+    let mut all = History::default();
+    for folder in folders(project) {
+        match Reader::new(folder).history(&Recent::of(Timestamp::now())) {
+            Ok(history) => all.add(history),
+            Err(error) => tracing::warn!("the execution log cannot be read: {error}"),
+        }
+    }
+    all
 }
 
 /// The folders of a project's log, by the number of their writer.

@@ -115,6 +115,7 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
             origin: Origin::default(),
             whole: args.whole,
         };
+        runtime.remember(log::history(&project.folder));
         runtime.log_to(log::open(&project.folder, runtime.secrets().to_vec())?);
         let called = runtime.call(&caller, request).await;
         if args.trace {

@@ -203,3 +203,20 @@ fn the_road_can_be_seen() {
     assert_eq!(document["trace"][1]["note"], "permissions");
     assert_eq!(document["metadata"]["serviceVersion"], env!("CARGO_PKG_VERSION"));
 }
+
+/// How a tool did, and what followed it, is known to the next process.
+#[test]
+fn what_was_learnt_outlives_the_process() {
+    let program = project("good", json!({}));
+    let hints = |line: &str| program.run(line).json()["agentHints"].clone();
+    let first = hints("tools call bank__echo text=x --json");
+    hints("tools call bank__environment --json");
+    for _ in 0..5 {
+        hints("tools call bank__echo text=x --json");
+    }
+    let later = hints("tools call bank__echo text=x --json");
+    assert!(later["confidence"].as_f64() > first["confidence"].as_f64(), "{first} {later}");
+    assert!(later["reasoning"].as_str().is_some_and(|text| text.contains("6 of 6 calls")), "{later}");
+    let next: Vec<_> = later["suggestedNextActions"].as_array().expect("a list").iter().collect();
+    assert!(next.iter().any(|next| next["action"] == "environment"), "{later}");
+}
