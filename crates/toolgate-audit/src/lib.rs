@@ -53,6 +53,7 @@ pub mod record;
 mod redact;
 mod retention;
 mod scan;
+pub mod spans;
 mod sync;
 pub mod verify;
 mod writer;

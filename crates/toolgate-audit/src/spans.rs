@@ -1,0 +1,217 @@
+//! Calls as spans of OpenTelemetry, under the names that its conventions for GenAI and MCP give.
+//!
+//! A call is one span, `execute_tool NAME`, with an event for each stage it passed; what went to a server is
+//! a second one below it, `tools/call NAME`, whose id the server was told. Arguments and results are not in
+//! them. Invariant: no text from outside but names, and the message of an error, which is redacted.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use toolgate_types::call::Stage;
+use toolgate_types::redact::mask;
+
+use crate::record::{Begin, End, Status};
+
+mod export;
+
+pub use export::{Exporter, Target};
+
+/// Where a call stands in its trace.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// The span of the caller, where there is one.
+    pub parent: Option<u64>,
+    /// The span that a server was told.
+    pub told: u64,
+    /// When the call ended.
+    pub ended: SystemTime,
+}
+
+/// The spans of a call that ended.
+pub(crate) fn of(begin: &Begin<'_>, end: &End<'_>, place: Place) -> Vec<Value> {
+    let started = place.ended.checked_sub(end.took).unwrap_or(UNIX_EPOCH);
+    let id = fastrand::u64(1..);
+    let failed = end.error.as_ref().map(|error| error.code.label());
+    let failed = failed.or((end.status == Status::Abandoned).then_some("cancelled"));
+    let mut attributes = vec![
+        text("gen_ai.operation.name", "execute_tool"),
+        text("gen_ai.tool.name", begin.tool),
+        text("gen_ai.tool.call.id", begin.call),
+        text("gen_ai.tool.type", if begin.server.is_some() { "extension" } else { "function" }),
+        text("mcp.method.name", "tools/call"),
+        text("toolgate.caller", begin.caller),
+        text("toolgate.correlation_id", begin.correlation),
+        text("toolgate.decision", begin.decision.label()),
+        attribute("toolgate.attempts", json!({ "intValue": end.attempts.to_string() })),
+        attribute("toolgate.cached", json!({ "boolValue": end.cached })),
+    ];
+    attributes.extend(begin.session.map(|session| text("mcp.session.id", session)));
+    attributes.extend(begin.server.map(|server| text("toolgate.server", server)));
+    attributes.extend(failed.map(|code| text("error.type", code)));
+    let status = match &end.error {
+        Some(error) => json!({ "code": 2, "message": mask(error.message, &[]) }),
+        None if failed.is_some() => json!({ "code": 2 }),
+        None => json!({}),
+    };
+    let mut call = json!({
+        "traceId": begin.trace, "spanId": hex(id), "name": format!("execute_tool {}", begin.tool), "kind": 1,
+        "startTimeUnixNano": nanos(started), "endTimeUnixNano": nanos(place.ended),
+        "attributes": attributes, "events": events(end, started), "status": status,
+    });
+    if let Some(parent) = place.parent {
+        call["parentSpanId"] = json!(hex(parent));
+    }
+    let mut spans = vec![call];
+    if let (Some(server), Some((from, to))) = (begin.server, invoked(end)) {
+        let mut attributes = vec![
+            text("mcp.method.name", "tools/call"),
+            text("gen_ai.operation.name", "execute_tool"),
+            text("gen_ai.tool.name", begin.tool),
+            text("toolgate.server", server),
+        ];
+        attributes.extend(failed.map(|code| text("error.type", code)));
+        spans.push(json!({
+            "traceId": begin.trace, "spanId": hex(place.told), "parentSpanId": hex(id),
+            "name": format!("tools/call {}", begin.tool), "kind": 3,
+            "startTimeUnixNano": nanos(started + from), "endTimeUnixNano": nanos(started + to),
+            "attributes": attributes, "status": if failed.is_some() { json!({ "code": 2 }) } else { json!({}) },
+        }));
+    }
+    spans
+}
+
+/// When the tool ran, from the start of the call; nothing where it did not.
+fn invoked(end: &End<'_>) -> Option<(Duration, Duration)> {
+    if end.attempts == 0 {
+        return None;
+    }
+    let before = |stage: &Stage| !matches!(stage, Stage::Invoke | Stage::Convert | Stage::ValidateOutput);
+    let micros = |stages: &mut dyn Iterator<Item = u64>| Duration::from_micros(stages.sum());
+    let from = micros(&mut end.stages.iter().take_while(|one| before(&one.stage)).map(|one| one.micros));
+    let took = end.stages.iter().find(|one| one.stage == Stage::Invoke).map(|one| one.micros);
+    // A call that failed on the way has no stage for it; it lasted until the end.
+    let to = took.map_or(end.took, |micros| from + Duration::from_micros(micros));
+    Some((from, to.max(from)))
+}
+
+fn events(end: &End<'_>, started: SystemTime) -> Vec<Value> {
+    let mut at = started;
+    let event = |stage: &crate::record::StageTime<'_>| {
+        at += Duration::from_micros(stage.micros);
+        let attributes: Vec<_> =
+            stage.note.map(|note| text("toolgate.note", &mask(note, &[]))).into_iter().collect();
+        json!({ "timeUnixNano": nanos(at), "name": stage.stage.label(), "attributes": attributes })
+    };
+    end.stages.iter().map(event).collect()
+}
+
+fn attribute(key: &str, value: Value) -> Value {
+    json!({ "key": key, "value": value })
+}
+
+fn text(key: &str, value: &str) -> Value {
+    attribute(key, json!({ "stringValue": value }))
+}
+
+fn hex(id: u64) -> String {
+    format!("{id:016x}")
+}
+
+/// Nanoseconds as JSON has them there: a text, since they are more than a number can hold.
+fn nanos(time: SystemTime) -> String {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_types::json::Raw;
+    use toolgate_types::{ErrorCode, Outcome};
+
+    use super::*;
+    use crate::record::{Decision, Failure, StageTime};
+
+    fn spans(server: Option<&str>, attempts: u32, error: Option<Failure<'_>>) -> Vec<Value> {
+        let arguments = Raw::of(&json!({ "secret": "in the arguments" }));
+        let begin = Begin {
+            call: "c1",
+            caller: "ann",
+            tool: "find",
+            session: Some("s1"),
+            correlation: "corr",
+            correlation_from_client: true,
+            trace: "4bf92f3577b34da6a3ce929d0e0e4736",
+            server,
+            definition: None,
+            decision: Decision::Allow,
+            rules: &[],
+            asked: None,
+            arguments: &arguments,
+        };
+        let stage = |stage, micros| StageTime { stage, micros, note: None };
+        let stages = [stage(Stage::Resolve, 10), stage(Stage::Slots, 20), stage(Stage::Invoke, 1_000)];
+        let status = if error.is_some() { Status::Error } else { Status::Success };
+        let end = End {
+            status,
+            error,
+            attempts,
+            cached: false,
+            took: Duration::from_micros(2_000),
+            stages: &stages,
+            output: Some(&arguments),
+        };
+        let ended = UNIX_EPOCH + Duration::from_secs(1);
+        of(&begin, &end, Place { parent: Some(7), told: 9, ended })
+    }
+
+    fn attributes(span: &Value) -> Vec<(String, String)> {
+        let one = |one: &Value| {
+            let value = one["value"].as_object().unwrap().values().next().unwrap();
+            (one["key"].as_str().unwrap().to_owned(), value.as_str().map_or(value.to_string(), str::to_owned))
+        };
+        span["attributes"].as_array().unwrap().iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_call_of_a_server() {
+        let [call, client] = &spans(Some("bank"), 1, None)[..] else { panic!("two spans") };
+        assert_eq!(call["name"], "execute_tool find");
+        assert_eq!(
+            (call["parentSpanId"].as_str(), call["kind"].as_u64()),
+            (Some("0000000000000007"), Some(1))
+        );
+        assert_eq!(call["startTimeUnixNano"], "998000000");
+        assert_eq!(call["endTimeUnixNano"], "1000000000");
+        assert_eq!(call["events"][1]["timeUnixNano"], "998030000");
+        let has = |key: &str, value: &str| attributes(call).contains(&(key.to_owned(), value.to_owned()));
+        assert!(has("gen_ai.tool.name", "find") && has("mcp.method.name", "tools/call"));
+        assert!(
+            has("gen_ai.tool.type", "extension")
+                && has("mcp.session.id", "s1")
+                && has("toolgate.attempts", "1")
+        );
+        assert!(!attributes(call).iter().any(|(key, _)| key == "error.type"));
+        assert_eq!(
+            (&client["parentSpanId"], &client["spanId"]),
+            (&call["spanId"], &json!("0000000000000009"))
+        );
+        assert_eq!((&client["name"], &client["kind"]), (&json!("tools/call find"), &json!(3)));
+        let times = (&client["startTimeUnixNano"], &client["endTimeUnixNano"]);
+        assert_eq!(times, (&json!("998030000"), &json!("999030000")));
+        assert!(!json!([call, client]).to_string().contains("in the arguments"));
+    }
+
+    #[test]
+    fn a_call_that_went_nowhere() {
+        let error = Failure {
+            code: ErrorCode::RateLimited,
+            stage: Stage::RateLimit,
+            outcome: Outcome::NotStarted,
+            message: "limit reached for AKIAIOSFODNN7EXAMPLE",
+            cause: None,
+        };
+        let [call] = &spans(Some("bank"), 0, Some(error))[..] else { panic!("one span") };
+        assert!(attributes(call).contains(&("error.type".to_owned(), "rate_limited".to_owned())));
+        assert_eq!(call["status"], json!({ "code": 2, "message": "limit reached for ***" }));
+        assert_eq!(spans(None, 1, None).len(), 1, "a tool of one's own is no server");
+    }
+}
