@@ -15,7 +15,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, oneshot};
 use toolgate_types::call::Stage;
-use toolgate_types::{ErrorCode, Outcome, Secret};
+use toolgate_types::{CallError, ErrorCode, Outcome, Secret};
 
 use crate::clock::{Clock, SystemClock};
 use crate::folder::{self, Lock, Torn};
@@ -193,6 +193,17 @@ impl Log {
         let receiver = self.0.queue.push([begin, Line { units: all, ..end }]);
         receiver.await.unwrap_or(Err(Unavailable::STOPPED))
     }
+
+    /// Writes down a call whose caller left before it was sent. Does not wait, not even for room: who left
+    /// waits for nothing, and there are no more of them than calls were let in.
+    pub fn abandoned(&self, begin: &Begin<'_>, error: &CallError, took: Duration) {
+        let (status, error) = (Status::Abandoned, Some(error.into()));
+        let end = End { status, error, attempts: 0, cached: false, took, stages: &[], output: None };
+        let ids = self.0.renderer.ids(begin);
+        let durability = Durability::Written;
+        let bodies = [self.0.renderer.begin(&ids, begin), self.0.renderer.end(&ids, &end)];
+        drop(self.0.queue.push(bodies.map(|body| Line { body, units: 0, durability, keep: true })));
+    }
 }
 
 fn units(body: &str) -> u32 {
@@ -287,7 +298,14 @@ impl Drop for Open {
                 }
             }
         }
-        let end = self.short_end(Status::Abandoned, None);
+        let error = Failure {
+            code: ErrorCode::Cancelled,
+            stage: Stage::Invoke,
+            outcome: Outcome::Unknown,
+            message: "who made the call left",
+            cause: None,
+        };
+        let end = self.short_end(Status::Abandoned, Some(error));
         self.hand_over(&end, Durability::Written);
     }
 }

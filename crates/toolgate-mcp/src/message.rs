@@ -5,6 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::Raw;
@@ -107,6 +108,38 @@ struct ErrorEnvelope<'a> {
     data: Option<&'a RawValue>,
 }
 
+/// What can be seen of a message, up to where it is wrong.
+#[derive(Default)]
+struct Glance {
+    id: Option<i64>,
+    has_method: bool,
+    has_outcome: bool,
+}
+
+impl<'de> Visitor<'de> for &mut Glance {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<Cow<'_, str>>()? {
+            match &*name {
+                "id" => {
+                    self.id = Some(members.next_value()?);
+                    continue;
+                }
+                "method" => self.has_method = true,
+                "result" | "error" => self.has_outcome = true,
+                _ => {}
+            }
+            members.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
 impl Message {
     /// Reads one message, or a batch of the revision that had them.
     pub fn read(bytes: &Bytes, limits: Limits) -> Result<Vec<Self>, MessageError> {
@@ -123,15 +156,13 @@ impl Message {
     }
 
     /// The request that a message answers which was refused, so that who asked need not wait for
-    /// another one. A number is all that is taken from it.
+    /// another one. A number is all that is taken from it. Where it is no JSON from some place on, such as
+    /// behind a `NaN`, what stands before must say that it is an answer.
     pub(crate) fn refused_answer(bytes: &[u8]) -> Option<i64> {
-        #[derive(Deserialize)]
-        struct Answer {
-            id: i64,
-            #[serde(default)]
-            method: Option<serde::de::IgnoredAny>,
-        }
-        serde_json::from_slice(bytes).ok().and_then(|Answer { id, method }| method.is_none().then_some(id))
+        let mut glance = Glance::default();
+        let mut json = serde_json::Deserializer::from_slice(bytes);
+        let whole = serde::Deserializer::deserialize_map(&mut json, &mut glance).is_ok();
+        glance.id.filter(|_| !glance.has_method && (whole || glance.has_outcome))
     }
 
     fn read_one(bytes: &Bytes) -> Result<Self, MessageError> {
@@ -239,6 +270,25 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<Message>, MessageError> {
         Message::read(&Bytes::copy_from_slice(text.as_bytes()), Limits::default())
+    }
+
+    #[test]
+    fn whom_a_refused_answer_is_for() {
+        let whom = |text: &str| Message::refused_answer(text.as_bytes());
+        assert_eq!(whom(r#"{"jsonrpc":"2.0","id":7,"result":{"n":NaN}}"#), Some(7));
+        assert_eq!(whom(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}"#), Some(7));
+        assert_eq!(whom(r#"{"jsonrpc":"2.0","id":7}"#), Some(7));
+        for nobody in [
+            r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":{"n":NaN}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"params":{"n":NaN},"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","id":"7","result":{"n":NaN}}"#,
+            r#"{"jsonrpc":"2.0","result":{"n":NaN},"id":7}"#,
+            "npm WARN",
+            "",
+        ] {
+            assert_eq!(whom(nobody), None, "{nobody}");
+        }
     }
 
     /// What is in a message comes out as it went in.

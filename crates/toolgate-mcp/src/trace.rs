@@ -33,6 +33,16 @@ impl Trace {
         }
     }
 
+    /// The same as a part of a trace that began elsewhere, where that is one: a `traceparent` as the W3C
+    /// spells it, or the 32 digits of its id alone.
+    #[must_use]
+    pub fn within(mut self, parent: &str) -> Self {
+        if let Some(id) = trace_id(parent) {
+            self.trace_id = id.into();
+        }
+        self
+    }
+
     /// A new trace with a new correlation id, which sorts by time.
     pub fn fresh() -> Self {
         // A clock before 1970 costs the order and nothing else.
@@ -72,6 +82,23 @@ fn is_good(id: &str) -> bool {
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
+/// The id in a `traceparent`: `00-{trace}-{span}-{flags}`, in lower case, and not all of it zero. Later versions
+/// begin in the same way.
+fn trace_id(parent: &str) -> Option<&str> {
+    let hex = |text: &str, digits: usize| {
+        let good = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        text.len() == digits && text.bytes().all(good) && text.bytes().any(|byte| byte != b'0')
+    };
+    if hex(parent, 32) {
+        return Some(parent);
+    }
+    let mut parts = parent.split('-');
+    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let known =
+        version == "00" && parts.next().is_none() || version != "00" && hex(version, 2) && version != "ff";
+    (known && hex(trace, 32) && hex(span, 16) && flags.len() == 2).then_some(trace)
+}
+
 /// RFC 9562: 48 bits of time, then chance, with the version and the variant in their places.
 fn uuid_v7(millis: u128, chance: u128) -> String {
     let bits = (millis << 80) | (chance & !(u128::MAX << 80));
@@ -92,6 +119,31 @@ mod tests {
         for bad in ["", "a b", "a\r\nX-Admin: 1", "ä", "a/b", "a%0d%0a", &"x".repeat(LONGEST + 1)] {
             let id = Trace::new(bad).correlation_id().to_owned();
             assert_eq!((id.len(), &id[14..15]), (36, "7"), "{bad:?} became {id}");
+        }
+    }
+
+    #[test]
+    fn traces_from_outside() {
+        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        for good in [trace, &format!("00-{trace}-{span}-01"), &format!("cc-{trace}-{span}-01-more")] {
+            let within = Trace::new("c").within(good);
+            assert_eq!((within.trace_id(), within.correlation_id()), (trace, "c"), "{good}");
+            assert!(!within.traceparent().contains(span), "the span is one of our own");
+        }
+        let zero = "0".repeat(32);
+        let upper = trace.to_uppercase();
+        for bad in [
+            "",
+            "00",
+            &zero,
+            &upper,
+            &format!("00-{zero}-{span}-01"),
+            &format!("ff-{trace}-{span}-01"),
+            &format!("00-{trace}-{span}-01-more"),
+            &format!("00-{trace}-{span}\r\n-01"),
+        ] {
+            let trace = Trace::fresh();
+            assert_eq!(trace.clone().within(bad), trace, "{bad:?}");
         }
     }
 

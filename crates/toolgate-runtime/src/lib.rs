@@ -6,6 +6,7 @@
 
 pub mod catalog;
 mod date;
+mod metering;
 pub mod pins;
 pub mod results;
 pub mod road;

@@ -15,7 +15,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 use toolgate_audit as audit;
 use toolgate_policy::decide::Call;
-use toolgate_policy::{Approved, Decision, Denied, Grant, Question, Subject};
+use toolgate_policy::{Approved, Decision, Denied, Grant, Input, Question, Subject};
+use toolgate_types::call::Denial;
 use toolgate_types::json::Arguments;
 use toolgate_types::{CallError, Caller, ErrorCode, Outcome, Stage, ToolContext, ToolResult};
 use toolgate_upstream::invoke::{InvokeError, invoke};
@@ -34,9 +35,11 @@ use crate::stage::slots::NoSlot;
 
 mod end;
 mod explain;
+mod left;
 mod record;
 
 pub use explain::{Demand, Explanation};
+use left::Trip;
 
 /// A call as a door hands it over.
 #[derive(Debug, Clone)]
@@ -94,6 +97,11 @@ impl CallRequest {
 pub trait Approver: Send + Sync + 'static {
     /// Who said yes; `None` is a no.
     fn ask(&self, question: &Question) -> BoxFuture<'static, Option<String>>;
+
+    /// What whoever called can do where nobody can be asked at all.
+    fn absence(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Nobody is there to say yes.
@@ -102,6 +110,10 @@ pub struct NobodyApproves;
 impl Approver for NobodyApproves {
     fn ask(&self, _question: &Question) -> BoxFuture<'static, Option<String>> {
         Box::pin(async { None })
+    }
+
+    fn absence(&self) -> Option<&'static str> {
+        Some("nobody can be asked here; `toolgate tools call` asks whoever sits at its terminal")
     }
 }
 
@@ -173,15 +185,27 @@ impl Passage {
     }
 }
 
+/// A call that may be made, and within which time.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    caller: &'a Caller,
+    request: &'a CallRequest,
+    tool: &'a CatalogTool,
+    input: &'a Input,
+    deadline: Instant,
+    within: Duration,
+}
+
 impl Runtime {
     /// Runs one tool call.
     pub async fn call(&self, caller: &Caller, request: CallRequest) -> Called {
         let started = Instant::now();
-        let mut passage = Passage::new(started);
-        let outcome = match self.run(&mut passage, caller, &request).await {
-            Ok(reply) => Ok(self.cut(&mut passage, caller, &request, reply).await),
+        let mut trip = Trip::new(self, caller, &request, started);
+        let outcome = match self.run(trip.passage(), caller, &request).await {
+            Ok(reply) => Ok(self.cut(trip.passage(), caller, &request, reply).await),
             Err(error) => Err(error),
         };
+        let mut passage = trip.arrived();
         let called = self.end(&mut passage, caller, &request, outcome, started.elapsed());
         self.write_down(passage, caller, &request, &called, started.elapsed()).await;
         called
@@ -203,6 +227,8 @@ impl Runtime {
         let decided = self.authorize(caller, &tool, compiled, request, deadline).await;
         let (grant, note) = decided.inspect_err(|error| {
             passage.decision = audit::Decision::Deny;
+            passage.rules =
+                error.denial.as_ref().map(|denial| denial.rules.as_slice().into()).unwrap_or_default();
             if error.code == ErrorCode::ToolNotFound {
                 // Nothing about the tool may show in what is told beside.
                 passage.tool = None;
@@ -231,36 +257,11 @@ impl Runtime {
             })?;
             passage.passed(Stage::RateLimit, None);
         }
-        let invoke_once = async |passage: &mut Passage| -> Result<Reply, CallError> {
-            let _slot = guard.slots.acquire(&caller.id, deadline).await.map_err(|no| no_slot(&no))?;
-            passage.passed(Stage::Slots, None);
-            self.open(passage, caller, request, &tool).await?;
-            let left = || deadline.saturating_duration_since(Instant::now());
-            let server = || tool.server.as_ref().and_then(|server| self.server(server.as_str()));
-            let once = async || match (&tool.upstream, server()) {
-                (Upstream::Builtin(builtin), _) => {
-                    let context = request.context(caller);
-                    builtin.invoke(&input, context).await.map_err(InvokeError::Builtin)
-                }
-                (Upstream::Server(address), Some(server)) => {
-                    invoke(server, address, &input, &request.trace, left()).await
-                }
-                (Upstream::Script | Upstream::Server(_), _) => Err(InvokeError::Builtin(script(&tool))),
-            };
-            let (reply, tried) = attempts(tool.contract.idempotent, deadline, once).await;
-            passage.attempts = tried;
-            let whom = || {
-                let server = tool.server.as_ref().map(|server| format!("MCP server `{server}`"));
-                server.unwrap_or_else(|| format!("tool `{}`", tool.name))
-            };
-            let reply = reply.map_err(|gave_up| gave_up.told(&whom(), within))?;
-            passage.passed(Stage::Invoke, (tried > 1).then(|| format!("{tried} attempts")));
-            self.convert(passage, &tool, compiled, reply)
-        };
+        let way = Way { caller, request, tool: &tool, input: &input, deadline, within };
         let Some(ttl) =
             tool.cache_ttl.filter(|_| tool.category != Some(toolgate_types::tool::Category::Mutation))
         else {
-            return invoke_once(passage).await;
+            return self.invoke_once(passage, &way).await;
         };
         let definition = tool.hash.as_deref().unwrap_or_default();
         let key = Key::new(&tool.name, definition, request.read()?, &caller.id);
@@ -273,10 +274,44 @@ impl Runtime {
         }
         passage.passed(Stage::Cache, Some("miss".to_owned()));
         let filled = cell
-            .get_or_try_init(async || Ok(Kept { reply: invoke_once(passage).await?, at: Instant::now() }))
+            .get_or_try_init(|| async {
+                Ok(Kept { reply: self.invoke_once(passage, &way).await?, at: Instant::now() })
+            })
             .await;
         self.cache.settle(&key, filled.as_ref().ok().copied(), ttl.get());
         filled.map(|kept| kept.reply.clone())
+    }
+
+    /// Runs a tool that was decided on: with a slot, written down, as often as is safe.
+    async fn invoke_once(&self, passage: &mut Passage, way: &Way<'_>) -> Result<Reply, CallError> {
+        let Way { caller, request, tool, input, deadline, within } = *way;
+        let slots = &self.guard(tool).slots;
+        let _slot = slots.acquire(&caller.id, deadline).await.map_err(|no| no_slot(&no))?;
+        passage.passed(Stage::Slots, None);
+        self.open(passage, caller, request, tool).await?;
+        let once = || async move {
+            let server = tool.server.as_ref().and_then(|server| self.server(server.as_str()));
+            match (&tool.upstream, server) {
+                (Upstream::Builtin(builtin), _) => {
+                    let context = request.context(caller);
+                    builtin.invoke(input, context).await.map_err(InvokeError::Builtin)
+                }
+                (Upstream::Server(address), Some(server)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    invoke(server, address, input, &request.trace, left).await
+                }
+                (Upstream::Script | Upstream::Server(_), _) => Err(InvokeError::Builtin(script(tool))),
+            }
+        };
+        let (reply, tried) = attempts(tool.contract.idempotent, deadline, once).await;
+        passage.attempts = tried;
+        let whom = || {
+            let server = tool.server.as_ref().map(|server| format!("MCP server `{server}`"));
+            server.unwrap_or_else(|| format!("tool `{}`", tool.name))
+        };
+        let reply = reply.map_err(|gave_up| gave_up.told(&whom(), within))?;
+        passage.passed(Stage::Invoke, (tried > 1).then(|| format!("{tried} attempts")));
+        self.convert(passage, tool, tool.compiled(), reply)
     }
 
     /// A result that is too large is kept, and a preview takes its place.
@@ -339,13 +374,21 @@ impl Runtime {
     ) -> Result<(Grant, String), CallError> {
         let grant = match self.policy.decide(&self.decided_on(caller, &compiled.subject, request)) {
             Decision::Allow(grant) => grant,
-            Decision::Deny(denied) if !denied.visible => return Err(unknown(&request.name)),
-            Decision::Deny(denied) => return Err(refused(tool, &denied)),
+            Decision::Deny(denied) => {
+                let told = if denied.visible { refused(tool, &denied) } else { unknown(&request.name) };
+                return Err(CallError { denial: Some(Box::new(denial(denied))), ..told });
+            }
             Decision::Ask(question) => {
                 let answer = self.approver.ask(&question);
                 let by = tokio::time::timeout_at(deadline, answer).await.ok().flatten();
                 let no = |why: String| CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
-                let by = by.ok_or_else(|| no(format!("nobody said yes to: {}", question.text)))?;
+                let by = by.ok_or_else(|| {
+                    let mut error = no(format!("nobody said yes to: {}", question.text));
+                    error.hint = self.approver.absence().map(str::to_owned);
+                    let rules = question.rules().to_vec();
+                    error.denial = Some(Box::new(Denial { missing: Vec::new(), rules }));
+                    error
+                })?;
                 let yes = Approved {
                     by: &by,
                     definition: tool.hash.as_deref(),
@@ -447,6 +490,16 @@ fn refused(tool: &CatalogTool, denied: &Denied) -> CallError {
         error = error.because(failed.clone());
     }
     error
+}
+
+/// What decided against a call: rules, or else what the caller was not given.
+fn denial(denied: Denied) -> Denial {
+    let rules = match denied.failed {
+        Some(_) => vec!["(failed)".to_owned()],
+        None if denied.forbidden_by.is_empty() => vec!["permissions".to_owned()],
+        None => denied.forbidden_by,
+    };
+    Denial { missing: denied.missing, rules }
 }
 
 fn no_slot(no: &NoSlot) -> CallError {

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
-use toolgate_audit::{History, Log, ToolRecord};
+use toolgate_audit::{History, Log, Metrics, ToolRecord};
 use toolgate_policy::Policy;
 use toolgate_types::egress::EgressRules;
 use toolgate_types::server::Startup;
@@ -96,6 +96,7 @@ pub struct Runtime {
     /// How tools did before this process, by their names.
     before: OnceLock<BTreeMap<String, ToolRecord>>,
     pub(crate) taints: Taints,
+    pub(crate) metrics: Metrics,
     lock: Option<LockFile>,
     pins: Mutex<Pins>,
     /// How often something has changed: what callers see, or the state of a server.
@@ -246,6 +247,7 @@ impl Runtime {
             followers: Followers::default(),
             before: OnceLock::new(),
             taints: Taints::default(),
+            metrics: Metrics::default(),
             limits: setup.limits,
             servers: setup.servers.into_iter().map(live).collect(),
             catalog: ArcSwap::default(),
@@ -504,6 +506,7 @@ impl Runtime {
                     .get()
                     .and_then(|before| before.get(&tool.name))
                     .map_or_else(Tally::default, |record| Tally::since(*record)),
+                metrics: self.metrics.tool(&tool.name),
             })
         };
         Arc::clone(guards.entry(key).or_insert_with(make))

@@ -5,10 +5,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use toolgate_audit::{History, ToolRecord};
+use toolgate_audit::{History, ToolMetrics, ToolRecord};
 use toolgate_types::CallerId;
 
 use crate::stage::hints::{Next, Record};
@@ -26,6 +26,7 @@ pub(crate) struct Guard {
     pub(crate) slots: Slots,
     pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) tally: Tally,
+    pub(crate) metrics: Arc<ToolMetrics>,
 }
 
 /// How a tool did so far.

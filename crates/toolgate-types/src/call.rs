@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::hints::AgentHints;
+use crate::tool::Permission;
 
 /// Where a call comes from and what it belongs to.
 #[derive(Debug, Clone, Serialize)]
@@ -203,11 +204,22 @@ pub struct CallError {
     pub retry_after: Option<Duration>,
     /// Whether the tool did something.
     pub outcome: Outcome,
+    /// What decided, where it was denied.
+    pub denial: Option<Box<Denial>>,
     /// What joins it with the record of the call; known when the call has ended.
     pub correlation_id: Option<Box<str>>,
     /// For the log alone.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What decided against a call. For the log, and for the door where the caller may know of the tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// The permissions that the caller lacks, where that is why.
+    pub missing: Vec<Permission>,
+    /// The rules that decided, by their names; `permissions` where those did.
+    pub rules: Vec<String>,
 }
 
 impl CallError {
@@ -221,6 +233,7 @@ impl CallError {
             hint: None,
             retry_after: None,
             outcome,
+            denial: None,
             correlation_id: None,
             source: None,
         }

@@ -33,6 +33,7 @@ impl Runtime {
         if let Some(error) = &error {
             tracing::debug!(tool = request.name, caller = %caller.id, code = error.code.label(), source = ?error.source, "{error}");
         }
+        self.count(passage.tool.as_deref(), error.as_ref(), took, passage.cached.is_some());
         let good = error.is_none();
         let (record, next) = self.keep_books(passage, caller, request, good, took);
         let unknown = Contract::unknown();

@@ -74,7 +74,12 @@ impl Runtime {
 }
 
 impl Passage {
-    fn begin<'a>(&'a self, id: &'a str, caller: &'a Caller, request: &'a CallRequest) -> audit::Begin<'a> {
+    pub(super) fn begin<'a>(
+        &'a self,
+        id: &'a str,
+        caller: &'a Caller,
+        request: &'a CallRequest,
+    ) -> audit::Begin<'a> {
         let tool = self.tool.as_deref();
         audit::Begin {
             call: id,

@@ -407,3 +407,10 @@ async fn a_result_that_is_too_large() {
     let whole = runtime.call(&case.caller("ann"), CallRequest { whole: true, ..large() }).await;
     assert!(whole.result.data.unwrap().get().contains("the end of it"));
 }
+
+/// A door may make calls from any thread.
+#[test]
+fn a_call_can_be_sent_to_another_thread() {
+    fn sent<T: Send>(_: &T) {}
+    let _ = |runtime: &Runtime, caller: &Caller, request: CallRequest| sent(&runtime.call(caller, request));
+}

@@ -53,13 +53,13 @@ pub(crate) enum GaveUp {
 }
 
 /// Tries until it works, must not be tried again, or the deadline has come. Says how often it was tried.
-pub(crate) async fn attempts<T>(
+pub(crate) async fn attempts<T, F: Future<Output = Result<T, InvokeError>>>(
     idempotent: bool,
     deadline: Instant,
-    mut attempt: impl AsyncFnMut() -> Result<T, InvokeError>,
+    mut attempt: impl FnMut() -> F,
 ) -> (Result<T, GaveUp>, u32) {
     let mut tried = 0;
-    let mut all = async || {
+    let all = async {
         loop {
             tried += 1;
             let failure = match attempt().await {
@@ -74,7 +74,7 @@ pub(crate) async fn attempts<T>(
             sleep(PAUSE.mul_f64(f64::from(1 << (tried - 1)) * (0.5 + fastrand::f64()))).await;
         }
     };
-    let outcome = timeout_at(deadline, all()).await.unwrap_or(Err(GaveUp::Late));
+    let outcome = timeout_at(deadline, all).await.unwrap_or(Err(GaveUp::Late));
     (outcome, tried)
 }
 
@@ -115,6 +115,8 @@ impl GaveUp {
                     RequestError::Link(LinkError::TooLarge(_)) => {
                         (ErrorCode::OutputTooLarge, Outcome::Unknown)
                     }
+                    // It has answered, with something that is no result.
+                    RequestError::Refused(_) => (ErrorCode::InvalidOutput, Outcome::Finished),
                     _ if not_sent => (ErrorCode::ServiceUnavailable, Outcome::NotStarted),
                     _ => (ErrorCode::ProviderFailure, Outcome::Unknown),
                 };
