@@ -8,19 +8,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use serde_json::json;
 use toolgate_audit::log::OpenError;
+use toolgate_audit::project::{MOST_WRITERS, ProjectLog, moment};
 use toolgate_audit::{Call, Filter, History, Log, Options, Reader, Recent, verify};
-use toolgate_types::{HumanDuration, Secret};
+use toolgate_types::Secret;
 
 use crate::cli::{LogArgs, LogCommand, LogFilter, Project};
 use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
 
-/// Processes that write at the same time.
-const MOST_WRITERS: usize = 64;
 /// How often a log that is followed is looked at.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 
@@ -35,7 +32,7 @@ pub(crate) fn open(project: &Path, secrets: Vec<Secret>) -> anyhow::Result<Log> 
     }
     for writer in 1..=MOST_WRITERS {
         let options = Options { secrets: secrets.clone(), ..Options::default() };
-        match Log::open(folder.join("log").join(writer.to_string()), options) {
+        match Log::open(ProjectLog::of(project).writer(writer), options) {
             Err(OpenError::InUse(_)) => {}
             opened => return opened.context("calls cannot be written down, so none is made"),
         }
@@ -47,7 +44,7 @@ pub(crate) fn open(project: &Path, secrets: Vec<Secret>) -> anyhow::Result<Log> 
 /// are then made of less.
 pub(crate) fn history(project: &Path) -> History {
     let mut all = History::default();
-    for folder in folders(project) {
+    for folder in ProjectLog::of(project).folders() {
         match Reader::new(folder).history(&Recent::of(Timestamp::now())) {
             Ok(history) => all.add(history),
             Err(error) => tracing::warn!("the execution log cannot be read: {error}"),
@@ -56,17 +53,8 @@ pub(crate) fn history(project: &Path) -> History {
     all
 }
 
-/// The folders of a project's log, by the number of their writer.
-fn folders(project: &Path) -> Vec<PathBuf> {
-    let folder = project.join(".toolgate/log");
-    (1..=MOST_WRITERS)
-        .map(|writer| folder.join(writer.to_string()))
-        .filter(|folder| folder.is_dir())
-        .collect()
-}
-
 pub(crate) fn run(args: &LogArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let folders = folders(&project.folder);
+    let folders = ProjectLog::of(&project.folder).folders();
     let readers: Vec<_> = folders.iter().map(Reader::new).collect();
     match &args.command {
         Some(LogCommand::Show(one)) => show(&one.id, &readers, output),
@@ -207,31 +195,4 @@ fn filter(args: &LogFilter) -> anyhow::Result<Filter> {
     let LogFilter { tool, caller, status, since, until, grep } = args.clone();
     let time = |text: Option<String>| text.map(|text| moment(&text, Timestamp::now())).transpose();
     Ok(Filter { tool, caller, status, since: time(since)?, until: time(until)?, grep, ..Filter::default() })
-}
-
-/// A day, a time, or how long ago.
-fn moment(text: &str, now: Timestamp) -> anyhow::Result<Timestamp> {
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(time);
-    }
-    if let Ok(day) = text.parse::<Date>() {
-        return Ok(day.to_zoned(TimeZone::UTC)?.timestamp());
-    }
-    match text.parse::<HumanDuration>() {
-        Ok(ago) => Ok(now.checked_sub(ago.get())?),
-        Err(_) => bail!(
-            "`{text}` is neither a time such as 2026-11-15T08:00:00Z, a day, nor how long ago such as 2h"
-        ),
-    }
-}
-
-#[test]
-fn times() {
-    let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
-    let at =
-        |text: &str| moment(text, now).map(|time| time.to_string()).unwrap_or_else(|error| error.to_string());
-    assert_eq!(at("2026-11-14"), "2026-11-14T00:00:00Z");
-    assert_eq!(at("2026-11-15T08:00:00Z"), "2026-11-15T08:00:00Z");
-    assert_eq!(at("2h"), "2026-11-15T10:00:00Z");
-    assert!(at("yesterday").starts_with("`yesterday` is neither"));
 }
