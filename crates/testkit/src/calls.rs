@@ -1,15 +1,20 @@
 //! Calls that go wrong in the way that their argument `fault` names, over stdio.
 
+use std::collections::HashMap;
 use std::process::Command;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::{complain, write};
 
-/// Answers a call, or does not.
-pub(crate) fn call(message: &Value) {
+/// How often a file is looked for.
+const EVERY: Duration = Duration::from_millis(5);
+
+/// Answers a call, or does not. `line` is the message as it came.
+pub(crate) fn call(message: &Value, line: &str) {
     let id = &message["id"];
     let arguments = &message["params"]["arguments"];
     let said = arguments["message"].as_str().unwrap_or_default().to_owned();
@@ -29,6 +34,24 @@ pub(crate) fn call(message: &Value) {
             });
         }
         "never" => {}
+        // Answers when there is a file of this name: the test says when.
+        "until" => {
+            let id = id.clone();
+            spawn(move || {
+                while !std::path::Path::new(&said).exists() {
+                    sleep(EVERY);
+                }
+                answer(&id, "there it is");
+            });
+        }
+        "is-error" => {
+            let result = json!({ "isError": true, "content": [{ "type": "text", "text": said }] });
+            write(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
+        }
+        // The arguments as they came, byte by byte.
+        "verbatim" => structured(id, &part(line, &["params", "arguments"])),
+        // What it was told to say, whether it is JSON or not.
+        "raw" => structured(id, &said),
         "large" => answer(id, &"x".repeat(200_000)),
         "exit" => {
             complain(&said);
@@ -45,6 +68,18 @@ pub(crate) fn call(message: &Value) {
         "crash" => crash(),
         _ => answer(id, &said),
     }
+}
+
+fn structured(id: &Value, text: &str) {
+    let result = format!(r#"{{"content":[],"structuredContent":{text}}}"#);
+    write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes());
+}
+
+/// A part of a text, as it stands there.
+fn part(text: &str, way: &[&str]) -> String {
+    let Some((key, rest)) = way.split_first() else { return text.to_owned() };
+    let members: HashMap<&str, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+    members.get(key).map(|value| part(value.get(), rest)).unwrap_or_default()
 }
 
 fn answer(id: &Value, text: &str) {

@@ -121,7 +121,7 @@ fn main() -> ExitCode {
                 let answer = json!({ "content": [], "structuredContent": surroundings() });
                 respond(mode, &message["id"], Ok(answer));
             }
-            (Mode::Faulty, Some("tools/call")) => calls::call(&message),
+            (Mode::Faulty, Some("tools/call")) => calls::call(&message, &line),
             (_, Some("tools/call")) if message["params"]["name"] == "ask" => {
                 let answer = ask(&mut lines);
                 respond(mode, &message["id"], Ok(json!({ "content": [{ "type": "text", "text": answer }] })));

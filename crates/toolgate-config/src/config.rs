@@ -10,7 +10,8 @@ use serde::Serialize;
 use toolgate_policy::Rules;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::{
-    Caller, CallerId, EgressRules, Limits, Secret, ServerSpec, ToolDefinition, ToolSettings,
+    Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec, ToolDefinition,
+    ToolSettings,
 };
 
 /// A checked project.
@@ -40,6 +41,12 @@ pub struct Config {
     /// What callers are for, where it is said.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub caller_descriptions: BTreeMap<CallerId, String>,
+    /// By which keys callers are known. A caller may have more than one. Only who has one is shown.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "who")]
+    pub caller_keys: Vec<(CallerId, KeyHash)>,
+    /// How the door is kept.
+    #[serde(skip_serializing_if = "is_default")]
+    pub serve: DoorRules,
     /// The rules beside the permissions, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyFile>,
@@ -59,6 +66,14 @@ pub struct Config {
     /// Where each value came from, for those that were written: `servers.github.mode` →
     /// `mcp.json:4:7`. What is not here is a default.
     pub origins: BTreeMap<String, String>,
+}
+
+fn who<S: serde::Serializer>(keys: &[(CallerId, KeyHash)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(keys.iter().map(|(id, _)| id))
+}
+
+fn is_default(rules: &DoorRules) -> bool {
+    *rules == DoorRules::default()
 }
 
 /// The rules of a project: parsed, and checked against the types of a call.

@@ -4,12 +4,14 @@
 //! what it means; meaning is in `settle`.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use serde_json::{Map as JsonMap, Value as Json};
 use toolgate_types::caller::PermissionPattern;
+use toolgate_types::door::HostName;
 use toolgate_types::tool::Permission;
-use toolgate_types::{ByteSize, CallerId, HumanDuration, ServerName, Text, ToolName};
+use toolgate_types::{ByteSize, CallerId, HumanDuration, KeyHash, ServerName, Text, ToolName};
 
 use crate::config::variable_of_input;
 use crate::context::{Context, FileVariable, Input};
@@ -44,6 +46,8 @@ keys! {
         /// What happens to results that are too large to be given whole. Without this key every result up
         /// to `max_output` is given whole.
         results: ResultsFile,
+        /// The door of `toolgate serve`.
+        serve: ServeFile,
     }
 }
 
@@ -58,6 +62,24 @@ keys! {
         keep: HumanDuration = "1h",
         /// What all of them may take on the disk; the oldest go first.
         max_disk: ByteSize = "256MiB",
+    }
+}
+
+keys! {
+    /// How `toolgate serve` keeps the door.
+    struct ServeFile as "serve" {
+        /// Where it listens, as address and port. Whoever is on this machine can knock; with `0.0.0.0` the
+        /// whole network can.
+        listen: SocketAddr = "127.0.0.1:7332",
+        /// Names under which it is reached, beside `localhost` and the address it listens on, such as
+        /// `tools.example.com`. A request for any other name is refused.
+        hosts: Vec<At<HostName>>,
+        /// The largest request.
+        max_body: ByteSize = "4MiB",
+        /// Connections at the same time; fewer where the system lets the process open fewer files.
+        max_connections: NonZeroU32 = "2000",
+        /// Those of one address.
+        max_connections_per_address: NonZeroU32 = "1000",
     }
 }
 
@@ -84,6 +106,10 @@ keys! {
         /// server demands `{server}:{tool}`, one's own `tools:{name}`, where nothing else is said. Without
         /// this key it has only what a rule of the policy permits.
         permissions: Vec<At<PermissionPattern>>,
+        /// The key by which `toolgate serve` knows it, as a variable: `${CI_KEY}`. Never shown.
+        api_key: Text,
+        /// In place of the key its SHA-256, as 64 hexadecimal digits: `printf %s KEY | sha256sum`.
+        key_sha256: KeyHash,
     }
 }
 

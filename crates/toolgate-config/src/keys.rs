@@ -439,6 +439,9 @@ read_by_parsing! {
     std::num::NonZeroU16: "a port", { "type": "integer", "minimum": 1, "maximum": 65535 };
     toolgate_types::ToolName: "a tool's name", { "type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$" };
     toolgate_types::ServerName: "a server's name", { "type": "string", "minLength": 1, "maxLength": 64 };
+    std::net::SocketAddr: "an address with a port", { "type": "string", "examples": ["127.0.0.1:7332", "[::1]:7332"] };
+    toolgate_types::KeyHash: "the SHA-256 of a key", { "type": "string", "pattern": "^[0-9A-Fa-f]{64}$" };
+    toolgate_types::door::HostName: "the name of a host", { "type": "string", "pattern": "^[A-Za-z0-9.-]{1,253}$" };
     toolgate_types::CallerId: "a caller's id", { "type": "string", "pattern": "^[A-Za-z0-9._@:/-]{1,128}$" };
     toolgate_types::caller::PermissionPattern: "a permission pattern", { "type": "string", "pattern": "^(\\*|[A-Za-z0-9_.-]+):(\\*|[A-Za-z0-9_.-]+)$" };
     toolgate_types::tool::Permission: "a permission", { "type": "string", "pattern": "^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$" };

@@ -10,6 +10,7 @@ mod json_schema;
 mod oauth;
 mod policy;
 mod results;
+mod serve;
 pub(crate) mod server;
 mod settings;
 mod tls;
@@ -19,8 +20,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::{
-    Caller, CallerId, EgressRules, HumanDuration, Limits, OnCollision, ServerSpec, ToolDefinition, ToolName,
-    ToolSettings,
+    Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits, OnCollision, ServerSpec,
+    ToolDefinition, ToolName, ToolSettings,
 };
 
 use crate::checklist::checklist;
@@ -50,6 +51,8 @@ pub(crate) struct Draft {
     settings: Vec<Drafted<ToolSettings>>,
     callers: Vec<(Caller, Span)>,
     caller_descriptions: BTreeMap<CallerId, String>,
+    caller_keys: Vec<(CallerId, KeyHash)>,
+    serve: DoorRules,
     /// `None` until a file was named or found, whatever is wrong with it.
     policy: Option<Option<PolicyFile>>,
     egress: EgressRules,
@@ -80,6 +83,8 @@ impl Draft {
             settings: Vec::new(),
             callers: Vec::new(),
             caller_descriptions: BTreeMap::new(),
+            caller_keys: Vec::new(),
+            serve: DoorRules::default(),
             policy: None,
             egress: EgressRules::default(),
             results: None,
@@ -206,6 +211,8 @@ impl Draft {
             tool_settings: self.settings.into_iter().map(|settings| settings.value).collect(),
             callers: self.callers.into_iter().map(|(caller, _)| caller).collect(),
             caller_descriptions: self.caller_descriptions,
+            caller_keys: self.caller_keys,
+            serve: self.serve,
             policy: self.policy.flatten(),
             egress: self.egress,
             results: self.results,

@@ -7,10 +7,12 @@
 pub mod call;
 pub mod caller;
 pub mod clean;
+pub mod door;
 pub mod duration;
 pub mod egress;
 pub mod hints;
 pub mod json;
+pub mod key;
 pub mod limits;
 pub mod name;
 pub mod oauth;
@@ -22,9 +24,11 @@ pub mod tool;
 
 pub use call::{CallError, ErrorCode, Outcome, Stage, ToolContext, ToolResult};
 pub use caller::{Caller, CallerId};
+pub use door::DoorRules;
 pub use duration::HumanDuration;
 pub use egress::EgressRules;
 pub use hints::AgentHints;
+pub use key::KeyHash;
 pub use limits::{Limits, OnCollision};
 pub use name::{ServerName, ToolName};
 pub use secret::{Secret, Text};

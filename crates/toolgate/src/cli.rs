@@ -1,10 +1,13 @@
 //! The command line: every flag and argument, with its help.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+use crate::command::serve;
 
 /// The gate between AI agents and their tools.
 #[derive(Debug, Parser)]
@@ -126,6 +129,9 @@ The log is in .toolgate/log of the project, in files by day, for 30 days; docs/l
         after_help = "Examples:\n  toolgate resources list\n  toolgate resources read files file:///etc/hosts"
     )]
     Resources(ResourcesCommand),
+    /// Open the door: tools over HTTP, for whoever has a key
+    #[command(after_help = serve::HELP)]
+    Serve(ServeArgs),
     /// Take over the MCP servers of another program
     #[command(after_help = "\
 Examples:
@@ -156,6 +162,13 @@ Examples:
     /// Run a program under a parent that ends all it starts
     #[command(hide = true)]
     Shim(ShimArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen [default: `serve.listen` of the project, else 127.0.0.1:7332]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]

@@ -14,6 +14,7 @@ pub(crate) mod prompts;
 pub(crate) mod questions;
 pub(crate) mod resources;
 pub(crate) mod schema;
+pub(crate) mod serve;
 pub(crate) mod servers;
 pub(crate) mod tools;
 pub(crate) mod watch;

@@ -31,6 +31,8 @@ pub(super) enum Fault {
     Comments,
     /// The answer, byte by byte with pauses.
     Drip,
+    /// A page of a megabyte that says that something went wrong, with a token in it.
+    ErrorPage,
     /// 64 MiB as JSON.
     HugeJson,
     /// 64 MiB as an event.
@@ -52,6 +54,7 @@ impl Fault {
             "progress" => Self::Progress,
             "comments" => Self::Comments,
             "drip" => Self::Drip,
+            "error-page" => Self::ErrorPage,
             "huge-json" => Self::HugeJson,
             "huge-events" => Self::HugeEvents,
             _ => return None,
@@ -119,6 +122,14 @@ impl Fault {
                     sleep(BEAT);
                 }
                 Ok(())
+            }
+            Self::ErrorPage => {
+                let said = "<p>Authorization: Bearer abcdefghijklmnopqrstuvwxyz0123456789</p>";
+                let page = format!("<html><body>{said}{}</body></html>", "<p>sorry</p>".repeat(90_000));
+                let length = format!("content-length: {}\r\n", page.len());
+                let head = head("text/html", &length).replace("200 OK", "500 Internal Server Error");
+                pipe.write_all(head.as_bytes())?;
+                pipe.write_all(page.as_bytes())
             }
             Self::HugeJson => {
                 pipe.write_all(head(json, "").as_bytes())?;

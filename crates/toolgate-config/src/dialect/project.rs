@@ -4,7 +4,7 @@ use crate::context::{Context, Whose};
 use crate::dialect::Dialect;
 use crate::file::ProjectFile;
 use crate::keys::{At, Read};
-use crate::node::Node;
+use crate::node::{Node, Value};
 use crate::settle::Draft;
 
 pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
@@ -12,6 +12,10 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     // Before anything is told about the lines they stand in, whatever shape they have.
     if let Some(canaries) = node.get("egress").and_then(|egress| egress.get("canaries")) {
         cx.keep_values_secret("secret", canaries);
+    }
+    if let Some(Value::List(callers)) = node.get("callers").map(|callers| &callers.value) {
+        let keys = |caller| ["api_key", "key_sha256"].map(|key| Node::get(caller, key));
+        callers.iter().flat_map(keys).flatten().for_each(|key| cx.keep_values_secret("secret", key));
     }
     let Some(file) = ProjectFile::read(node, cx) else { return };
     draft.title(file.name, file.description);
@@ -26,6 +30,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     }
     if let Some(results) = file.results {
         draft.results(results.value);
+    }
+    if let Some(serve) = file.serve {
+        draft.serve(serve.value);
     }
     if let Some(toolbox) = file.toolbox {
         draft.toolbox(toolbox.value, cx);

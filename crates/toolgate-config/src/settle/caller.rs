@@ -1,9 +1,10 @@
-//! Entries of `callers` become callers.
+//! Entries of `callers` become callers, and their keys hashes.
 
-use toolgate_types::Caller;
+use toolgate_types::{Caller, CallerId, KeyHash};
 
 use crate::context::Context;
 use crate::file::CallerFile;
+use crate::keys::At;
 use crate::settle::{Draft, value, values};
 
 impl Draft {
@@ -20,7 +21,27 @@ impl Draft {
         if let Some(description) = value(file.description) {
             self.caller_descriptions.insert(id.value.clone(), description);
         }
+        let given = file.api_key.map(|At { value, span, key_span }| {
+            cx.hide(value.expose());
+            At { value: KeyHash::of(value.expose()), span, key_span }
+        });
+        for key in [given, file.key_sha256].into_iter().flatten() {
+            self.caller_key(&id.value, &key, cx);
+        }
         let permissions = values(file.permissions).unwrap_or_default();
         self.callers.push((Caller { id: id.value, permissions }, id.span));
+    }
+
+    /// A key opens for one caller, and is not one that everybody knows.
+    fn caller_key(&mut self, id: &CallerId, key: &At<KeyHash>, cx: &mut Context<'_>) {
+        if key.value.is_well_known() {
+            let message = format!("the key of caller `{id}` is one that everybody tries first");
+            cx.error(key.span, message, "make one: `openssl rand -hex 32`");
+        } else if let Some((other, _)) = self.caller_keys.iter().find(|(_, other)| *other == key.value) {
+            let message = format!("caller `{id}` has the key of caller `{other}`");
+            cx.error(key.span, message, "a key is for one caller; give each its own");
+        } else {
+            self.caller_keys.push((id.clone(), key.value));
+        }
     }
 }

@@ -16,6 +16,7 @@ mod every_key;
 mod import;
 mod overrides;
 mod policy;
+mod serve;
 mod toolbox;
 mod variables;
 

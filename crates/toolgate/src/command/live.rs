@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolgate_config::{Environment, Loaded, load};
+use toolgate_config::{Config, Environment, Loaded, load};
 use toolgate_policy::Policy;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::pins::LockFile;
@@ -37,6 +37,32 @@ pub(crate) fn with<F>(
 where
     F: Future<Output = anyhow::Result<u8>>,
 {
+    let Some(config) = config(project, output)? else { return Ok(REFUSED) };
+    let downloading = downloading(&config);
+    let setup = setup(config, answers, wanted);
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    tokio.block_on(async {
+        let runtime = std::sync::Arc::new(Runtime::new(setup));
+        let job = async {
+            match discover(&runtime, &downloading, output).await {
+                Ok(errors) => work(std::sync::Arc::clone(&runtime), errors).await,
+                Err(code) => Ok(code),
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = job => outcome,
+            _ = tokio::signal::ctrl_c() => {
+                output.message("interrupted: stopping what was started\n");
+                Ok(INTERRUPTED)
+            }
+        };
+        runtime.stop().await;
+        outcome
+    })
+}
+
+/// The configuration, with what a person was asked for; nothing where it is refused, which is told.
+pub(crate) fn config(project: &Project, output: &Output) -> anyhow::Result<Option<Config>> {
     let environment = Environment::of_process();
     let load = |environment: &Environment| load(&project.folder, project.file.as_deref(), environment);
     let mut loaded = load(&environment);
@@ -46,21 +72,25 @@ where
         loaded = load(&questions::answered(&environment, answers));
     }
     let Loaded { config, report } = loaded;
-    let Some(config) = config else {
+    if config.is_none() {
         output.message(&report.render());
         output.next("`toolgate check` shows what is wrong; nothing was started");
-        return Ok(REFUSED);
-    };
-    log_to_stderr(output);
+    } else {
+        log_to_stderr(output);
+    }
+    Ok(config)
+}
+
+/// The servers whose first start may take a while.
+pub(crate) fn downloading(config: &Config) -> Vec<String> {
     let may_download =
-        |server: &ServerSpec| matches!(&server.transport, Transport::Stdio(stdio) if stdio.downloads());
-    let downloading: Vec<String> = config
-        .servers
-        .iter()
-        .filter(|server| may_download(server))
-        .map(|server| server.name.to_string())
-        .collect();
-    let setup = Setup {
+        |server: &&ServerSpec| matches!(&server.transport, Transport::Stdio(stdio) if stdio.downloads());
+    config.servers.iter().filter(may_download).map(|server| server.name.to_string()).collect()
+}
+
+/// What a runtime is made of, with those servers that are wanted.
+pub(crate) fn setup(config: Config, answers: Answers, wanted: impl Fn(&str) -> bool) -> Setup {
+    Setup {
         builtins: Vec::new(),
         own: config.tools,
         settings: config.tool_settings,
@@ -75,41 +105,36 @@ where
         approver: questions::approver(answers),
         egress: config.egress,
         results: config.results.map(|limits| Results::of(&config.project, limits, config.secrets.clone())),
+    }
+}
+
+/// Connects to the servers. What went wrong is for who needs them; what cannot be used by anyone is told here,
+/// with the code to end with.
+pub(crate) async fn discover(
+    runtime: &Runtime,
+    downloading: &[String],
+    output: &Output,
+) -> Result<Vec<StartError>, u8> {
+    let discovery = runtime.discover(|status| progress(status, output));
+    tokio::pin!(discovery);
+    let outcome = match timeout(PATIENCE, &mut discovery).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            still_starting(runtime, downloading, output);
+            discovery.await
+        }
     };
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    tokio.block_on(async {
-        let runtime = std::sync::Arc::new(Runtime::new(setup));
-        let job = async {
-            let discovery = runtime.discover(|status| progress(status, output));
-            tokio::pin!(discovery);
-            let outcome = match timeout(PATIENCE, &mut discovery).await {
-                Ok(outcome) => outcome,
-                Err(_) => {
-                    still_starting(&runtime, &downloading, output);
-                    discovery.await
-                }
-            };
-            let errors = outcome.err().unwrap_or_default();
-            if errors.iter().any(|error| matches!(error, StartError::Catalog(_) | StartError::Lock(_))) {
-                tell(&errors, output);
-                return Ok(REFUSED);
-            }
-            work(std::sync::Arc::clone(&runtime), errors).await
-        };
-        let outcome = tokio::select! {
-            outcome = job => outcome,
-            _ = tokio::signal::ctrl_c() => {
-                output.message("interrupted: stopping what was started\n");
-                Ok(INTERRUPTED)
-            }
-        };
-        runtime.stop().await;
-        outcome
-    })
+    let errors = outcome.err().unwrap_or_default();
+    if errors.iter().any(|error| matches!(error, StartError::Catalog(_) | StartError::Lock(_))) {
+        tell(&errors, output);
+        return Err(REFUSED);
+    }
+    Ok(errors)
 }
 
 /// What is logged where nothing else is said: our warnings, and errors of the libraries.
-const OURS: &str = "error,toolgate=warn,toolgate_runtime=warn,toolgate_upstream=warn,toolgate_mcp=warn";
+const OURS: &str = "error,toolgate=warn,toolgate_server=warn,toolgate_runtime=warn,toolgate_upstream=warn,\
+                    toolgate_mcp=warn";
 
 /// Log lines go to stderr: warnings, or what `TOOLGATE_LOG` says.
 fn log_to_stderr(output: &Output) {

@@ -4,6 +4,7 @@ use serde_json::{Value as Json, json};
 use toolgate_mcp::Params;
 use toolgate_runtime::results::SCHEME;
 use toolgate_runtime::runtime::Ask;
+use toolgate_types::Caller;
 
 use crate::DONE;
 use crate::cli::{Answers, Project, ResourceArgs, ResourcesCommand};
@@ -35,7 +36,7 @@ fn read(args: &ResourceArgs, project: &Project, output: &Output) -> anyhow::Resu
             let own = runtime.results().filter(|_| args.uri.starts_with(SCHEME));
             let result: Json = match own {
                 Some(results) => {
-                    let caller = tools::caller(&runtime, tools::OWNER)?;
+                    let caller = tools::caller(&runtime, Caller::OWNER)?;
                     let kept = results.read(&caller.id, &args.uri).await?;
                     let text = kept.reply.get();
                     let contents = json!([{ "uri": args.uri, "mimeType": "application/json", "text": text }]);

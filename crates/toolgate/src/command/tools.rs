@@ -17,9 +17,6 @@ use crate::command::{content, live, log};
 use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
 
-/// Who the person at the machine is.
-pub(crate) const OWNER: &str = "owner";
-
 pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
     match command {
         ToolsCommand::List(args) => list(args, project, output),
@@ -170,9 +167,7 @@ fn road(called: &Called) -> String {
 pub(crate) fn caller(runtime: &Runtime, id: &str) -> anyhow::Result<Caller> {
     match runtime.caller(id) {
         Some(caller) => Ok(caller.clone()),
-        None if id == OWNER => {
-            Ok(Caller { id: OWNER.parse()?, permissions: vec!["*:*".parse().expect("it is a pattern")] })
-        }
+        None if id == Caller::OWNER => Ok(Caller::owner()),
         None => Err(hinted(format!("there is no caller `{id}`"), "`callers` in toolgate.yaml names them")),
     }
 }

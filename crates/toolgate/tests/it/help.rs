@@ -27,6 +27,7 @@ fn help() {
       log          Show what was called, by whom, and how it ended
       prompts      List prompts of MCP servers, and get one
       resources    List resources of MCP servers, and read one
+      serve        Open the door: tools over HTTP, for whoever has a key
       import       Take over the MCP servers of another program
       schema       Print the JSON Schema of a file, for editors
       completions  Print completions for a shell
@@ -210,6 +211,7 @@ fn every_help_has_examples() {
         "log",
         "prompts",
         "resources",
+        "serve",
         "import",
         "schema",
         "completions",

@@ -4,6 +4,10 @@
 
 mod check;
 mod docs;
+mod door;
+mod door_limits;
+mod door_road;
+mod door_wire;
 mod faults;
 mod faults_http;
 mod help;
@@ -20,6 +24,7 @@ mod promises;
 mod results;
 mod road;
 mod secrets;
+mod serve;
 mod servers;
 mod toolbox;
 mod trace;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
@@ -132,7 +132,7 @@ impl Program {
                 let _ = sender.send(line);
             }
         });
-        Running { child, lines }
+        Running { child, lines: Mutex::new(lines) }
     }
 
     #[expect(clippy::disallowed_methods, reason = "its time is real")]
@@ -161,7 +161,7 @@ impl Program {
 /// A run that goes on, until it is dropped.
 pub(crate) struct Running {
     pub(crate) child: Child,
-    lines: mpsc::Receiver<String>,
+    lines: Mutex<mpsc::Receiver<String>>,
 }
 
 impl Running {
@@ -171,7 +171,7 @@ impl Running {
         let start = Instant::now();
         let mut passed = Vec::new();
         loop {
-            match self.lines.recv_timeout(Duration::from_secs(20)) {
+            match self.lines.lock().expect("one reads").recv_timeout(Duration::from_secs(20)) {
                 Ok(line) if fits(&line) => return (line, start.elapsed()),
                 Ok(line) => passed.push(line),
                 Err(_) => panic!("no such line came; what came is {passed:#?}"),

@@ -1,0 +1,70 @@
+//! `serve` and the keys of callers: the door, and who is known there.
+
+use toolgate_config::Loaded;
+use toolgate_types::KeyHash;
+
+use super::{config, loaded, told};
+
+const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+fn callers(entries: &str, variables: &[(&str, &str)]) -> Loaded {
+    loaded(&[("toolgate.yaml", &format!("callers:\n{entries}"))], variables)
+}
+
+#[test]
+fn keys_are_kept_as_hashes() {
+    let entries = format!("  - {{id: ci, api_key: \"${{CI_KEY}}\"}}\n  - {{id: ann, key_sha256: {HASH}}}\n");
+    let loaded = callers(&entries, &[("CI_KEY", "the-key-of-ci")]);
+    assert_eq!(told(&loaded), "");
+    let config = loaded.config.as_ref().unwrap();
+    let keys: Vec<_> = config.caller_keys.iter().map(|(id, key)| (id.as_str(), *key)).collect();
+    assert_eq!(keys, [("ci", KeyHash::of("the-key-of-ci")), ("ann", KeyHash::of("abc"))]);
+    let shown = format!("{config:?}{}", serde_json::to_string(config).unwrap());
+    assert!(!shown.contains("the-key-of-ci") && !shown.contains(HASH), "{shown}");
+    assert!(config.secrets.iter().any(|secret| secret.expose() == "the-key-of-ci"), "it is masked elsewhere");
+}
+
+/// Whatever is wrong, and wherever the text stands, no key is shown.
+#[test]
+fn mistakes_with_keys() {
+    let entries = "
+  - {id: a, api_key: changeme}
+  - {id: b, api_key: the-blue-heron}
+  - {id: c, api_key: the-blue-heron}
+  - {id: d, key_sha256: the-red-heron}
+  - {id: e, api_key: [the-grey-heron]}
+  - {id: f, key_sha256: 4813494d137e1631bba301d5acab6e7bb7aa74ce1185d456565ef51d737677b2}
+";
+    let loaded = callers(entries, &[]);
+    insta::assert_snapshot!(told(&loaded), @"
+    error toolgate.yaml:3:22 the key of caller `a` is one that everybody tries first (make one: `openssl rand -hex 32`)
+    error toolgate.yaml:5:22 caller `c` has the key of caller `b` (a key is for one caller; give each its own)
+    error toolgate.yaml:6:25 `***` is not the SHA-256 of a key in caller (the SHA-256 of a key has 64 hexadecimal digits; `printf %s KEY | sha256sum` prints it)
+    error toolgate.yaml:7:22 a list does not fit `api_key` in caller (a text is expected)
+    error toolgate.yaml:8:25 the key of caller `f` is one that everybody tries first (make one: `openssl rand -hex 32`)
+    ");
+    let report = loaded.report.render();
+    assert!(!report.contains("heron") && !report.contains("changeme"), "{report}");
+}
+
+#[test]
+fn how_the_door_is_kept() {
+    let text = "serve: {listen: \"[::1]:80\", hosts: [Tools.example.com], max_body: 1MiB, max_connections: 7, max_connections_per_address: 3}\n";
+    let loaded = loaded(&[("toolgate.yaml", text)], &[]);
+    assert_eq!(told(&loaded), "");
+    insta::assert_snapshot!(config(&loaded)["serve"].to_string(), @r#"{"listen":"[::1]:80","hosts":["tools.example.com"],"max_body":"1MiB","max_connections":7,"max_connections_per_address":3}"#);
+    assert_eq!(config(&loaded)["origins"]["serve.max_body"], "toolgate.yaml:1:67");
+}
+
+#[test]
+fn mistakes_with_the_door() {
+    let text =
+        "serve: {listen: localhost, hosts: [\"a:80\", \"*.b\"], max_connections: 0, max_connection: 1}\n";
+    insta::assert_snapshot!(told(&loaded(&[("toolgate.yaml", text)], &[])), @"
+    error toolgate.yaml:1:17 `localhost` is not an address with a port in serve (invalid socket address syntax)
+    error toolgate.yaml:1:36 `a:80` is not the name of a host in serve (a host has letters, digits, `.` and `-`, such as `tools.example.com`, and no port)
+    error toolgate.yaml:1:44 `*.b` is not the name of a host in serve (a host has letters, digits, `.` and `-`, such as `tools.example.com`, and no port)
+    error toolgate.yaml:1:69 `0` is not a positive whole number in serve (write a whole number from 1 on)
+    error toolgate.yaml:1:72 unknown key `max_connection` in serve (did you mean `max_connections`?)
+    ");
+}

@@ -1,0 +1,209 @@
+//! Connections: taken one by one, within limits of number and time.
+//!
+//! A loop of our own, as `axum::serve` sets no timer and a client that sends half of a header would stay for
+//! ever. HTTP/1.1 alone: what is in front of it may speak more. Invariant: a connection that does nothing ends,
+//! and nobody has all of them.
+
+mod pace;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use toolgate_types::DoorRules;
+
+use crate::{Door, rest};
+use pace::Paced;
+
+/// How long a client may take to send the head of a request, and how long it may say nothing between two.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Headers of a request.
+const MOST_HEADERS: usize = 64;
+/// Bytes of them.
+const HEAD_BYTES: usize = 32 << 10;
+/// How long to wait where the system has no more room for a connection.
+const NO_ROOM: Duration = Duration::from_millis(100);
+/// What is said to whoever finds no place.
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+
+/// Where a request comes from, and where it arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) peer: IpAddr,
+    pub(crate) local: IpAddr,
+}
+
+pub(crate) async fn serve(door: &Arc<Door>, listener: TcpListener) {
+    let router = rest::router(door);
+    let mut connections = JoinSet::new();
+    let mut closing = pin!(door.running.closing());
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let peer = peer.ip().to_canonical();
+                    match Places::take(&door.places, peer) {
+                        Some(place) => {
+                            let (door, router) = (Arc::clone(door), router.clone());
+                            connections.spawn(async move {
+                                converse(&door, router, stream, peer).await;
+                                drop(place);
+                            });
+                        }
+                        None => {
+                            tracing::warn!(%peer, "a connection is refused: there are too many");
+                            let _ = stream.try_write(FULL);
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!("a connection could not be taken: {error}");
+                    tokio::time::sleep(NO_ROOM).await;
+                }
+            },
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!("a connection ended badly: {error}");
+                }
+            }
+            () = &mut closing => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// One connection, until its end.
+async fn converse(door: &Door, router: Router, stream: TcpStream, peer: IpAddr) {
+    let _counted = door.running.connection();
+    let Ok(local) = stream.local_addr() else { return };
+    // Answers are written whole; waiting for more of them helps nobody.
+    let _ = stream.set_nodelay(true);
+    let ends = Ends { peer, local: local.ip().to_canonical() };
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(ends);
+        router.call(request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_headers(MOST_HEADERS)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(Paced::new(stream)), service);
+    let mut connection = pin!(connection);
+    let outcome = tokio::select! {
+        outcome = &mut connection => outcome,
+        () = door.running.closing() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%peer, "a connection ended early: {error}");
+    }
+}
+
+/// Who is counted together: one address, or the network that one subscriber has of the newer kind.
+pub(crate) fn neighbourhood(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        address => address,
+    }
+}
+
+/// Places for connections, in all and by address.
+pub(crate) struct Places {
+    most: usize,
+    most_each: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    each: HashMap<IpAddr, usize>,
+}
+
+impl Places {
+    pub(crate) fn new(rules: &DoorRules) -> Self {
+        let number = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let files = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        // Servers, their processes and the log need files too, and one address must leave some for others.
+        let part = |of: usize| of / 4 * 3;
+        let most = number(rules.max_connections).min(part(files)).max(1);
+        let each = number(rules.max_connections_per_address);
+        let most_each = if each < most { each } else { part(most).max(1) };
+        Self { most, most_each, taken: Mutex::default() }
+    }
+
+    /// A place, as long as it is held.
+    pub(crate) fn take(places: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let address = neighbourhood(address);
+        let mut taken = places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let each = taken.each.get(&address).copied().unwrap_or(0);
+        if taken.all >= places.most || each >= places.most_each {
+            return None;
+        }
+        taken.all += 1;
+        taken.each.insert(address, each + 1);
+        Some(Place { places: Arc::clone(places), address })
+    }
+}
+
+/// A place, given back by whoever drops it.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    address: IpAddr,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.all -= 1;
+        match taken.each.get_mut(&self.address) {
+            Some(1) | None => drop(taken.each.remove(&self.address)),
+            Some(each) => *each -= 1,
+        }
+    }
+}
+
+#[test]
+fn nobody_has_all_the_places() {
+    let rules = DoorRules {
+        max_connections: 4.try_into().unwrap(),
+        max_connections_per_address: 100.try_into().unwrap(),
+        ..DoorRules::default()
+    };
+    let places = Arc::new(Places::new(&rules));
+    let take = |address: &str| Places::take(&places, address.parse().unwrap());
+    let held: Vec<_> = (0..4).filter_map(|_| take("10.0.0.1")).collect();
+    assert_eq!(held.len(), 3, "three quarters are for one");
+    let other = take("::ffff:10.0.0.2");
+    assert!(other.is_some() && take("10.0.0.3").is_none(), "four in all");
+    drop(held);
+    assert!(take("10.0.0.1").is_some());
+    assert_eq!(places.taken.lock().unwrap().each.len(), 1, "who left is not counted");
+}
+
+#[test]
+fn neighbours_of_the_newer_kind_count_together() {
+    let of = |address: &str| neighbourhood(address.parse().unwrap()).to_string();
+    assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    assert_eq!(of("::ffff:10.0.0.2"), "10.0.0.2");
+}

@@ -1,0 +1,86 @@
+//! The doors: how requests from outside become calls, and who gets in.
+//!
+//! A door turns its wire form into a caller and a request, hands them to the runtime, and turns the result
+//! back; it decides nothing else. Who calls is found in one place, [`admit`], for every door there is.
+//! Invariant: nothing of a request's body is read before its caller is known, nothing is parsed before it was
+//! scanned, and whatever comes from outside has a limit.
+
+mod accept;
+pub mod admit;
+mod answer;
+mod body;
+mod health;
+pub mod keys;
+mod rest;
+mod running;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use toolgate_audit::ProjectLog;
+use toolgate_runtime::Runtime;
+use toolgate_types::{CallerId, DoorRules, KeyHash};
+
+use crate::accept::Places;
+use crate::admit::Gate;
+use crate::running::Running;
+
+/// Questions to the log that are answered at the same time: each reads files.
+const LOG_READERS: usize = 4;
+
+/// The door, and what is behind it.
+pub struct Door {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) gate: Gate,
+    pub(crate) log: ProjectLog,
+    pub(crate) log_readers: Semaphore,
+    pub(crate) running: Running,
+    pub(crate) places: Arc<Places>,
+    pub(crate) max_body: usize,
+}
+
+impl Door {
+    /// A door to a runtime, closed to calls until it is [opened](Self::open). `keys` are those by which callers
+    /// are known; the log is that of the project.
+    pub fn new(
+        runtime: Arc<Runtime>,
+        rules: &DoorRules,
+        keys: Vec<(CallerId, KeyHash)>,
+        project: &Path,
+    ) -> Arc<Self> {
+        let gate = Gate::new(&runtime, rules.hosts.clone(), keys);
+        Arc::new(Self {
+            gate,
+            runtime,
+            log: ProjectLog::of(project),
+            log_readers: Semaphore::new(LOG_READERS),
+            running: Running::default(),
+            places: Arc::new(Places::new(rules)),
+            max_body: usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Serves until it is dropped, or drained.
+    pub async fn serve(self: &Arc<Self>, listener: TcpListener) {
+        accept::serve(self, listener).await;
+    }
+
+    /// Lets calls in.
+    pub fn open(&self) {
+        self.running.open();
+    }
+
+    /// Lets no new call in, waits for those that run, up to a limit, and closes every connection. Says
+    /// whether all of them came to their end.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.running.drain(limit).await
+    }
+
+    /// How many calls run.
+    pub fn calls(&self) -> usize {
+        self.running.calls()
+    }
+}

@@ -1,0 +1,131 @@
+//! REST: what can be asked for, and what every request goes through first.
+//!
+//! Invariant: every answer carries the ids of its request, every error has one shape, and no handler but those
+//! that say whether we live runs for who was not admitted.
+
+mod call;
+mod executions;
+mod tools;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use hyper::StatusCode;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use serde_json::json;
+use toolgate_mcp::Trace;
+use toolgate_types::Caller;
+
+use crate::accept::Ends;
+use crate::admit::{Refusal, demand};
+use crate::answer::{self, CORRELATION_ID, TRACEPARENT};
+use crate::{Door, health};
+
+/// What management demands. `*:*` has all of them.
+pub(crate) const EXECUTIONS_READ: &str = "executions:read";
+pub(crate) const METRICS_READ: &str = "metrics:read";
+pub(crate) const POLICY_READ: &str = "policy:read";
+pub(crate) const SERVERS_READ: &str = "servers:read";
+
+pub(crate) fn router(door: &Arc<Door>) -> Router {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/v1/tools", get(tools::list))
+        // A tool may be called `execute`, too.
+        .route("/v1/tools/execute", get(tools::show_execute).post(call::execute))
+        .route("/v1/tools/{name}", get(tools::show))
+        .route("/v1/tools/{name}/call", post(call::call))
+        .route("/v1/servers", get(servers))
+        .route("/v1/executions", get(executions::list))
+        .route("/v1/executions/{id}", get(executions::show))
+        .route("/v1/policy/why", post(call::why))
+        .fallback(async || {
+            Refusal::not_found("there is nothing here").hint("docs/serve.md lists what there is")
+        })
+        .method_not_allowed_fallback(async || {
+            Refusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "this cannot be done with that",
+            )
+        })
+        .layer(middleware::from_fn_with_state(Arc::clone(door), around))
+        .with_state(Arc::clone(door))
+}
+
+/// What every request goes through: its ids, whether it is meant for us, and the shape of its answer.
+async fn around(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let trace = trace(&parts.headers);
+    parts.extensions.insert(trace.clone());
+    let mut response = match meant_for_us(&door, &parts) {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
+        response = refusal.told(&trace);
+    }
+    answer::identified(&mut response, &trace);
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn meant_for_us(door: &Door, parts: &Parts) -> Result<(), Refusal> {
+    let ends = ends(parts);
+    door.gate.place(parts, ends)?;
+    if parts.headers.contains_key(header::CONTENT_ENCODING) {
+        let message = "a body is not compressed here";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message));
+    }
+    Ok(())
+}
+
+fn ends(parts: &Parts) -> Ends {
+    *parts.extensions.get::<Ends>().expect("every connection says where it is from")
+}
+
+/// The ids that a request came with, or new ones.
+fn trace(headers: &HeaderMap) -> Trace {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let trace = text(CORRELATION_ID).map_or_else(Trace::fresh, Trace::new);
+    text(TRACEPARENT).map_or(trace.clone(), |parent| trace.within(parent))
+}
+
+/// Who makes a request, and what it belongs to.
+pub(crate) struct Guest {
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) trace: Trace,
+    /// Which of the ids it brought itself.
+    pub(crate) identified: bool,
+    pub(crate) traced: bool,
+}
+
+impl FromRequestParts<Arc<Door>> for Guest {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Self, Refusal> {
+        let caller = door.gate.admit(parts, ends(parts))?;
+        let trace = parts.extensions.get::<Trace>().cloned().unwrap_or_else(Trace::fresh);
+        let identified = parts.headers.contains_key(&CORRELATION_ID);
+        let traced = parts.headers.contains_key(&TRACEPARENT);
+        Ok(Self { caller, trace, identified, traced })
+    }
+}
+
+/// The MCP servers: what they are doing, and when those that are gone are tried again.
+async fn servers(State(door): State<Arc<Door>>, guest: Guest) -> Result<Response, Refusal> {
+    demand(&guest.caller, SERVERS_READ)?;
+    let mut servers = door.runtime.servers();
+    // What a program wrote to stderr is for whoever sits at the machine.
+    servers.iter_mut().for_each(|server| server.stderr.clear());
+    Ok(answer::document(&json!({ "servers": servers })))
+}

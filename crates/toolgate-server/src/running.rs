@@ -1,0 +1,129 @@
+//! What goes on at the door: whether calls are let in, how many run, how many connections there are.
+//!
+//! Invariant: a call that was let in is waited for; what is counted is a guard, so nothing is counted for
+//! longer than it lasts.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long connections may take to send what is left of their last answers.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Whether calls are let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Not yet.
+    Starting,
+    /// They are.
+    Open,
+    /// No more.
+    Draining,
+    /// And connections are to end.
+    Closing,
+}
+
+/// What goes on.
+pub(crate) struct Running {
+    phase: watch::Sender<Phase>,
+    calls: watch::Sender<usize>,
+    connections: watch::Sender<usize>,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self {
+            phase: watch::Sender::new(Phase::Starting),
+            calls: watch::Sender::new(0),
+            connections: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        *self.calls.borrow()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        *self.connections.borrow()
+    }
+
+    pub(crate) fn open(&self) {
+        self.phase.send_modify(|phase| *phase = (*phase).max(Phase::Open));
+    }
+
+    /// Lets a call in, for as long as the guard lives; or says why not.
+    pub(crate) fn call(&self) -> Result<Counted<'_>, Phase> {
+        // Counted first: whoever drains either sees it or is seen by it.
+        let counted = Counted::new(&self.calls);
+        match self.phase() {
+            Phase::Open => Ok(counted),
+            other => Err(other),
+        }
+    }
+
+    pub(crate) fn connection(&self) -> Counted<'_> {
+        Counted::new(&self.connections)
+    }
+
+    /// Resolves when connections are to end.
+    pub(crate) async fn closing(&self) {
+        let _ = self.phase.subscribe().wait_for(|phase| *phase == Phase::Closing).await;
+    }
+
+    pub(crate) async fn drain(&self, limit: Duration) -> bool {
+        let go = |to: Phase| self.phase.send_modify(|phase| *phase = (*phase).max(to));
+        go(Phase::Draining);
+        let ended = timeout(limit, self.calls.subscribe().wait_for(|calls| *calls == 0)).await.is_ok();
+        go(Phase::Closing);
+        let _ = timeout(LAST_WORDS, self.connections.subscribe().wait_for(|open| *open == 0)).await;
+        ended
+    }
+}
+
+/// One more, until it is dropped.
+pub(crate) struct Counted<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_let_in_is_waited_for() {
+    let running = Running::default();
+    assert_eq!(running.call().err(), Some(Phase::Starting));
+    running.open();
+    let call = running.call().ok().unwrap();
+    let end = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(running.call().err(), Some(Phase::Draining));
+        drop(call);
+    };
+    let (ended, ()) = tokio::join!(running.drain(Duration::from_secs(30)), end);
+    assert!(ended);
+    running.open();
+    assert_eq!(running.phase(), Phase::Closing, "what was closed is not opened again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_for_ever() {
+    let running = Running::default();
+    running.open();
+    let _call = running.call();
+    assert!(!running.drain(Duration::from_secs(30)).await);
+}

@@ -1,0 +1,85 @@
+//! How the door is kept: where it is, for whom it opens, and what it bears.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::size::ByteSize;
+
+/// The longest name of a host.
+const LONGEST_HOST: usize = 253;
+
+/// `serve` in the project file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DoorRules {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Names under which it is reached, beside those of the machine itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostName>,
+    /// The largest request.
+    pub max_body: ByteSize,
+    /// Connections at the same time.
+    pub max_connections: NonZeroU32,
+    /// Those of one address.
+    pub max_connections_per_address: NonZeroU32,
+}
+
+impl Default for DoorRules {
+    fn default() -> Self {
+        const fn number(number: u32) -> NonZeroU32 {
+            NonZeroU32::new(number).expect("it is not zero")
+        }
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7332)),
+            hosts: Vec::new(),
+            max_body: ByteSize::from_mib(4),
+            max_connections: const { number(2000) },
+            max_connections_per_address: const { number(1000) },
+        }
+    }
+}
+
+/// The name of a host, in lower case and without a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct HostName(Box<str>);
+
+/// A text is not the name of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a host has letters, digits, `.` and `-`, such as `tools.example.com`, and no port")]
+pub struct HostNameError;
+
+impl HostName {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HostName {
+    type Err = HostNameError;
+
+    fn from_str(text: &str) -> Result<Self, HostNameError> {
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        let fits = (1..=LONGEST_HOST).contains(&text.len()) && text.chars().all(good);
+        if fits { Ok(Self(text.to_ascii_lowercase().into())) } else { Err(HostNameError) }
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[test]
+fn hosts() {
+    assert_eq!("Tools.Example.COM".parse::<HostName>().unwrap().as_str(), "tools.example.com");
+    for bad in ["", "a:80", "http://a", "a b", "*.example.com", "[::1]"] {
+        assert_eq!(bad.parse::<HostName>(), Err(HostNameError), "{bad}");
+    }
+}

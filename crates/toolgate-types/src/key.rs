@@ -1,0 +1,127 @@
+//! The key by which a caller is known, of which only a hash is kept.
+//!
+//! Invariant: the key itself is never held, shown or compared; hashes are compared in a time that does not
+//! depend on where they differ.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq as _;
+
+/// Keys that everybody tries first: out of examples, templates and defaults of other programs.
+const KNOWN: [&str; 25] = [
+    "",
+    "123456",
+    "12345678",
+    "admin",
+    "api-key",
+    "api_key",
+    "apikey",
+    "changeit",
+    "changeme",
+    "change-me",
+    "default",
+    "demo",
+    "dev",
+    "example",
+    "key",
+    "my-api-key",
+    "owner",
+    "password",
+    "root",
+    "secret",
+    "secret-api-key",
+    "test",
+    "token",
+    "toolgate",
+    "your-api-key",
+];
+
+/// The SHA-256 of a key.
+#[derive(Clone, Copy)]
+pub struct KeyHash([u8; 32]);
+
+/// A text is not a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the SHA-256 of a key has 64 hexadecimal digits; `printf %s KEY | sha256sum` prints it")]
+pub struct KeyHashError;
+
+impl KeyHash {
+    /// The hash of a key.
+    pub fn of(key: &str) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+
+    /// Whether it is a key that everybody tries first.
+    pub fn is_well_known(&self) -> bool {
+        KNOWN.iter().any(|known| Self::of(known) == *self)
+    }
+
+    /// What tells it from others well enough to count them, and no more.
+    pub fn mark(&self) -> u64 {
+        self.0.iter().take(8).fold(0, |mark, byte| mark << 8 | u64::from(*byte))
+    }
+}
+
+/// Takes as long, whatever it finds.
+impl PartialEq for KeyHash {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for KeyHash {}
+
+impl FromStr for KeyHash {
+    type Err = KeyHashError;
+
+    fn from_str(text: &str) -> Result<Self, KeyHashError> {
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(KeyHashError);
+        }
+        let mut hash = [0; 32];
+        for (at, byte) in hash.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[at * 2..at * 2 + 2], 16).map_err(|_| KeyHashError)?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHash")
+    }
+}
+
+impl Serialize for KeyHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[test]
+fn a_hash_reads_as_it_is_written() {
+    let hash = KeyHash::of("abc");
+    assert_eq!(hash.to_string(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_eq!(hash.to_string().to_uppercase().parse(), Ok(hash));
+    for bad in ["", "abc", &"g".repeat(64), &"a".repeat(63), &"ä".repeat(32)] {
+        assert_eq!(bad.parse::<KeyHash>(), Err(KeyHashError), "{bad}");
+    }
+    assert_ne!(hash, KeyHash::of("abd"));
+}
+
+#[test]
+fn what_everybody_tries_first() {
+    for bad in ["secret-api-key", "changeme", "admin", ""] {
+        assert!(KeyHash::of(bad).is_well_known(), "{bad}");
+    }
+    assert!(!KeyHash::of("a key that somebody made up").is_well_known());
+}

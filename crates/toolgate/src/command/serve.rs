@@ -1,0 +1,224 @@
+//! `toolgate serve`: the door, until a signal.
+//!
+//! It listens before the servers were asked what they offer, so whoever watches sees that it is starting;
+//! calls are let in when all is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
+use toolgate_config::Config;
+use toolgate_runtime::Runtime;
+use toolgate_server::Door;
+use toolgate_server::keys::{self, KeyError, OwnerKey};
+use toolgate_types::{Caller, CallerId, DoorRules, KeyHash, Secret};
+
+use crate::cli::{Answers, Project, ServeArgs};
+use crate::command::{live, log};
+use crate::output::{BOLD, Output, hinted, toolgate_in};
+use crate::{DONE, FAILED, REFUSED};
+
+/// How long calls that run are waited for.
+const DRAIN: Duration = Duration::from_secs(30);
+/// How long servers may take to end where nobody wants to wait.
+const HURRY: Duration = Duration::from_millis(500);
+
+pub(crate) const HELP: &str = "\
+Examples:
+  toolgate serve                             on 127.0.0.1:7332
+  toolgate serve --listen 127.0.0.1:0        on a port that is free, which it says
+  toolgate serve --json | jq -r .url         for programs: one line when it is ready
+  curl -H \"X-API-Key: $KEY\" http://127.0.0.1:7332/v1/tools
+
+The owner's key is that in TOOLGATE_API_KEY. Without it one is made at the first start, shown once and
+kept as a hash in .toolgate/keys.json. docs/serve.md says what can be asked for, and by whom.
+
+SIGTERM and Ctrl-C let no new calls in and wait up to 30 seconds for those that run; the second one
+ends at once.
+
+Exit codes: 0 stopped, 1 failed, 78 configuration refused.";
+
+/// All that the door is made of.
+struct Plan {
+    rules: DoorRules,
+    keys: Vec<(CallerId, KeyHash)>,
+    /// The owner's key, where it was made just now.
+    made: Option<Secret>,
+    downloading: Vec<String>,
+}
+
+pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+    let Some(mut config) = live::config(project, output)? else { return Ok(REFUSED) };
+    let plan = match plan(args, project, &mut config) {
+        Ok(plan) => plan,
+        Err(error) => {
+            output.failure(&hinted(error.to_string(), error.hint()));
+            return Ok(REFUSED);
+        }
+    };
+    let log = log::open(&project.folder, config.secrets.clone())?;
+    let setup = live::setup(config, Answers::Decline, |_| true);
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    tokio.block_on(async {
+        let listen = plan.rules.listen;
+        let listener =
+            TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        let mut signals = Signals::new()?;
+        let runtime = Arc::new(Runtime::new(setup));
+        runtime.log_to(log);
+        let ended = serve(&plan, listener, &runtime, project, output, &mut signals).await?;
+        match ended {
+            Ended::AtOnce => drop(timeout(HURRY, runtime.stop()).await),
+            Ended::With(_) => runtime.stop().await,
+        }
+        Ok(match ended {
+            Ended::AtOnce => FAILED,
+            Ended::With(code) => code,
+        })
+    })
+}
+
+/// How it ended.
+enum Ended {
+    /// With a code.
+    With(u8),
+    /// Somebody did not want to wait.
+    AtOnce,
+}
+
+fn plan(args: &ServeArgs, project: &Project, config: &mut Config) -> Result<Plan, KeyError> {
+    let given = std::env::var(keys::VARIABLE).ok();
+    if let Some(given) = given.as_ref().filter(|given| !given.is_empty()) {
+        // It may turn up in what is written down.
+        config.secrets.push(Secret::new(given.clone()));
+    }
+    let mut keys = std::mem::take(&mut config.caller_keys);
+    let mut made = None;
+    let owner: CallerId = Caller::owner().id;
+    if given.is_some() || keys.iter().all(|(id, _)| *id != owner) {
+        let OwnerKey { hash, made: new } = keys::owner(given.as_deref(), &project.folder.join(".toolgate"))?;
+        if let Some((id, _)) = keys.iter().find(|(id, key)| *key == hash && *id != owner) {
+            return Err(KeyError::Taken(id.clone()));
+        }
+        keys.push((owner, hash));
+        made = new;
+    }
+    let mut rules = config.serve.clone();
+    rules.listen = args.listen.unwrap_or(rules.listen);
+    Ok(Plan { rules, keys, made, downloading: live::downloading(config) })
+}
+
+async fn serve(
+    plan: &Plan,
+    listener: TcpListener,
+    runtime: &Arc<Runtime>,
+    project: &Project,
+    output: &Output,
+    signals: &mut Signals,
+) -> anyhow::Result<Ended> {
+    let address = listener.local_addr()?;
+    let door = Door::new(Arc::clone(runtime), &plan.rules, plan.keys.clone(), &project.folder);
+    let start = async {
+        match live::discover(runtime, &plan.downloading, output).await {
+            Ok(errors) if errors.is_empty() => {}
+            Ok(errors) => return Ok(live::tell(&errors, output)),
+            Err(code) => return Ok(code),
+        }
+        door.open();
+        greet(plan, &format!("http://{address}"), project, output)?;
+        tokio::select! {
+            never = runtime.keep() => match never {},
+            never = prepare(runtime) => match never {},
+        }
+    };
+    let stop = async {
+        signals.next().await;
+        output.message(&format!("stopping: no new calls are let in, {} run\n", door.calls()));
+        tokio::select! {
+            ended = door.drain(DRAIN) => {
+                if !ended {
+                    output.message(&format!("stopped: {} calls took too long\n", door.calls()));
+                }
+                Ended::With(DONE)
+            }
+            () = signals.next() => {
+                output.message("stopped at once\n");
+                Ended::AtOnce
+            }
+        }
+    };
+    let serving = async {
+        door.serve(listener).await;
+        // It was drained; whoever did that says how it ended.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        code = start => code.map(Ended::With),
+        ended = stop => Ok(ended),
+        () = serving => unreachable!("it waits for ever"),
+    }
+}
+
+/// Makes ready what a first call would have to wait for, whenever the catalog has changed.
+async fn prepare(runtime: &Arc<Runtime>) -> std::convert::Infallible {
+    let mut changes = runtime.changes();
+    loop {
+        let ready = Arc::clone(runtime);
+        if let Err(error) = tokio::task::spawn_blocking(move || ready.prepare()).await {
+            tracing::error!("schemas could not be made ready: {error}");
+        }
+        if changes.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// Says where it is, and by which key.
+fn greet(plan: &Plan, url: &str, project: &Project, output: &Output) -> anyhow::Result<()> {
+    let key = plan.made.as_ref().map(Secret::expose);
+    if output.json {
+        let mut document = json!({ "url": url, "address": url.trim_start_matches("http://") });
+        if let Some(key) = key {
+            document["apiKey"] = key.into();
+        }
+        return output.line(&document);
+    }
+    output.result(&format!("{BOLD}{url}{BOLD:#} is open\n"));
+    let shown = match key {
+        Some(key) => {
+            output.result(&format!(
+                "the owner's key, which is shown this once:\n  {key}\nonly its hash is kept, in .toolgate/keys.json\n"
+            ));
+            key
+        }
+        None => "KEY",
+    };
+    output.next(&format!(
+        "curl -H \"X-API-Key: {shown}\" {url}/v1/tools; Ctrl-C stops it; `{} log -f` shows calls",
+        toolgate_in(&project.folder)
+    ));
+    Ok(())
+}
+
+/// SIGTERM and Ctrl-C.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
