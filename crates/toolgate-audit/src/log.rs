@@ -197,8 +197,7 @@ impl Log {
     /// Writes down a call whose caller left before it was sent. Does not wait, not even for room: who left
     /// waits for nothing, and there are no more of them than calls were let in.
     pub fn abandoned(&self, begin: &Begin<'_>, error: &CallError, took: Duration) {
-        let (status, error) = (Status::Abandoned, Some(error.into()));
-        let end = End { status, error, attempts: 0, cached: false, took, stages: &[], output: None };
+        let end = End::abandoned(error, took);
         let ids = self.0.renderer.ids(begin);
         let durability = Durability::Written;
         let bodies = [self.0.renderer.begin(&ids, begin), self.0.renderer.end(&ids, &end)];

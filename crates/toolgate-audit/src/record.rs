@@ -151,6 +151,14 @@ pub struct End<'a> {
     pub output: Option<&'a Raw>,
 }
 
+impl<'a> End<'a> {
+    /// A call whose caller left.
+    pub fn abandoned(error: &'a CallError, took: Duration) -> Self {
+        let (status, error) = (Status::Abandoned, Some(error.into()));
+        Self { status, error, attempts: 0, cached: false, took, stages: &[], output: None }
+    }
+}
+
 /// What both lines of a call begin with, redacted once.
 #[derive(Debug, Clone)]
 pub(crate) struct Ids(String);

@@ -14,7 +14,7 @@ use crate::record::{Begin, End, Status};
 
 mod export;
 
-pub use export::{Exporter, Target};
+pub use export::{Exporter, TargetError};
 
 /// Where a call stands in its trace.
 #[derive(Debug, Clone, Copy)]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use toolgate_policy::Rules;
 use toolgate_types::limits::ResultLimits;
+use toolgate_types::telemetry::Collector;
 use toolgate_types::{
     Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec, ToolDefinition,
     ToolSettings,
@@ -56,6 +57,9 @@ pub struct Config {
     /// What happens to results that are too large; without it all are given whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<ResultLimits>,
+    /// Where traces of calls go, where they go anywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Collector>,
     /// Every secret in it, so that none is shown by whoever uses it.
     #[serde(skip)]
     pub secrets: Vec<Secret>,

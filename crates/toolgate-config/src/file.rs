@@ -46,8 +46,28 @@ keys! {
         /// What happens to results that are too large to be given whole. Without this key every result up
         /// to `max_output` is given whole.
         results: ResultsFile,
+        /// Where traces of calls go. Without this key the standard variables of OpenTelemetry count:
+        /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and
+        /// `OTEL_SERVICE_NAME`; without those too there are none.
+        telemetry: TelemetryFile,
         /// The door of `toolgate serve`.
         serve: ServeFile,
+    }
+}
+
+keys! {
+    /// A collector of OpenTelemetry that takes OTLP over HTTP, in JSON. Spans hold names, times and errors;
+    /// arguments and results stay in the execution log.
+    struct TelemetryFile as "telemetry" {
+        /// Where the collector is, such as `http://localhost:4318`; `/v1/traces` is added where the address has
+        /// no path.
+        otlp_endpoint: Text; required,
+        /// What it wants to see with each request.
+        headers: Named<Text>,
+        /// What this service is called there.
+        service_name: String = "toolgate",
+        /// How long one request may take.
+        timeout: HumanDuration = "10s",
     }
 }
 

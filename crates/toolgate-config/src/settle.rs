@@ -13,12 +13,14 @@ mod results;
 mod serve;
 pub(crate) mod server;
 mod settings;
+mod telemetry;
 mod tls;
 pub(crate) mod tool;
 
 use std::collections::{BTreeMap, HashMap};
 
 use toolgate_types::limits::ResultLimits;
+use toolgate_types::telemetry::Collector;
 use toolgate_types::{
     Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits, OnCollision, ServerSpec,
     ToolDefinition, ToolName, ToolSettings,
@@ -57,6 +59,7 @@ pub(crate) struct Draft {
     policy: Option<Option<PolicyFile>>,
     egress: EgressRules,
     results: Option<ResultLimits>,
+    telemetry: Option<Collector>,
     /// Tools that have to keep all of the contract.
     full: Vec<(ToolName, Span)>,
     pub(crate) inputs: Vec<InputSpec>,
@@ -88,6 +91,7 @@ impl Draft {
             policy: None,
             egress: EgressRules::default(),
             results: None,
+            telemetry: None,
             full: Vec::new(),
             inputs: Vec::new(),
             tool_at: HashMap::new(),
@@ -216,6 +220,7 @@ impl Draft {
             policy: self.policy.flatten(),
             egress: self.egress,
             results: self.results,
+            telemetry: self.telemetry.or_else(|| telemetry::of_environment(cx)),
             secrets: Vec::new(),
             inputs: self.inputs,
             variables: cx.variables_used(),

@@ -15,6 +15,8 @@ pub struct Trace {
     /// 32 hexadecimal digits.
     trace_id: Box<str>,
     span_id: u64,
+    /// The span that this one is below.
+    parent: Option<u64>,
     correlation_id: Box<str>,
     from_client: bool,
 }
@@ -37,8 +39,9 @@ impl Trace {
     /// spells it, or the 32 digits of its id alone.
     #[must_use]
     pub fn within(mut self, parent: &str) -> Self {
-        if let Some(id) = trace_id(parent) {
+        if let Some((id, span)) = trace_id(parent) {
             self.trace_id = id.into();
+            self.parent = span;
         }
         self
     }
@@ -53,7 +56,7 @@ impl Trace {
     fn with(correlation_id: Box<str>) -> Self {
         // Zero means that there is none.
         let trace_id = format!("{:032x}", fastrand::u128(1..)).into();
-        Self { trace_id, span_id: fastrand::u64(1..), correlation_id, from_client: false }
+        Self { trace_id, span_id: fastrand::u64(1..), parent: None, correlation_id, from_client: false }
     }
 
     /// What joins the records of one call, in our words and in the server's.
@@ -64,6 +67,16 @@ impl Trace {
     /// The id of the trace, as 32 hexadecimal digits.
     pub fn trace_id(&self) -> &str {
         &self.trace_id
+    }
+
+    /// The span that servers are told.
+    pub fn span_id(&self) -> u64 {
+        self.span_id
+    }
+
+    /// The span that the caller named.
+    pub fn parent(&self) -> Option<u64> {
+        self.parent
     }
 
     /// Whether the correlation id was given by who calls.
@@ -84,19 +97,20 @@ fn is_good(id: &str) -> bool {
 
 /// The id in a `traceparent`: `00-{trace}-{span}-{flags}`, in lower case, and not all of it zero. Later versions
 /// begin in the same way.
-fn trace_id(parent: &str) -> Option<&str> {
+fn trace_id(parent: &str) -> Option<(&str, Option<u64>)> {
     let hex = |text: &str, digits: usize| {
         let good = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         text.len() == digits && text.bytes().all(good) && text.bytes().any(|byte| byte != b'0')
     };
     if hex(parent, 32) {
-        return Some(parent);
+        return Some((parent, None));
     }
     let mut parts = parent.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let known =
         version == "00" && parts.next().is_none() || version != "00" && hex(version, 2) && version != "ff";
-    (known && hex(trace, 32) && hex(span, 16) && flags.len() == 2).then_some(trace)
+    (known && hex(trace, 32) && hex(span, 16) && flags.len() == 2)
+        .then(|| (trace, u64::from_str_radix(span, 16).ok()))
 }
 
 /// RFC 9562: 48 bits of time, then chance, with the version and the variant in their places.
@@ -157,6 +171,7 @@ mod tests {
         let trace = Trace {
             trace_id: format!("{:032x}", 10).into(),
             span_id: 11,
+            parent: None,
             correlation_id: "c".into(),
             from_client: true,
         };

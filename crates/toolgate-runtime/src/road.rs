@@ -156,6 +156,8 @@ struct Passage {
     decision: audit::Decision,
     rules: Arc<[String]>,
     asked: Option<String>,
+    /// What the call is known by, once it was sent.
+    id: Option<String>,
     /// The call in the log, from when it is sent to when it has ended.
     open: Option<audit::Open>,
 }
@@ -174,6 +176,7 @@ impl Passage {
             decision: audit::Decision::Undecided,
             rules: Arc::default(),
             asked: None,
+            id: None,
             open: None,
         }
     }

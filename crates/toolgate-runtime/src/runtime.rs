@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use toolgate_audit::spans::Exporter;
 use toolgate_audit::{History, Log, Metrics, ToolRecord};
 use toolgate_policy::Policy;
 use toolgate_types::egress::EgressRules;
@@ -84,6 +85,7 @@ pub struct Runtime {
     catalog: ArcSwap<Catalog>,
     secrets: Vec<Secret>,
     pub(crate) log: OnceLock<Log>,
+    pub(crate) spans: OnceLock<Exporter>,
     callers: Vec<Caller>,
     pub(crate) policy: Policy,
     pub(crate) approver: Arc<dyn Approver>,
@@ -236,6 +238,7 @@ impl Runtime {
             settings: setup.settings,
             secrets: setup.secrets,
             log: OnceLock::new(),
+            spans: OnceLock::new(),
             callers: setup.callers,
             policy: setup.policy,
             approver: setup.approver,
@@ -474,6 +477,11 @@ impl Runtime {
         let _ = self.log.set(log);
     }
 
+    /// Sends spans of calls from now on. The first collector stays.
+    pub fn trace_to(&self, spans: Exporter) {
+        let _ = self.spans.set(spans);
+    }
+
     /// A caller by its id.
     pub fn caller(&self, id: &str) -> Option<&Caller> {
         self.callers.iter().find(|caller| caller.id.as_str() == id)
@@ -515,6 +523,9 @@ impl Runtime {
     /// Ends every connection and every process, and waits for them.
     pub async fn stop(&self) {
         join_all(self.servers.iter().map(|live| live.server.stop())).await;
+        if let Some(spans) = self.spans.get() {
+            spans.close().await;
+        }
     }
 }
 

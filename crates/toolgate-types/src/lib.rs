@@ -20,6 +20,7 @@ pub mod redact;
 pub mod secret;
 pub mod server;
 pub mod size;
+pub mod telemetry;
 pub mod tool;
 
 pub use call::{CallError, ErrorCode, Outcome, Stage, ToolContext, ToolResult};

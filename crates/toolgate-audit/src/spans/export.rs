@@ -3,8 +3,8 @@
 //! Calls hand their spans over and go on; one task sends them in batches. Invariant: nobody waits for a
 //! collector, what waits for one is bounded, and what does not fit is counted and told.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use toolgate_types::{HumanDuration, Text};
+use toolgate_types::telemetry::Collector;
 
 use super::{Place, of};
 use crate::record::{Begin, End};
@@ -31,19 +31,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How long the end of a process waits for a collector.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// A collector.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Target {
-    /// Where it takes traces: `http://localhost:4318/v1/traces`.
-    pub endpoint: String,
-    /// What it wants to see with each request.
-    pub headers: std::collections::BTreeMap<String, Text>,
-    /// What this service is called there.
-    pub service_name: String,
-    /// How long one request may take.
-    pub timeout: HumanDuration,
-}
-
 /// Spans cannot be sent there.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
@@ -60,8 +47,8 @@ pub enum TargetError {
 pub struct Exporter {
     waiting: mpsc::Sender<Vec<Value>>,
     dropped: Arc<AtomicU64>,
-    stop: oneshot::Sender<()>,
-    task: JoinSet<()>,
+    /// Nothing, once it was closed.
+    task: Mutex<Option<(oneshot::Sender<()>, JoinSet<()>)>>,
 }
 
 impl Exporter {
@@ -69,7 +56,7 @@ impl Exporter {
     ///
     /// # Errors
     /// When what is sent with each request cannot be.
-    pub fn start(target: Target) -> Result<Self, TargetError> {
+    pub fn start(target: Collector) -> Result<Self, TargetError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &target.headers {
             let bad = || TargetError::Header(name.clone());
@@ -90,7 +77,7 @@ impl Exporter {
         let sender = Sender { client, target, dropped: Arc::clone(&dropped), told: 0 };
         let mut task = JoinSet::new();
         task.spawn(sender.run(queue, stopped));
-        Ok(Self { waiting, dropped, stop, task })
+        Ok(Self { waiting, dropped, task: Mutex::new(Some((stop, task))) })
     }
 
     /// Hands a call over. Where too many wait, it is left out.
@@ -101,9 +88,11 @@ impl Exporter {
     }
 
     /// Sends what waits, and ends. A collector that does not answer is not waited for long.
-    pub async fn close(mut self) {
-        let _ = self.stop.send(());
-        if timeout(LAST_WORDS, self.task.join_next()).await.is_err() {
+    pub async fn close(&self) {
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((stop, mut task)) = task else { return };
+        let _ = stop.send(());
+        if timeout(LAST_WORDS, task.join_next()).await.is_err() {
             tracing::warn!("the collector of traces did not answer; the last spans are lost");
         }
     }
@@ -111,7 +100,7 @@ impl Exporter {
 
 struct Sender {
     client: reqwest::Client,
-    target: Target,
+    target: Collector,
     dropped: Arc<AtomicU64>,
     /// How many were told as left out.
     told: u64,

@@ -28,6 +28,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     if let Some(egress) = file.egress {
         draft.egress(egress.value, cx);
     }
+    if let Some(telemetry) = file.telemetry {
+        draft.telemetry(telemetry.value, cx);
+    }
     if let Some(results) = file.results {
         draft.results(results.value);
     }

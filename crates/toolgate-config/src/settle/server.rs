@@ -14,7 +14,7 @@ use crate::context::{Context, Whose};
 use crate::file::{
     EncodingName, ModeName, OutputValidationName, ServerEntry, ServerFile, StartupName, TransportName,
 };
-use crate::keys::At;
+use crate::keys::{At, Named};
 use crate::problem::Problem;
 use crate::settle::oauth::oauth;
 use crate::settle::tls::tls;
@@ -321,21 +321,7 @@ fn remote(file: &mut ServerFile, kind: TransportName, span: Span, cx: &mut Conte
     if !cx.waits(&url.value) {
         check_url(&url, schemes, cx)?;
     }
-    let mut headers = BTreeMap::new();
-    for (name, at) in file.headers.take().into_iter().flat_map(|at| at.value.0) {
-        let good_name = !name.is_empty() && name.bytes().all(is_header_byte);
-        if !good_name {
-            let message = format!("`{name}` is not the name of a header{}", cx.whereabouts());
-            cx.error(at.key_span, message, "names are letters, digits and `-`");
-            continue;
-        }
-        if at.value.expose().chars().any(|c| c.is_control() && c != '\t') {
-            let message = format!("the header `{name}` holds a control character{}", cx.whereabouts());
-            cx.error(at.span, message, "a header is one line of text");
-            continue;
-        }
-        headers.insert(name, Text::hidden(at.value.expose()));
-    }
+    let headers = headers(file.headers.take(), cx);
     let oauth = match file.oauth.take() {
         Some(written) => Some(oauth(written, cx)?),
         None => None,
@@ -359,7 +345,27 @@ fn told(file: &ServerFile, keys: &[&str]) -> bool {
     file.given.iter().any(|given| keys.contains(given))
 }
 
-fn check_url(url: &At<Text>, schemes: &[&str], cx: &mut Context<'_>) -> Option<()> {
+/// Headers that can be sent; what cannot is told.
+pub(super) fn headers(written: Option<At<Named<Text>>>, cx: &mut Context<'_>) -> BTreeMap<String, Text> {
+    let mut headers = BTreeMap::new();
+    for (name, at) in written.into_iter().flat_map(|at| at.value.0) {
+        let good_name = !name.is_empty() && name.bytes().all(is_header_byte);
+        if !good_name {
+            let message = format!("`{name}` is not the name of a header{}", cx.whereabouts());
+            cx.error(at.key_span, message, "names are letters, digits and `-`");
+            continue;
+        }
+        if at.value.expose().chars().any(|c| c.is_control() && c != '\t') {
+            let message = format!("the header `{name}` holds a control character{}", cx.whereabouts());
+            cx.error(at.span, message, "a header is one line of text");
+            continue;
+        }
+        headers.insert(name, Text::hidden(at.value.expose()));
+    }
+    headers
+}
+
+pub(super) fn check_url(url: &At<Text>, schemes: &[&str], cx: &mut Context<'_>) -> Option<()> {
     let shown = url.value.shown();
     let example = format!("write a whole address, such as `{}://localhost:8080/mcp`", schemes[0]);
     match Url::parse(url.value.expose()) {

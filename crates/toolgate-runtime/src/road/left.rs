@@ -3,6 +3,7 @@
 //! Invariant: every call that began has an end in the log, whatever became of who made it.
 
 use tokio::time::Instant;
+use toolgate_audit::{End, Log};
 use toolgate_types::{CallError, Caller, ErrorCode, Stage};
 
 use super::{CallRequest, Passage};
@@ -43,14 +44,18 @@ impl Drop for Trip<'_> {
     fn drop(&mut self) {
         let Some(passage) = self.passage.take() else { return };
         self.runtime.count_left(passage.tool.as_deref(), self.started.elapsed());
+        let last = passage.steps.last().map_or(Stage::Resolve, |step| step.stage);
+        let error = CallError::new(ErrorCode::Cancelled, last, "who made the call left");
+        let took = self.started.elapsed();
+        let log = self.runtime.log();
+        let id = passage.id.clone().or_else(|| log.map(Log::call_id)).unwrap_or_default();
+        let begin = passage.begin(&id, self.caller, self.request);
+        self.runtime.span(&begin, &End::abandoned(&error, took), self.request);
         // What is in the log already is closed by its own guard.
         if passage.open.is_none()
-            && let Some(log) = self.runtime.log()
+            && let Some(log) = log
         {
-            let last = passage.steps.last().map_or(Stage::Resolve, |step| step.stage);
-            let error = CallError::new(ErrorCode::Cancelled, last, "who made the call left");
-            let id = log.call_id();
-            log.abandoned(&passage.begin(&id, self.caller, self.request), &error, self.started.elapsed());
+            log.abandoned(&begin, &error, took);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What is written down of a call: before it is sent, and when it has ended.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use toolgate_audit as audit;
+use toolgate_audit::spans::Place;
 use toolgate_types::{CallError, Caller, ErrorCode, Stage};
 
 use super::{CallRequest, Called, Passage, Step};
@@ -21,6 +22,7 @@ impl Runtime {
         let Some(log) = self.log.get() else { return Ok(()) };
         let id = log.call_id();
         let opened = log.begin(&passage.begin(&id, caller, request), durability(tool)).await;
+        passage.id = Some(id);
         passage.open = Some(opened.map_err(|unavailable| {
             CallError::new(
                 ErrorCode::StorageUnavailable,
@@ -34,6 +36,13 @@ impl Runtime {
         Ok(())
     }
 
+    /// Tells the collector of traces, where there is one.
+    pub(super) fn span(&self, begin: &audit::Begin<'_>, end: &audit::End<'_>, request: &CallRequest) {
+        let Some(spans) = self.spans.get() else { return };
+        let (parent, told) = (request.trace.parent(), request.trace.span_id());
+        spans.send(begin, end, Place { parent, told, ended: SystemTime::now() });
+    }
+
     /// Writes down how a call ended. What was sent is in the log already; what was not gets both of its
     /// records now.
     pub(super) async fn write_down(
@@ -44,7 +53,9 @@ impl Runtime {
         called: &Called,
         took: Duration,
     ) {
-        let Some(log) = self.log.get() else { return };
+        if self.log.get().is_none() && self.spans.get().is_none() {
+            return;
+        }
         let Called { result, reply, steps } = called;
         let stages: Vec<_> = steps.iter().map(logged).collect();
         let end = audit::End {
@@ -57,15 +68,19 @@ impl Runtime {
             // All of it, also where the caller gets less.
             output: passage.reply.as_ref().or(reply.as_ref()).or(result.data.as_ref()),
         };
-        let written = match passage.open.take() {
+        let open = passage.open.take();
+        // A call that is written down nowhere else is known by its trace.
+        let new = || self.log.get().map_or_else(|| request.trace.trace_id().to_owned(), audit::Log::call_id);
+        let id = passage.id.take().unwrap_or_else(new);
+        let begin = passage.begin(&id, caller, request);
+        self.span(&begin, &end, request);
+        let Some(log) = self.log.get() else { return };
+        let written = match open {
             Some(open) => {
                 let durability = passage.tool.as_deref().map_or(audit::Durability::Written, durability);
                 open.end(&end, durability).await
             }
-            None => {
-                let id = log.call_id();
-                log.record(&passage.begin(&id, caller, request), &end, audit::Durability::Written).await
-            }
+            None => log.record(&begin, &end, audit::Durability::Written).await,
         };
         if let Err(error) = written {
             tracing::error!("a call that ended is not in the execution log yet: {error}");

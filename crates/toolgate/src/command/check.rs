@@ -181,6 +181,10 @@ fn render(config: &Config, report: &Report) -> String {
         heading("egress", &mut out);
         rows(serialised(&config.egress, "egress", config, &[]), &mut out);
     }
+    if let Some(telemetry) = &config.telemetry {
+        heading("telemetry", &mut out);
+        rows(serialised(telemetry, "telemetry", config, &[]), &mut out);
+    }
     if let Some(results) = &config.results {
         heading("results", &mut out);
         rows(serialised(results, "results", config, &[]), &mut out);

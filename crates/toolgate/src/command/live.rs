@@ -4,7 +4,9 @@ use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::time::timeout;
+use toolgate_audit::spans::Exporter;
 use toolgate_config::{Config, Environment, Loaded, load};
 use toolgate_policy::Policy;
 use toolgate_runtime::Runtime;
@@ -13,6 +15,7 @@ use toolgate_runtime::results::Results;
 use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
 use toolgate_types::ServerSpec;
 use toolgate_types::server::Transport;
+use toolgate_types::telemetry::Collector;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Answers, Project};
@@ -39,10 +42,12 @@ where
 {
     let Some(config) = config(project, output)? else { return Ok(REFUSED) };
     let downloading = downloading(&config);
+    let collector = config.telemetry.clone();
     let setup = setup(config, answers, wanted);
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
         let runtime = std::sync::Arc::new(Runtime::new(setup));
+        trace_to(&runtime, collector)?;
         let job = async {
             match discover(&runtime, &downloading, output).await {
                 Ok(errors) => work(std::sync::Arc::clone(&runtime), errors).await,
@@ -59,6 +64,14 @@ where
         runtime.stop().await;
         outcome
     })
+}
+
+/// Sends spans of calls to a collector, where there is one.
+pub(crate) fn trace_to(runtime: &Runtime, collector: Option<Collector>) -> anyhow::Result<()> {
+    if let Some(collector) = collector {
+        runtime.trace_to(Exporter::start(collector).context("no traces can be sent")?);
+    }
+    Ok(())
 }
 
 /// The configuration, with what a person was asked for; nothing where it is refused, which is told.

@@ -61,6 +61,7 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
         }
     };
     let log = log::open(&project.folder, config.secrets.clone())?;
+    let collector = config.telemetry.clone();
     let setup = live::setup(config, Answers::Decline, |_| true);
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
@@ -69,7 +70,9 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
             TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let mut signals = Signals::new()?;
         let runtime = Arc::new(Runtime::new(setup));
+        runtime.remember(log::history(&project.folder));
         runtime.log_to(log);
+        live::trace_to(&runtime, collector)?;
         let ended = serve(&plan, listener, &runtime, project, output, &mut signals).await?;
         match ended {
             Ended::AtOnce => drop(timeout(HURRY, runtime.stop()).await),

@@ -26,6 +26,7 @@ mod road;
 mod secrets;
 mod serve;
 mod servers;
+mod telemetry;
 mod toolbox;
 mod trace;
 mod trust;
