@@ -60,6 +60,7 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
             return Ok(REFUSED);
         }
     };
+    let history = log::history(&project.folder);
     let log = log::open(&project.folder, config.secrets.clone())?;
     let collector = config.telemetry.clone();
     let setup = live::setup(config, Answers::Decline, |_| true);
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
             TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let mut signals = Signals::new()?;
         let runtime = Arc::new(Runtime::new(setup));
-        runtime.remember(log::history(&project.folder));
+        runtime.remember(history);
         runtime.log_to(log);
         live::trace_to(&runtime, collector)?;
         let ended = serve(&plan, listener, &runtime, project, output, &mut signals).await?;

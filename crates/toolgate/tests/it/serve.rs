@@ -291,6 +291,19 @@ fn whoever_watches_is_told() {
     assert!(door.get("/readyz", "").json().get("unavailable").is_none());
 }
 
+/// What the command line did before is known, and the other way round.
+#[test]
+fn how_tools_did_before_is_known() {
+    let program = project(&json!({}));
+    for _ in 0..3 {
+        assert_eq!(program.run("tools call s__echo message=x").code, 0);
+    }
+    let door = Door::of(program);
+    let said = door.call(OWNER, "echo", &json!({ "message": "x" })).json();
+    let reasoning = said["agentHints"]["reasoning"].as_str().expect("a text");
+    assert!(reasoning.contains("3 of 3 calls went well so far"), "{reasoning}");
+}
+
 /// What runs is waited for, what comes is refused, and nothing is left.
 #[test]
 fn it_closes_when_all_calls_have_ended() {
