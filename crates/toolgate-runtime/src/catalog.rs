@@ -231,7 +231,7 @@ pub struct Parts<'a> {
     /// Functions of ours.
     pub builtins: &'a [Arc<Builtin>],
     /// Own tools.
-    pub own: &'a [ToolDefinition],
+    pub own: &'a [Arc<ToolDefinition>],
     /// What the operator says about single tools.
     pub settings: &'a [ToolSettings],
     /// The servers in the order of the configuration, with what those that answered offer.

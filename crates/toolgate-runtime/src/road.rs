@@ -301,7 +301,7 @@ impl Runtime {
                 }
                 (Upstream::Server(address), Some(server)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    invoke(server, address, input, &request.trace, left).await
+                    invoke(&server, address, input, &request.trace, left).await
                 }
                 (Upstream::Script | Upstream::Server(_), _) => Err(InvokeError::Builtin(script(tool))),
             }

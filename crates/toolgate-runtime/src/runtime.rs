@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_audit::spans::Exporter;
 use toolgate_audit::{History, Log, Metrics, ToolRecord};
@@ -35,7 +36,10 @@ use crate::stage::rate_limit::RateLimit;
 use crate::stage::slots::Slots;
 use crate::tally::{Followers, Guard, Taints, Tally};
 
+mod given;
 mod keep;
+
+use given::Given;
 
 /// Levels of nesting in a message.
 const DEPTH: usize = 64;
@@ -78,10 +82,16 @@ const INSTANCES: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 /// The servers and the catalog.
 pub struct Runtime {
     builtins: Vec<Arc<Builtin>>,
-    own: Vec<ToolDefinition>,
-    settings: Vec<ToolSettings>,
+    /// What may be replaced while it is used.
+    given: ArcSwap<Given>,
+    /// How often it was.
+    replaced: watch::Sender<u64>,
+    /// Servers on their way out.
+    leaving: tokio::sync::Mutex<JoinSet<()>>,
+    wire: WireLimits,
+    logins: Logins,
+    questions: Arc<dyn Questions>,
     pub(crate) limits: Limits,
-    servers: Vec<Live>,
     catalog: ArcSwap<Catalog>,
     secrets: Vec<Secret>,
     pub(crate) log: OnceLock<Log>,
@@ -110,7 +120,7 @@ type GuardKey = (Option<ServerName>, String, ToolLimits, Option<toolgate_types::
 
 /// A server with what it offers, once that is known.
 struct Live {
-    server: Server,
+    server: Arc<Server>,
     offer: ArcSwap<Option<Offer>>,
 }
 
@@ -226,16 +236,22 @@ impl Runtime {
     pub fn new(setup: Setup) -> Self {
         let size = setup.limits.max_output.as_usize();
         let wire = WireLimits { size, depth: DEPTH };
-        let live = |spec| Live {
-            server: Server::new(spec, wire, &setup.logins, Arc::clone(&setup.questions)),
-            offer: ArcSwap::from_pointee(None),
+        let live = |spec| Arc::new(Live::new(spec, wire, &setup.logins, &setup.questions));
+        let given = Given {
+            own: setup.own.into_iter().map(Arc::new).collect(),
+            settings: setup.settings,
+            servers: setup.servers.into_iter().map(live).collect(),
         };
         let most = usize::try_from(setup.limits.max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
         let reader = setup.results.as_ref().map(Results::tool);
         Self {
             builtins: setup.builtins.into_iter().chain(reader).map(Arc::new).collect(),
-            own: setup.own,
-            settings: setup.settings,
+            given: ArcSwap::from_pointee(given),
+            replaced: watch::Sender::new(0),
+            leaving: tokio::sync::Mutex::default(),
+            wire,
+            logins: setup.logins,
+            questions: setup.questions,
             secrets: setup.secrets,
             log: OnceLock::new(),
             spans: OnceLock::new(),
@@ -252,7 +268,6 @@ impl Runtime {
             taints: Taints::default(),
             metrics: Metrics::default(),
             limits: setup.limits,
-            servers: setup.servers.into_iter().map(live).collect(),
             catalog: ArcSwap::default(),
             lock: setup.lock,
             pins: Mutex::default(),
@@ -271,12 +286,13 @@ impl Runtime {
             *self.pins() = lock.read().map_err(|error| vec![error.into()])?;
         }
         let tell = &tell;
-        let ask = async |live| {
+        let given = self.given.load_full();
+        let ask = async |live: &Arc<Live>| {
             let outcome = self.discover_one(live).await;
             tell(&status(live, &self.catalog.load()));
             outcome
         };
-        let outcomes = join_all(self.servers.iter().map(ask)).await;
+        let outcomes = join_all(given.servers.iter().map(ask)).await;
         let mut errors: Vec<StartError> = outcomes.into_iter().filter_map(Result::err).collect();
         if let Err(found) = self.rebuild(Moment::Start).await {
             errors.extend(found.into_iter().map(StartError::from));
@@ -314,15 +330,17 @@ impl Runtime {
 
     /// The part of it that waits for nothing. Returns what is to be remembered beyond this process.
     fn swap(&self, moment: Moment) -> Result<Vec<NewPin>, Vec<CatalogError>> {
-        let offers: Vec<_> = self.servers.iter().map(|live| (live, live.offer.load_full())).collect();
+        // Whoever comes later knows more: what there is is looked at when it is our turn.
+        let mut pins = self.pins();
+        let given = self.given.load_full();
+        let offers: Vec<_> = given.servers.iter().map(|live| (live, live.offer.load_full())).collect();
         let servers: Vec<_> =
             offers.iter().map(|(live, offer)| (live.server.spec(), offer.as_ref().as_ref())).collect();
-        let mut pins = self.pins();
         let before = self.catalog.load_full();
         let Built { catalog, events, pins: new } = Catalog::build(&Parts {
             builtins: &self.builtins,
-            own: &self.own,
-            settings: &self.settings,
+            own: &given.own,
+            settings: &given.settings,
             servers: &servers,
             pins: &pins,
             on_collision: self.limits.on_collision,
@@ -381,7 +399,8 @@ impl Runtime {
 
     /// Whether nothing of a server waits for its approval as a whole.
     pub fn is_approved(&self, server: &str) -> bool {
-        let spec = self.server(server).map(Server::spec);
+        let server = self.server(server);
+        let spec = server.as_ref().map(|server| server.spec());
         spec.is_some_and(|spec| spec.approved || self.pins().approves(&spec.name))
     }
 
@@ -425,19 +444,19 @@ impl Runtime {
     /// The servers and what they are doing.
     pub fn servers(&self) -> Vec<ServerStatus> {
         let catalog = self.catalog();
-        self.servers.iter().map(|live| status(live, &catalog)).collect()
+        self.given.load().servers.iter().map(|live| status(live, &catalog)).collect()
     }
 
     /// What the servers offer beside tools, by their names; nothing of a server that waits for
     /// approval.
     pub fn offers(&self) -> Vec<(String, Offer)> {
         let pins = self.pins();
-        let offer = |live: &Live| {
+        let offer = |live: &Arc<Live>| {
             let spec = live.server.spec();
             let offer = live.offer.load_full().as_ref().clone()?;
             (spec.approved || pins.approves(&spec.name)).then(|| (spec.name.to_string(), offer))
         };
-        self.servers.iter().filter_map(offer).collect()
+        self.given.load().servers.iter().filter_map(offer).collect()
     }
 
     /// Asks a server for something, within the time its description gives.
@@ -488,8 +507,10 @@ impl Runtime {
     }
 
     /// A server by its name.
-    pub(crate) fn server(&self, name: &str) -> Option<&Server> {
-        self.servers.iter().map(|live| &live.server).find(|server| server.spec().name.as_str() == name)
+    pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {
+        let given = self.given.load();
+        let found = given.servers.iter().find(|live| live.server.spec().name.as_str() == name);
+        found.map(|live| Arc::clone(&live.server))
     }
 
     /// What stands before a tool. It outlives the catalog that the tool is in, as long as its limits are
@@ -522,7 +543,9 @@ impl Runtime {
 
     /// Ends every connection and every process, and waits for them.
     pub async fn stop(&self) {
-        join_all(self.servers.iter().map(|live| live.server.stop())).await;
+        let given = self.given.load_full();
+        join_all(given.servers.iter().map(|live| live.server.stop())).await;
+        while self.leaving.lock().await.join_next().await.is_some() {}
         if let Some(spans) = self.spans.get() {
             spans.close().await;
         }
@@ -539,6 +562,11 @@ enum Moment {
 }
 
 impl Live {
+    fn new(spec: ServerSpec, wire: WireLimits, logins: &Logins, questions: &Arc<dyn Questions>) -> Self {
+        let server = Arc::new(Server::new(spec, wire, logins, Arc::clone(questions)));
+        Self { server, offer: ArcSwap::from_pointee(None) }
+    }
+
     /// Asks for what may have changed; says what has.
     async fn refresh(&self, kinds: Kinds) -> Result<Kinds, AskError> {
         let spec = self.server.spec();

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::Text;
 
 /// `oauth` of a server.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Oauth {
     /// How a token is come by.
     pub grant: Grant,

@@ -27,6 +27,14 @@ impl Secret {
     }
 }
 
+/// For telling whether a configuration has changed. What somebody presents as a secret is not compared so: it takes
+/// longer the more of it is right.
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.expose() == other.expose()
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(MASK)
@@ -49,7 +57,7 @@ impl Serialize for Secret {
 ///
 /// The two differ where the text came out of a variable (`--token=${TOKEN}` is shown as it was
 /// written) or stands where secrets stand (the value of a header is shown as `***`).
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Text {
     value: Secret,
     shown: Box<str>,

@@ -15,7 +15,7 @@ use crate::{HumanDuration, Secret, ServerName, Text, ToolLimits};
 const DOWNLOADERS: [&str; 5] = ["npx", "uvx", "pipx", "bunx", "pnpx"];
 
 /// One MCP server.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ServerSpec {
     /// Its name in the configuration.
     pub name: ServerName,
@@ -63,7 +63,7 @@ fn output_validation<S: serde::Serializer>(strict: &bool, serializer: S) -> Resu
 }
 
 /// How a server is reached.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "transport", rename_all = "snake_case")]
 pub enum Transport {
     /// A child process that speaks on its standard input and output.
@@ -100,7 +100,7 @@ impl Transport {
 }
 
 /// A server that is a child process. No shell is involved.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stdio {
     /// The program, looked up on `PATH` unless it holds a `/`.
     pub command: Text,
@@ -126,7 +126,7 @@ impl Stdio {
 }
 
 /// Another program that does the same.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fallback {
     /// The program.
     pub command: Text,
@@ -135,7 +135,7 @@ pub struct Fallback {
 }
 
 /// A server at an address.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Remote {
     /// Where it is.
     pub url: Text,
@@ -209,7 +209,7 @@ pub enum Startup {
 }
 
 /// What happens to tools that a server offers and the configuration does not name.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub enum ToolMode {
     /// They are refused.
@@ -222,7 +222,7 @@ pub enum ToolMode {
 }
 
 /// Which tools of a server may be used.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ToolFilter {
     /// Only these, where it is given.
     #[serde(rename = "tool_allowlist", skip_serializing_if = "Option::is_none")]

@@ -86,8 +86,8 @@ fn settings(name: &str, limits: ToolLimits) -> ToolSettings {
     ToolSettings { limits, ..ToolSettings::new(name.parse().unwrap()) }
 }
 
-pub(crate) fn own(name: &str) -> ToolDefinition {
-    ToolDefinition {
+pub(crate) fn own(name: &str) -> Arc<ToolDefinition> {
+    Arc::new(ToolDefinition {
         name: name.parse().unwrap(),
         description: String::new(),
         contract: toolgate_types::tool::Level::Standard,
@@ -106,11 +106,11 @@ pub(crate) fn own(name: &str) -> ToolDefinition {
         rate_limit: None,
         deprecated: None,
         follow_ups: Vec::new(),
-    }
+    })
 }
 
 struct Case {
-    own: Vec<ToolDefinition>,
+    own: Vec<Arc<ToolDefinition>>,
     settings: Vec<ToolSettings>,
     servers: Vec<(ServerSpec, Offer)>,
     absent: Vec<ServerSpec>,

@@ -344,7 +344,7 @@ async fn a_tool_that_is_on_its_way_out() {
             replacement: "new-one".parse().unwrap(),
             removal_date: removal_date.to_owned(),
         }),
-        ..crate::catalog::tests::own(name)
+        ..ToolDefinition::clone(&crate::catalog::tests::own(name))
     };
     let case = Case { own: vec![own("old", "2020-01-01"), own("older", "9999-01-01")], ..Case::default() };
     let runtime = case.runtime().await;

@@ -5,9 +5,12 @@
 //! storm is no other's.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::StreamExt;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep, sleep_until};
 use toolgate_upstream::State;
 
@@ -22,10 +25,42 @@ const PINS_EVERY: Duration = Duration::from_secs(1);
 impl Runtime {
     /// Runs until it is dropped. Without it the catalog stays as it was discovered.
     pub async fn keep(&self) -> Infallible {
-        let servers = self.servers.iter().map(|live| join(self.keep_server(live), self.tell_states(live)));
-        join(join_all(servers), self.keep_pins()).await;
-        // Nothing is left to be kept.
-        std::future::pending().await
+        let (never, ()) = join(self.keep_servers(), self.keep_pins()).await;
+        never
+    }
+
+    /// Every server as long as it is there.
+    async fn keep_servers(&self) -> Infallible {
+        let mut replaced = self.replaced.subscribe();
+        let (mut kept, mut tasks): (Vec<Arc<Live>>, _) = (Vec::new(), FuturesUnordered::new());
+        let mut later = false;
+        loop {
+            let servers = self.given.load_full().servers.clone();
+            let is_new = |live: &&Arc<Live>| !kept.iter().any(|known| Arc::ptr_eq(known, live));
+            for live in servers.iter().filter(is_new) {
+                tasks.push(self.keep_one(Arc::clone(live), later));
+            }
+            (kept, later) = (servers, true);
+            tokio::select! {
+                _ = replaced.changed() => {}
+                Some(()) = tasks.next() => {}
+            }
+        }
+    }
+
+    async fn keep_one(&self, live: Arc<Live>, new: bool) {
+        let keep = async {
+            if new {
+                // At the start everybody is asked; so is who comes later. What comes of it is told by its state.
+                let _ = live.server.connection().await;
+            }
+            self.keep_server(&live).await
+        };
+        tokio::select! {
+            // Until the server is stopped.
+            () = self.tell_states(&live) => {}
+            () = keep => {}
+        }
     }
 
     /// A server that goes or comes back is a change, too.

@@ -1,0 +1,194 @@
+//! Servers that come, go and stay while a runtime is in use: real children of `testkit`, under the real shim.
+//!
+//! The test executable is its own shim, so it has no harness.
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
+#![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use toolgate_policy::Policy;
+use toolgate_runtime::runtime::Setup;
+use toolgate_runtime::{CallRequest, NobodyApproves, Origin, Runtime};
+use toolgate_types::egress::EgressRules;
+use toolgate_types::server::{Encoding, Startup, Stdio, ToolFilter, ToolMode, Transport};
+use toolgate_types::{
+    ByteSize, Caller, HumanDuration, Limits, OnCollision, ServerSpec, Text, ToolLimits, ToolSettings,
+};
+use toolgate_upstream::process::shim;
+use toolgate_upstream::{Logins, Nobody, Raw, Trace};
+
+/// Only a hang takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough that the call is under way when its server goes.
+const LATE_MS: u64 = 1_500;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let first = args.next().unwrap_or_default();
+    match first.to_str() {
+        Some("shim") => return shim::main(args),
+        // What other tools ask of a test executable.
+        Some("--list") => {
+            println!("servers_come_and_go: test");
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(servers_come_and_go());
+    println!("test servers_come_and_go ... ok");
+    ExitCode::SUCCESS
+}
+
+async fn servers_come_and_go() {
+    let (stays, goes, comes) = (server("stays"), server("goes"), server("comes"));
+    let runtime = Arc::new(Runtime::new(setup(vec![stays.clone(), goes.clone()])));
+    runtime.discover(|_| {}).await.unwrap();
+    let stayed = processes("stays");
+    assert!(!stayed.is_empty() && !processes("goes").is_empty());
+    let keep = {
+        let runtime = Arc::clone(&runtime);
+        async move { runtime.keep().await }
+    };
+    let work = async {
+        let caller = Caller { id: "ann".parse().unwrap(), permissions: vec!["*:*".parse().unwrap()] };
+        let arguments = json!({ "message": "x", "fault": "late", "after": LATE_MS });
+        let call = runtime.call(&caller, request("goes__echo", &arguments));
+        let replace = async {
+            // The call is on its way to the server when it is gone from the configuration.
+            tokio::time::sleep(Duration::from_millis(LATE_MS / 3)).await;
+            let limits = ToolLimits { max_instances: NonZeroU32::new(2), ..ToolLimits::default() };
+            let settings = ToolSettings { limits, ..ToolSettings::new("echo".parse().unwrap()) };
+            runtime.replace(Vec::new(), vec![settings], vec![comes.clone(), stays.clone()]).await;
+            assert!(runtime.catalog().resolve("goes__echo").is_none(), "it is gone at once");
+            let settled = runtime.catalog().resolve("stays__echo").unwrap().limits.max_instances;
+            assert_eq!(settled, NonZeroU32::new(2), "new settings count");
+        };
+        let (called, ()) = tokio::join!(call, replace);
+        assert!(called.result.error.is_none(), "a call ends as it began: {:?}", called.result.error);
+        assert!(called.reply.unwrap().get().contains("too late"));
+
+        until("the new server's tools are there", || runtime.catalog().resolve("comes__echo").is_some())
+            .await;
+        until("the old server is stopped", || processes("goes").is_empty()).await;
+        assert_eq!(processes("stays"), stayed, "the one that stays is the same process");
+        let names: Vec<_> = runtime.servers().into_iter().map(|status| status.name).collect();
+        assert_eq!(names, ["comes", "stays"]);
+
+        let called = runtime.call(&caller, request("comes__echo", &json!({ "message": "hello" }))).await;
+        assert!(called.reply.unwrap().get().contains("hello"));
+        let gone = runtime.call(&caller, request("goes__echo", &json!({ "message": "hello" }))).await;
+        assert!(gone.result.error.is_some());
+
+        // Another description makes another server.
+        let changed = ServerSpec { request_timeout: HumanDuration::from_secs(7), ..stays };
+        runtime.replace(Vec::new(), Vec::new(), vec![comes, changed]).await;
+        let is_new = || !processes("stays").is_empty() && processes("stays").is_disjoint(&stayed);
+        until("it was started anew", is_new).await;
+        until("its tools are back", || runtime.catalog().resolve("stays__echo").is_some()).await;
+    };
+    tokio::select! {
+        never = keep => match never {},
+        () = work => {}
+    }
+    runtime.stop().await;
+    for name in ["stays", "goes", "comes"] {
+        assert!(processes(name).is_empty(), "{name} is left behind");
+    }
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn request(tool: &str, arguments: &serde_json::Value) -> CallRequest {
+    CallRequest {
+        name: tool.to_owned(),
+        arguments: Raw::of(arguments).into(),
+        trace: Trace::fresh(),
+        origin: Origin::default(),
+        whole: false,
+    }
+}
+
+/// Different in every run.
+fn marker(name: &str) -> String {
+    format!("TOOLGATE_MARK_{}={name}", std::process::id())
+}
+
+/// The processes of a server.
+fn processes(name: &str) -> BTreeSet<PathBuf> {
+    let marker = marker(name);
+    let is_ours = |path: &PathBuf| {
+        let environment = fs_err::read(path.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == marker.as_bytes())
+    };
+    let entries = fs_err::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    entries.filter(is_ours).collect()
+}
+
+fn server(name: &str) -> ServerSpec {
+    let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "testkit"]).status();
+    assert!(status.unwrap().success(), "testkit builds");
+    // Test executables are in `deps`, those of packages beside it.
+    let testkit = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("testkit");
+    let mark = marker(name);
+    let (variable, value) = mark.split_once('=').unwrap();
+    ServerSpec {
+        name: name.parse().unwrap(),
+        description: None,
+        transport: Transport::Stdio(Stdio {
+            command: Text::plain(testkit.to_str().unwrap()),
+            args: vec![Text::plain("faulty")],
+            env: BTreeMap::from([(variable.to_owned(), Some(Text::plain(value)))]),
+            cwd: std::env::temp_dir(),
+            encoding: Encoding::Utf8,
+            fallback: None,
+        }),
+        startup: Startup::Lazy,
+        mode: ToolMode::Dynamic { default_tool_config: ToolLimits::default() },
+        tools: ToolFilter::default(),
+        trusted: false,
+        approved: true,
+        strict_output: false,
+        load_tools: true,
+        load_prompts: false,
+        prompts: None,
+        timeout: HumanDuration::from_secs(60),
+        request_timeout: HumanDuration::from_secs(60),
+        config: None,
+    }
+}
+
+fn setup(servers: Vec<ServerSpec>) -> Setup {
+    Setup {
+        builtins: Vec::new(),
+        own: Vec::new(),
+        settings: Vec::new(),
+        servers,
+        limits: Limits {
+            max_concurrent: NonZeroU32::new(10).unwrap(),
+            default_timeout: HumanDuration::from_secs(60),
+            max_output: ByteSize::from_mib(4),
+            on_collision: OnCollision::Qualify,
+        },
+        logins: Logins { folder: None, person: None },
+        questions: Arc::new(Nobody),
+        lock: None,
+        secrets: Vec::new(),
+        callers: Vec::new(),
+        policy: Policy::new(None),
+        approver: Arc::new(NobodyApproves),
+        egress: EgressRules::default(),
+        results: None,
+    }
+}
