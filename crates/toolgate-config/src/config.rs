@@ -28,6 +28,9 @@ pub struct Config {
     pub description: Option<String>,
     /// The files it was read from.
     pub files: Vec<String>,
+    /// The registries that commands may change.
+    #[serde(skip)]
+    pub registries: Registries,
     /// Limits over all tools.
     pub limits: Limits,
     /// MCP servers, in the order of the files.
@@ -78,6 +81,15 @@ fn who<S: serde::Serializer>(keys: &[(CallerId, KeyHash)], serializer: S) -> Res
 
 fn is_default(rules: &DoorRules) -> bool {
     *rules == DoorRules::default()
+}
+
+/// The files that commands may change, where the project has them. They need not be there yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registries {
+    /// The project's own tools.
+    pub tools: Option<PathBuf>,
+    /// MCP servers, in JSON.
+    pub servers: Option<PathBuf>,
 }
 
 /// The rules of a project: parsed, and checked against the types of a call.

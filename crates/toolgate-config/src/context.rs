@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toolgate_types::redact::{literal_parts, looks_secret, mask};
 use toolgate_types::{Secret, Text};
@@ -84,6 +85,8 @@ pub(crate) struct FileVariable {
 pub(crate) struct Context<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) project: PathBuf,
+    /// Texts that are read in the place of files.
+    pub(crate) texts: BTreeMap<PathBuf, Arc<str>>,
     pub(crate) sources: Sources,
     pub(crate) problems: Vec<Problem>,
     pub(crate) secrets: Vec<Secret>,
@@ -123,6 +126,7 @@ impl<'a> Context<'a> {
         Self {
             environment,
             project,
+            texts: BTreeMap::new(),
             sources: Sources::default(),
             problems: Vec::new(),
             secrets: Vec::new(),
@@ -150,9 +154,17 @@ impl<'a> Context<'a> {
         self.labels.last().map(|label| format!(" in {label}")).unwrap_or_default()
     }
 
+    /// Whether there is a file, or a text in its place.
+    pub(crate) fn has_file(&self, path: &Path) -> bool {
+        self.texts.contains_key(path) || path.is_file()
+    }
+
     /// Adds a file to the texts. A path inside of the project is shown relative to it.
     pub(crate) fn open(&mut self, path: &Path) -> Result<SourceId, Problem> {
         let name = path.strip_prefix(&self.project).unwrap_or(path).display().to_string();
+        if let Some(text) = self.texts.get(path) {
+            return Ok(self.sources.add(name, text.to_string(), Some(path.to_owned())));
+        }
         let refuse = |what: String| Problem::nowhere(format!("`{name}` cannot be read: {what}"));
         // Counted while it is read: what is no file, such as a device, has no size and no end.
         let mut bytes = Vec::new();

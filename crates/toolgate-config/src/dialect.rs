@@ -20,6 +20,7 @@ use crate::context::{Context, Whose};
 use crate::file::ServerEntry;
 use crate::keys::{At, Read};
 use crate::node::{Entry, Node, Value};
+use crate::read::Format;
 use crate::settle::Draft;
 use crate::settle::server::ServerRules;
 
@@ -95,6 +96,16 @@ impl Dialect {
             Self::Project | Self::Agent => Some("TOOLGATE__"),
             Self::Myai => Some("APP_"),
             Self::Mcp | Self::Tools | Self::Codex | Self::Goose => None,
+        }
+    }
+
+    /// Takes note of a file that commands may change.
+    pub(crate) fn register(self, path: &Path, draft: &mut Draft) {
+        let json = matches!(Format::of(&path.to_string_lossy()), Format::Json);
+        match self {
+            Self::Tools if json => draft.registries.tools = Some(path.to_owned()),
+            Self::Mcp if json => draft.registries.servers = Some(path.to_owned()),
+            _ => {}
         }
     }
 

@@ -8,8 +8,9 @@ mod secrets;
 
 use std::path::{Path, PathBuf};
 
-use jsonc_parser::cst::{CstInputValue, CstRootNode};
 use serde_json::Value as Json;
+use toolgate_store::document::{Act, Document, DocumentError, Kind};
+use toolgate_store::text::List;
 use toolgate_types::{Secret, ServerName};
 
 use crate::context::{Context, Environment};
@@ -20,7 +21,6 @@ use crate::keys::{Read, Table};
 use crate::load::{PROJECT_FILES, absolute, parse};
 use crate::node::{Entry, Node, Value};
 use crate::problem::{Problem, Report, Severity};
-use crate::read::json::OPTIONS;
 
 /// A program whose servers can be taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,33 +249,26 @@ fn json(node: &Node) -> Json {
     serde_json::from_str(node.to_json().get()).expect("a node is valid JSON")
 }
 
-/// The text of an `mcp.json` cannot be edited.
-#[derive(Debug, thiserror::Error)]
-pub enum EditError {
-    /// It is not JSON.
-    #[error("it is not valid JSON")]
-    Syntax(#[source] jsonc_parser::errors::ParseError),
-    /// It is JSON, but holds something else.
-    #[error("it holds no map of servers")]
-    Shape,
-}
-
 /// The text of `mcp.json` with servers and inputs added. Comments, order and formatting of what is
 /// there stay. Servers that are there already are replaced, or left alone; their names are returned.
-pub fn add_servers(text: &str, import: &Import, replace: bool) -> Result<(String, Vec<String>), EditError> {
-    let root = CstRootNode::parse(text, &OPTIONS).map_err(EditError::Syntax)?;
-    let top = root.object_value_or_create().ok_or(EditError::Shape)?;
-    let name = mcp::ROOTS.iter().find(|name| top.get(name).is_some()).unwrap_or(&mcp::ROOTS[0]);
-    let servers = top.object_value_or_create(name).ok_or(EditError::Shape)?;
+pub fn add_servers(
+    text: &str,
+    import: &Import,
+    replace: bool,
+) -> Result<(String, Vec<String>), DocumentError> {
+    let mut document = Document::parse(Kind::Server, text)?;
     let mut left = Vec::new();
     for ImportedServer { name, entry, .. } in &import.servers {
-        match servers.get(name) {
-            None => {
-                servers.append(name, cst(entry));
+        let entry = entry.as_object().cloned().unwrap_or_default();
+        let act = match document.entry(name) {
+            None => Act::Add(entry),
+            Some(_) if replace => Act::Replace(entry),
+            Some(_) => {
+                left.push(name.clone());
+                continue;
             }
-            Some(property) if replace => property.set_value(cst(entry)),
-            Some(_) => left.push(name.clone()),
-        }
+        };
+        document.apply(name, &act).expect("what is there is replaced, what is not is added");
     }
     let referred = |input: &&Json| {
         let reference = format!("${{input:{}}}", input["id"].as_str().unwrap_or_default());
@@ -283,27 +276,22 @@ pub fn add_servers(text: &str, import: &Import, replace: bool) -> Result<(String
         taken.into_iter().any(|server| server.entry.to_string().contains(&reference))
     };
     let new_inputs: Vec<_> = import.inputs.iter().filter(referred).collect();
-    if !new_inputs.is_empty() {
-        let inputs = top.array_value_or_create("inputs").ok_or(EditError::Shape)?;
-        let known: Vec<_> = inputs.elements().iter().filter_map(|item| item.to_serde_value()).collect();
-        for input in new_inputs {
-            if !known.iter().any(|item| item["id"] == input["id"]) {
-                inputs.append(cst(input));
-            }
+    if new_inputs.is_empty() {
+        return Ok((document.text(), left));
+    }
+    let mut top = List::parse(&document.text())?;
+    if top.get("inputs").is_none() {
+        top.push(Some("inputs"), &Json::Array(Vec::new()));
+    }
+    let shape = || DocumentError::Shape("inputs".to_owned());
+    let mut inputs = top.inner("inputs").ok_or_else(shape)?.map_err(|_| shape())?;
+    let id = |input: &str| List::parse(input).ok().and_then(|input| Some(input.get("id")?.to_owned()));
+    for input in new_inputs {
+        let own = Some(input["id"].to_string());
+        if !inputs.values().any(|known| id(known) == own) {
+            inputs.push(None, input);
         }
     }
-    Ok((root.to_string(), left))
-}
-
-fn cst(value: &Json) -> CstInputValue {
-    match value {
-        Json::Null => CstInputValue::Null,
-        Json::Bool(flag) => CstInputValue::Bool(*flag),
-        Json::Number(number) => CstInputValue::Number(number.to_string()),
-        Json::String(text) => CstInputValue::String(text.clone()),
-        Json::Array(items) => CstInputValue::Array(items.iter().map(cst).collect()),
-        Json::Object(fields) => {
-            CstInputValue::Object(fields.iter().map(|(key, value)| (key.clone(), cst(value))).collect())
-        }
-    }
+    top.put_inner("inputs", &inputs);
+    Ok((top.text(), left))
 }

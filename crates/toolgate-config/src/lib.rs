@@ -25,10 +25,10 @@ mod source;
 mod variable;
 
 pub use checklist::{Checklist, Rule, checklists};
-pub use config::{Config, InputSpec, PolicyFile};
+pub use config::{Config, InputSpec, PolicyFile, Registries};
 pub use context::Environment;
-pub use import::{Client, EditError, Import, ImportedServer, add_servers, plan_import};
-pub use load::{Loaded, load};
+pub use import::{Client, Import, ImportedServer, add_servers, plan_import};
+pub use load::{Loaded, load, load_over};
 pub use problem::{Problem, ProblemEntry, Report, Severity};
 pub use schema::{SchemaOf, reference, schema};
 pub use source::{Position, Source, SourceId, Sources, Span};

@@ -2,8 +2,9 @@
 //!
 //! Invariant: loading reads and never writes, starts or connects anything.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::config::Config;
 use crate::context::{Context, Environment, FileVariable};
@@ -34,8 +35,19 @@ pub struct Loaded {
 
 /// Loads the project in a folder. `file` names the project file where it has an unusual name.
 pub fn load(project: &Path, file: Option<&Path>, environment: &Environment) -> Loaded {
+    load_over(project, file, environment, BTreeMap::new())
+}
+
+/// Loads the project in a folder, with these texts in the place of files: what it would be, if they were written.
+pub fn load_over(
+    project: &Path,
+    file: Option<&Path>,
+    environment: &Environment,
+    texts: BTreeMap<PathBuf, Arc<str>>,
+) -> Loaded {
     let project = absolute(project, environment);
     let mut cx = Context::new(project, environment);
+    cx.texts = texts;
     let mut config = load_within(file, &mut cx);
     if let Some(config) = &mut config {
         config.secrets.clone_from(&cx.secrets);
@@ -62,7 +74,7 @@ pub(crate) fn absolute(path: &Path, environment: &Environment) -> PathBuf {
 }
 
 fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
-    let files = find(file, cx)?;
+    let (files, bare) = find(file, cx)?;
     let mut draft = Draft::new();
     let mut prefixes = Vec::new();
     for path in files {
@@ -82,7 +94,11 @@ fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
         if cx.dotenv.is_none() {
             cx.dotenv = Some(project_env(dialect, &node, cx));
         }
+        dialect.register(&path, &mut draft);
         dialect.read(&node, &mut draft, cx);
+    }
+    if bare {
+        usual_registries(&mut draft, cx);
     }
     draft.usual_policy(cx);
     if !prefixes.contains(&overrides::PREFIX) {
@@ -98,8 +114,16 @@ fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
     Some(draft.finish(files, cx))
 }
 
-/// The files to read. A missing project is told.
-fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Vec<PathBuf>> {
+/// Where a project without a project file would have the registry that it does not have yet.
+fn usual_registries(draft: &mut Draft, cx: &Context<'_>) {
+    let [inside, beside] = TOOL_REGISTRIES.map(|name| cx.project.join(name));
+    let tools = if inside.parent().is_some_and(Path::is_dir) { inside } else { beside };
+    draft.registries.tools.get_or_insert(tools);
+    draft.registries.servers.get_or_insert_with(|| cx.project.join(SERVER_REGISTRIES[0]));
+}
+
+/// The files to read, and whether they are registries without a project file. A missing project is told.
+fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<(Vec<PathBuf>, bool)> {
     let project = cx.project.clone();
     if !project.is_dir() {
         let message = format!("the folder `{}` does not exist", project.display());
@@ -115,13 +139,13 @@ fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Vec<PathBuf>> {
             cx.push(Problem::nowhere(message).hint("paths start at the project folder, which `-C` names"));
             return None;
         }
-        return Some(vec![path]);
+        return Some((vec![path], false));
     }
-    let first = |names: &[&str]| names.iter().map(|name| project.join(name)).find(|path| path.is_file());
+    let first = |names: &[&str]| names.iter().map(|name| project.join(name)).find(|path| cx.has_file(path));
     if let Some(file) =
         first(&PROJECT_FILES).or_else(|| first(&[COMMON_NAME]).filter(|file| is_ours(file, cx)))
     {
-        return Some(vec![file]);
+        return Some((vec![file], false));
     }
     let registries: Vec<_> =
         [first(&TOOL_REGISTRIES), first(&SERVER_REGISTRIES)].into_iter().flatten().collect();
@@ -131,7 +155,7 @@ fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Vec<PathBuf>> {
         cx.push(Problem::nowhere(message).hint(hint));
         return None;
     }
-    Some(registries)
+    Some((registries, true))
 }
 
 /// Whether a file with a common name is a configuration that we know. One that cannot be read may be.

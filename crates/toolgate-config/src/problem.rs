@@ -83,16 +83,22 @@ pub struct Report {
 /// A problem as programs read it.
 #[derive(Debug, Serialize)]
 pub struct ProblemEntry {
-    severity: Severity,
-    message: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What happened, without secrets.
+    pub message: String,
+    /// The file, as people know it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
+    pub file: Option<String>,
+    /// From 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<usize>,
+    pub line: Option<usize>,
+    /// From 1, in characters.
     #[serde(skip_serializing_if = "Option::is_none")]
-    column: Option<usize>,
+    pub column: Option<usize>,
+    /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
+    pub hint: Option<String>,
 }
 
 impl Report {

@@ -27,7 +27,7 @@ use toolgate_types::{
 };
 
 use crate::checklist::checklist;
-use crate::config::{Config, InputSpec, PolicyFile, variable_of_input};
+use crate::config::{Config, InputSpec, PolicyFile, Registries, variable_of_input};
 use crate::context::Context;
 use crate::file::{CollisionName, InputEntry, InputKindName, ServerEntry, ToolboxFile};
 use crate::keys::{At, listed};
@@ -47,6 +47,7 @@ struct Drafted<T> {
 pub(crate) struct Draft {
     pub(crate) name: Option<String>,
     pub(crate) description: Option<String>,
+    pub(crate) registries: Registries,
     pub(crate) limits: Limits,
     pub(crate) servers: Vec<(ServerSpec, Span)>,
     tools: Vec<Drafted<ToolDefinition>>,
@@ -80,6 +81,7 @@ impl Draft {
         Self {
             name: None,
             description: None,
+            registries: Registries::default(),
             limits,
             servers: Vec::new(),
             tools: Vec::new(),
@@ -209,6 +211,7 @@ impl Draft {
             name: self.name,
             description: self.description,
             files,
+            registries: self.registries,
             limits: self.limits,
             servers: self.servers.into_iter().map(|(server, _)| server).collect(),
             tools: self.tools.into_iter().map(|tool| tool.value).collect(),

@@ -53,7 +53,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
 /// A registry that the project names must be there and be what it is said to be.
 fn registry(named: &At<String>, dialect: Dialect, draft: &mut Draft, cx: &mut Context<'_>) {
     let path = cx.project.join(&named.value);
-    if !path.is_file() {
+    if !cx.has_file(&path) {
         let what = if path.is_dir() { "is a folder" } else { "does not exist" };
         let message = format!("the registry `{}` {what}", named.value);
         return cx.error(
@@ -68,5 +68,6 @@ fn registry(named: &At<String>, dialect: Dialect, draft: &mut Draft, cx: &mut Co
         Some(other @ (Dialect::Codex | Dialect::Goose)) if dialect == Dialect::Mcp => other,
         _ => dialect,
     };
+    dialect.register(&path, draft);
     dialect.read(&node, draft, cx);
 }

@@ -4,26 +4,13 @@ use jsonc_parser::ast::Value as Ast;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::tokens::Token;
-use jsonc_parser::{CollectOptions, ParseOptions, Scanner, ScannerOptions, parse_to_ast};
+use jsonc_parser::{CollectOptions, Scanner, ScannerOptions, parse_to_ast};
+use toolgate_store::text::OPTIONS;
 
 use super::{clamp, too_deep, too_many, unique};
 use crate::node::{DEEPEST, Entry, Kind, MOST_NODES, Node, Scalar, Value, is_json_number};
 use crate::problem::Problem;
 use crate::source::{SourceId, Span};
-
-/// What is allowed beyond the standard. Nothing that changes what a value means.
-pub(crate) const OPTIONS: ParseOptions = ParseOptions {
-    allow_comments: true,
-    allow_trailing_commas: true,
-    allow_loose_object_property_names: false,
-    allow_missing_commas: false,
-    allow_single_quoted_strings: false,
-    allow_hexadecimal_numbers: false,
-    allow_unary_plus_numbers: false,
-    allow_bare_decimal_point_numbers: false,
-    allow_non_finite_numbers: false,
-    allow_extended_string_escapes: false,
-};
 
 pub(crate) fn read(text: &str, id: SourceId) -> Result<Node, Problem> {
     if let Some(at) = too_many_at(text, MOST_NODES) {

@@ -17,6 +17,7 @@ mod import;
 mod overrides;
 mod policy;
 mod serve;
+mod texts;
 mod toolbox;
 mod variables;
 

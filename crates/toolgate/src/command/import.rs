@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::json;
 use toolgate_config::{Client, Environment, Import, ImportedServer, add_servers, plan_import};
+use toolgate_store::document::{Document, Kind};
+use toolgate_store::file::disk::RealDisk;
+use toolgate_store::file::{Files, Paths};
 use toolgate_types::Secret;
 use toolgate_types::redact::printable;
 
 use crate::DONE;
 use crate::cli::{ImportArgs, Project};
 use crate::output::{BOLD, Output, hinted, mask_strings, shown_path, toolgate_in};
-
-const EMPTY: &str = "{\n  \"servers\": {}\n}\n";
 
 pub(crate) fn run(args: &ImportArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
     let environment = Environment::of_process();
@@ -34,8 +35,9 @@ pub(crate) fn run(args: &ImportArgs, project: &Project, output: &Output) -> anyh
         let message = format!("{} is a folder, and nothing was written", shown_path(target));
         return Err(hinted(message, "servers are kept in a file; name it in `registries` of toolgate.yaml"));
     }
-    let before = if target.is_file() { fs_err::read_to_string(target)? } else { EMPTY.to_owned() };
-    let (after, left) = add_servers(&before, &import, args.replace)
+    let before = target.is_file().then(|| fs_err::read_to_string(target)).transpose()?;
+    let blank = Document::blank(Kind::Server);
+    let (after, left) = add_servers(before.as_deref().unwrap_or(&blank), &import, args.replace)
         .with_context(|| format!("{} cannot be added to, and nothing was written", shown_path(target)))?;
     let env_path = project.folder.join(".env");
     let taken: Vec<_> = import.servers.iter().filter(|server| !left.contains(&server.name)).collect();
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &ImportArgs, project: &Project, output: &Output) -> anyh
     if !args.dry_run && !taken.is_empty() {
         // The values first: a variable too many hurts nobody, a missing one stops everything.
         append_private(&env_path, &env_lines)?;
-        write_whole(target, &after)?;
+        write_whole(target, before.as_deref(), &after)?;
     }
     let variables: Vec<_> = env_lines.iter().map(|(name, _)| name).collect();
     if output.json {
@@ -132,20 +134,14 @@ fn env_lines(import: &Import, taken: &[&ImportedServer]) -> Vec<(String, Secret)
 }
 
 /// All of the new text or none of it: a torn registry would stop everything.
-fn write_whole(path: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+fn write_whole(path: &Path, before: Option<&str>, text: &str) -> anyhow::Result<()> {
     let wrote = || format!("{} could not be written", shown_path(path));
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(wrote)?;
-    file.write_all(text.as_bytes()).with_context(wrote)?;
-    file.as_file().sync_all().with_context(wrote)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = fs_err::metadata(path).map_or(0o644, |before| before.permissions().mode());
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).with_context(wrote)?;
-    }
-    file.persist(path).map_err(|error| error.error).with_context(wrote)?;
-    Ok(())
+    // A link stays one.
+    let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let paths = Paths { tools: None, servers: Some(real) };
+    Files::open(RealDisk, paths)
+        .and_then(|mut files| files.overwrite(Kind::Server, before, text))
+        .with_context(wrote)
 }
 
 /// Adds lines to a file that only its owner can read.

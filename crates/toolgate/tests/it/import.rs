@@ -721,7 +721,7 @@ fn what_is_there_stays_as_it_is_written() {
             "a": { "command": "mine" }, // Do not touch.
             "b": {
                 "command": "theirs",
-                "args": ["x"],
+                "args": ["x"]
             },
         },
     }
@@ -750,15 +750,10 @@ fn what_is_there_stays_as_it_is_written() {
     {
         // Mine, with four spaces.
         "mcpServers": {
-            "a": {
-                "command": "theirs",
-                "env": {
-                    "TOKEN": "${TOKEN}"
-                }
-            }, // Do not touch.
+            "a": { "command": "theirs", "env": { "TOKEN": "${TOKEN}" } }, // Do not touch.
             "b": {
                 "command": "theirs",
-                "args": ["x"],
+                "args": ["x"]
             },
         },
     }
@@ -859,7 +854,7 @@ fn a_registry_that_cannot_be_added_to() {
     ----- stdout
     ----- stderr
     error: mcp.json cannot be added to, and nothing was written
-      because: it holds no map of servers
+      because: `servers` is not what it should be
     ");
     let env = Program::new(&[new, (".env", "not a line\n")]);
     assert_snapshot!(refused(&env, "import new.json"), @"
