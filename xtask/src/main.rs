@@ -51,6 +51,8 @@ enum Command {
         /// The benchmark to run; all of them when left out.
         name: Option<bench::Name>,
     },
+    /// Kill writers of the log and of the registry 200 times each, which takes minutes.
+    Crash,
     /// Fuzz for longer than the step in `cargo xtask test` does, with the output shown as it comes.
     Fuzz {
         /// The target to run; all of them, one after another, when left out.
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),
         Command::Bench { name } => bench::run(name),
+        Command::Crash => test::crash(),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
     match result {

@@ -47,6 +47,19 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run_all(&mut Console::stdout(), &chosen, steps.len(), &|| start.elapsed())
 }
 
+/// The long crash tests, which `cargo xtask test` leaves out.
+pub(crate) fn crash() -> anyhow::Result<bool> {
+    let mut all = true;
+    for package in ["toolgate-audit", "toolgate-store"] {
+        let test = ["test", "--package", package, "--test", "it", LONG, "--", "--ignored", "--nocapture"];
+        all &= program::stream(program::cargo(test))?;
+    }
+    Ok(all)
+}
+
+/// What the long crash tests are called.
+const LONG: &str = "two_hundred_kills";
+
 fn steps(fuzz_seconds: u32) -> Vec<Step<Stdout>> {
     vec![
         Step {
@@ -113,8 +126,8 @@ fn tests(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     // Tests with servers that others wrote are ignored where these are not installed, as may be the
     // case under `--only tests`.
     if peers::are_installed() {
-        // The long crash test takes minutes; `cargo test -p toolgate-audit -- --ignored` runs it.
-        let all = ["--", "--include-ignored", "--skip", "two_hundred_kills"];
+        // The long crash tests take minutes; `cargo xtask crash` runs them.
+        let all = ["--", "--include-ignored", "--skip", LONG];
         command.args(all).env(peers::VARIABLE, peers::folder());
     }
     let passed = program::stream(command)?;

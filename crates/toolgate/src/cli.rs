@@ -85,16 +85,17 @@ Examples:
   toolgate servers show files  one of them, with what it offers and what it wrote to stderr
   toolgate servers approve web let through what it has changed or added
   toolgate servers login web   log in to one that wants it
+  toolgate servers add web -- uvx web-server    add one to mcp.json; `update` and `remove` change it
   toolgate servers --watch     stay, and tell what changes
   toolgate servers --json
 
 What servers say of their tools is remembered in toolgate.lock when it is first seen. A tool that
 changes in a way that could hurt is held back until `toolgate servers approve`.")]
     Servers(ServersArgs),
-    /// List, show and call tools
+    /// List, show and call tools, and change your own
     #[command(
         subcommand,
-        after_help = "Examples:\n  toolgate tools list\n  toolgate tools call echo message=hello"
+        after_help = "Examples:\n  toolgate tools list\n  toolgate tools call echo message=hello\n  toolgate tools add sum --script sum.py --description 'Adds two numbers.'"
     )]
     Tools(ToolsCommand),
     /// Say whether a caller may use a tool, and why
@@ -228,6 +229,125 @@ Exit codes: 0 logged in, 1 failed, 78 configuration refused, 130 interrupted.")]
     /// Forget the tokens of a server
     #[command(after_help = "Example:\n  toolgate servers logout tickets")]
     Logout(ServerArgs),
+    /// Add a server to mcp.json
+    #[command(after_help = "\
+Examples:
+  toolgate servers add files -- npx -y @modelcontextprotocol/server-filesystem .
+  toolgate servers add tickets --url https://tickets.example.com/mcp --header 'Authorization=Bearer ${TOKEN}'
+  toolgate servers add web --env 'API_KEY=${API_KEY}' --mode dynamic -- uvx web-server
+  toolgate servers add web --from entry.json     its entry as mcp.json has it; `-` is stdin
+
+`${VAR}` stays as it is written, so keys and tokens stay out of the file. Comments, order and formatting
+of the file stay, too. A server that is already there is left alone.
+
+Exit codes: 0 added, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
+    Add(AddServerArgs),
+    /// Change a server in mcp.json
+    #[command(after_help = "\
+Examples:
+  toolgate servers update web --set request_timeout=10s
+  toolgate servers update web --set 'env.API_KEY=${API_KEY}' --unset env.OLD_KEY
+  toolgate servers update web --from entry.json     write its entry anew
+
+Exit codes: 0 changed, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
+    Update(UpdateArgs),
+    /// Take a server out of mcp.json
+    #[command(after_help = "\
+Examples:
+  toolgate servers remove web
+  toolgate servers remove web --yes    without asking, for scripts
+
+Exit codes: 0 removed, 1 not removed, 2 wrong usage, 78 configuration refused.")]
+    Remove(RemoveArgs),
+}
+
+/// What holds for every change.
+#[derive(Debug, Args)]
+pub(crate) struct ChangeArgs {
+    /// Only if the registry is still at this revision, as an earlier change has printed it
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) if_revision: Option<toolgate_store::store::Rev>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddServerArgs {
+    /// Its name
+    pub(crate) name: String,
+    /// Its entry: a file with a JSON object, or `-` for stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "command"])]
+    pub(crate) from: Option<PathBuf>,
+    /// Where it is
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) url: Option<String>,
+    /// A header for every request to it
+    #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
+    pub(crate) headers: Vec<String>,
+    /// A variable for its process
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Whether tools that are not configured may be used
+    #[arg(long, value_parser = ["dynamic", "strict"])]
+    pub(crate) mode: Option<String>,
+    /// Any other key of its entry; a value that reads as JSON is JSON
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// The program that it is, and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddToolArgs {
+    /// Its name; with `--from` the one in the entry will do
+    #[arg(required_unless_present = "from")]
+    pub(crate) name: Option<String>,
+    /// Its entry: a file with a JSON object, or `-` for stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "description", "input_schema"])]
+    pub(crate) from: Option<PathBuf>,
+    /// Its script, in the folder of tools.json [default: its name with `.py`]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) script: Option<String>,
+    /// What it does, when to use it, what it returns
+    #[arg(long, value_name = "TEXT", required_unless_present = "from")]
+    pub(crate) description: Option<String>,
+    /// The JSON Schema of its arguments: a file, or the schema itself [default: an object]
+    #[arg(long, value_name = "FILE|JSON")]
+    pub(crate) input_schema: Option<String>,
+    /// Any other key of its entry; a value that reads as JSON is JSON
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpdateArgs {
+    /// Its name
+    pub(crate) name: String,
+    /// Write its entry anew: a file with a JSON object, or `-` for stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["set", "unset"], required_unless_present_any = ["set", "unset"])]
+    pub(crate) from: Option<PathBuf>,
+    /// Give a key a value; `a.b` is the key `b` in `a`, and a value that reads as JSON is JSON
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Take a key away
+    #[arg(long = "unset", value_name = "KEY")]
+    pub(crate) unset: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// Its name
+    pub(crate) name: String,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -268,6 +388,37 @@ Examples:
   toolgate tools call files__read_file --args '{\"path\": \"README.md\"}'
   toolgate tools call pay amount=5 --as ci --trace    as another caller, with the road it takes")]
     Call(CallArgs),
+    /// Add a tool of your own to tools.json
+    #[command(after_help = "\
+Examples:
+  toolgate tools add sum --script sum.py --description 'Adds two numbers.' --input-schema sum.schema.json
+  toolgate tools add today --description 'The date of today.' --set category=query --set timeout=2s
+  toolgate tools add --from entry.json     its entry as tools.json has it; `-` is stdin
+
+The script is a file in the folder of tools.json. Comments, order and formatting of the file stay. A tool
+that is already there is left alone.
+
+Exit codes: 0 added, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
+    Add(AddToolArgs),
+    /// Change a tool of your own in tools.json
+    #[command(after_help = "\
+Examples:
+  toolgate tools update sum --set timeout=2s --set 'tags=[\"math\"]'
+  toolgate tools update sum --unset timeout
+  toolgate tools update sum --from entry.json     write its entry anew
+
+Exit codes: 0 changed, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
+    Update(UpdateArgs),
+    /// Take a tool of your own out of tools.json
+    #[command(after_help = "\
+Examples:
+  toolgate tools remove sum
+  toolgate tools remove sum --yes    without asking, for scripts
+
+Its script stays where it is.
+
+Exit codes: 0 removed, 1 not removed, 2 wrong usage, 78 configuration refused.")]
+    Remove(RemoveArgs),
 }
 
 #[derive(Debug, Args)]

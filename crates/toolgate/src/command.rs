@@ -1,6 +1,7 @@
 //! The subcommands, a file each. `run` returns the exit code.
 
 pub(crate) mod approve;
+pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod content;
@@ -12,6 +13,7 @@ pub(crate) mod log;
 pub(crate) mod login;
 pub(crate) mod prompts;
 pub(crate) mod questions;
+pub(crate) mod registry;
 pub(crate) mod resources;
 pub(crate) mod schema;
 pub(crate) mod serve;

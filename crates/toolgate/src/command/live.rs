@@ -19,6 +19,7 @@ use toolgate_types::telemetry::Collector;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Answers, Project};
+use crate::command::registry::Files;
 use crate::command::{login, questions};
 use crate::output::{BOLD, DIM, Output};
 use crate::{FAILED, REFUSED};
@@ -40,7 +41,21 @@ pub(crate) fn with<F>(
 where
     F: Future<Output = anyhow::Result<u8>>,
 {
-    let Some(config) = config(project, output)? else { return Ok(REFUSED) };
+    with_files(project, output, answers, wanted, |runtime, errors, _| work(runtime, errors))
+}
+
+/// The same for work that goes on while the files change.
+pub(crate) fn with_files<F>(
+    project: &Project,
+    output: &Output,
+    answers: Answers,
+    wanted: impl Fn(&str) -> bool,
+    work: impl FnOnce(std::sync::Arc<Runtime>, Vec<StartError>, Files) -> F,
+) -> anyhow::Result<u8>
+where
+    F: Future<Output = anyhow::Result<u8>>,
+{
+    let Some((config, files)) = config(project, output)? else { return Ok(REFUSED) };
     let downloading = downloading(&config);
     let collector = config.telemetry.clone();
     let setup = setup(config, answers, wanted);
@@ -50,7 +65,7 @@ where
         trace_to(&runtime, collector)?;
         let job = async {
             match discover(&runtime, &downloading, output).await {
-                Ok(errors) => work(std::sync::Arc::clone(&runtime), errors).await,
+                Ok(errors) => work(std::sync::Arc::clone(&runtime), errors, files).await,
                 Err(code) => Ok(code),
             }
         };
@@ -74,15 +89,17 @@ pub(crate) fn trace_to(runtime: &Runtime, collector: Option<Collector>) -> anyho
     Ok(())
 }
 
-/// The configuration, with what a person was asked for; nothing where it is refused, which is told.
-pub(crate) fn config(project: &Project, output: &Output) -> anyhow::Result<Option<Config>> {
-    let environment = Environment::of_process();
+/// The configuration, with what a person was asked for, and where it may change; nothing where it is refused, which is
+/// told.
+pub(crate) fn config(project: &Project, output: &Output) -> anyhow::Result<Option<(Config, Files)>> {
+    let mut environment = Environment::of_process();
     let load = |environment: &Environment| load(&project.folder, project.file.as_deref(), environment);
     let mut loaded = load(&environment);
     let inputs =
         loaded.config.as_ref().map(|config| questions::inputs(&config.inputs, output)).transpose()?;
     if let Some(answers) = inputs.filter(|answers| !answers.is_empty()) {
-        loaded = load(&questions::answered(&environment, answers));
+        environment = questions::answered(&environment, answers);
+        loaded = load(&environment);
     }
     let Loaded { config, report } = loaded;
     if config.is_none() {
@@ -91,7 +108,10 @@ pub(crate) fn config(project: &Project, output: &Output) -> anyhow::Result<Optio
     } else {
         log_to_stderr(output);
     }
-    Ok(config)
+    Ok(config.map(|config| {
+        let files = Files::new(project, environment, config.registries.clone());
+        (config, files)
+    }))
 }
 
 /// The servers whose first start may take a while.

@@ -18,6 +18,7 @@ use toolgate_server::keys::{self, KeyError, OwnerKey};
 use toolgate_types::{Caller, CallerId, DoorRules, KeyHash, Secret};
 
 use crate::cli::{Answers, Project, ServeArgs};
+use crate::command::registry::Files;
 use crate::command::{live, log};
 use crate::output::{BOLD, Output, hinted, toolgate_in};
 use crate::{DONE, FAILED, REFUSED};
@@ -49,11 +50,12 @@ struct Plan {
     /// The owner's key, where it was made just now.
     made: Option<Secret>,
     downloading: Vec<String>,
+    files: Files,
 }
 
 pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let Some(mut config) = live::config(project, output)? else { return Ok(REFUSED) };
-    let plan = match plan(args, project, &mut config) {
+    let Some((mut config, files)) = live::config(project, output)? else { return Ok(REFUSED) };
+    let plan = match plan(args, project, &mut config, files) {
         Ok(plan) => plan,
         Err(error) => {
             output.failure(&hinted(error.to_string(), error.hint()));
@@ -94,7 +96,7 @@ enum Ended {
     AtOnce,
 }
 
-fn plan(args: &ServeArgs, project: &Project, config: &mut Config) -> Result<Plan, KeyError> {
+fn plan(args: &ServeArgs, project: &Project, config: &mut Config, files: Files) -> Result<Plan, KeyError> {
     let given = std::env::var(keys::VARIABLE).ok();
     if let Some(given) = given.as_ref().filter(|given| !given.is_empty()) {
         // It may turn up in what is written down.
@@ -113,7 +115,7 @@ fn plan(args: &ServeArgs, project: &Project, config: &mut Config) -> Result<Plan
     }
     let mut rules = config.serve.clone();
     rules.listen = args.listen.unwrap_or(rules.listen);
-    Ok(Plan { rules, keys, made, downloading: live::downloading(config) })
+    Ok(Plan { rules, keys, made, downloading: live::downloading(config), files })
 }
 
 async fn serve(
@@ -137,6 +139,7 @@ async fn serve(
         tokio::select! {
             never = runtime.keep() => match never {},
             never = prepare(runtime) => match never {},
+            never = plan.files.clone().keep(runtime, output) => match never {},
         }
     };
     let stop = async {

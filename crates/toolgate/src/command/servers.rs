@@ -2,10 +2,11 @@
 
 use anyhow::bail;
 use toolgate_runtime::runtime::ServerStatus;
+use toolgate_store::document::Kind;
 
 use crate::DONE;
 use crate::cli::{Answers, Project, ServersArgs, ServersCommand};
-use crate::command::{approve, live, login, tools, watch};
+use crate::command::{approve, change, live, login, tools, watch};
 use crate::output::{BOLD, DIM, Output};
 
 pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
@@ -13,14 +14,23 @@ pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> any
         Some(ServersCommand::Approve(args)) => return approve::run(args, project, output),
         Some(ServersCommand::Login(server)) => return login::login(&server.name, project, output),
         Some(ServersCommand::Logout(server)) => return login::logout(&server.name, project, output),
+        Some(ServersCommand::Add(args)) => return change::add_server(args, project, output),
+        Some(ServersCommand::Update(args)) => return change::update(Kind::Server, args, project, output),
+        Some(ServersCommand::Remove(args)) => return change::remove(Kind::Server, args, project, output),
         Some(ServersCommand::Show(server)) => Some(server.name.as_str()),
         None => None,
     };
+    if args.watch {
+        return live::with_files(
+            project,
+            output,
+            Answers::Ask,
+            |_| true,
+            async |runtime, _errors, files| watch::run(&runtime, files, output).await,
+        );
+    }
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     live::with(project, output, Answers::Ask, wanted, async |runtime, _errors| {
-        if args.watch {
-            return watch::run(&runtime, output).await;
-        }
         let servers = runtime.servers();
         if let Some(name) = only.filter(|_| servers.is_empty()) {
             bail!("there is no MCP server `{name}`; `toolgate servers` lists them");

@@ -1,4 +1,4 @@
-//! `toolgate tools list|show|call`.
+//! `toolgate tools list|show|call`; what changes tools is in [`change`].
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json};
@@ -8,12 +8,13 @@ use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::runtime::StartError;
 use toolgate_runtime::{CallRequest, Called, CatalogTool, Origin, Runtime, Step, ToolState};
+use toolgate_store::document::Kind;
 use toolgate_types::tool::{Category, Contract};
 use toolgate_types::{Caller, ErrorCode, ServerName};
 
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
-use crate::command::{content, live, log};
+use crate::command::{change, content, live, log};
 use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
 
@@ -22,6 +23,9 @@ pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) ->
         ToolsCommand::List(args) => list(args, project, output),
         ToolsCommand::Show(args) => show(&args.name, project, output),
         ToolsCommand::Call(args) => call(args, project, output),
+        ToolsCommand::Add(args) => change::add_tool(args, project, output),
+        ToolsCommand::Update(args) => change::update(Kind::Tool, args, project, output),
+        ToolsCommand::Remove(args) => change::remove(Kind::Tool, args, project, output),
     }
 }
 

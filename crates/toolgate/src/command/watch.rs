@@ -3,15 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use anyhow::bail;
 use serde_json::json;
 use toolgate_runtime::runtime::ServerStatus;
 use toolgate_runtime::{Catalog, CatalogTool, Runtime, ToolState};
+use toolgate_store::registry::{Problem, Registry};
 
+use crate::command::registry::{self, Files};
 use crate::command::{live, tools};
 use crate::output::{BOLD, Output};
 
 /// Runs until it is dropped, which Ctrl-C does.
-pub(crate) async fn run(runtime: &Runtime, output: &Output) -> anyhow::Result<u8> {
+pub(crate) async fn run(runtime: &Arc<Runtime>, files: Files, output: &Output) -> anyhow::Result<u8> {
+    let publish = registry::used_by(runtime);
+    let (registry, actor) = files.open(Arc::clone(&publish)).await?;
+    // What was written since the project was loaded.
+    publish(registry.state()).await;
     let mut changes = runtime.changes();
     let tell = async {
         let (mut servers, mut catalog) = (BTreeMap::new(), Arc::new(Catalog::default()));
@@ -26,6 +33,30 @@ pub(crate) async fn run(runtime: &Runtime, output: &Output) -> anyhow::Result<u8
     tokio::select! {
         told = tell => told,
         never = runtime.keep() => match never {},
+        told = tell_refusals(registry, output) => told,
+        () = actor.run() => bail!("nobody looks after the registry any more"),
+    }
+}
+
+/// Tells when files were written that are not used, and when they are in order again.
+async fn tell_refusals(registry: Registry, output: &Output) -> anyhow::Result<u8> {
+    let (mut states, mut before) = (registry.watch(), None);
+    loop {
+        states.changed().await?;
+        let now = states.borrow_and_update().refused.clone();
+        if now == before {
+            continue;
+        }
+        let problems = now.as_ref().map_or(&[][..], |problems| &problems.0);
+        if output.json {
+            output.line(&json!({ "event": "registry", "refused": now.is_some(), "problems": problems }))?;
+        } else {
+            for Problem { message, place, .. } in problems {
+                let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+                output.result(&format!("not taken over: {message}{place}\n"));
+            }
+        }
+        before = now;
     }
 }
 
@@ -34,6 +65,21 @@ fn tell_servers(
     now: Vec<ServerStatus>,
     output: &Output,
 ) -> anyhow::Result<()> {
+    let mut gone = Vec::new();
+    before.retain(|name, _| {
+        let there = now.iter().any(|status| status.name == *name);
+        if !there {
+            gone.push(name.clone());
+        }
+        there
+    });
+    for name in gone {
+        if output.json {
+            output.line(&json!({ "event": "server", "name": name, "state": "removed" }))?;
+        } else {
+            output.result(&format!("removed {BOLD}{name}{BOLD:#}\n"));
+        }
+    }
     for status in now {
         let state = (status.state, status.reason.clone());
         if before.insert(status.name.clone(), state.clone()) == Some(state) {

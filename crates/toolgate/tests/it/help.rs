@@ -22,7 +22,7 @@ fn help() {
       init         Write a small working project, with comments
       check        Say whether a project is good, what it means, and where each value came from
       servers      Show the MCP servers: whether they can be reached, what they speak, what they offer
-      tools        List, show and call tools
+      tools        List, show and call tools, and change your own
       why          Say whether a caller may use a tool, and why
       log          Show what was called, by whom, and how it ended
       prompts      List prompts of MCP servers, and get one
@@ -220,6 +220,13 @@ fn every_help_has_examples() {
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");
+    }
+    for command in ["add", "update", "remove"] {
+        for noun in ["tools", "servers"] {
+            let help = run(&format!("{noun} {command} --help")).stdout;
+            assert!(help.contains(&format!("\nExamples:\n  toolgate {noun} {command} ")), "{help}");
+            assert!(help.contains("\nExit codes: 0 "), "{help}");
+        }
     }
 }
 

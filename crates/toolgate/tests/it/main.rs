@@ -21,6 +21,7 @@ mod packages;
 mod peers;
 mod program;
 mod promises;
+mod registry;
 mod results;
 mod road;
 mod secrets;
