@@ -38,6 +38,7 @@ fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw, rules: &'a [Strin
         rules,
         asked: None,
         arguments,
+        secret: None,
     }
 }
 
@@ -54,6 +55,7 @@ async fn call(log: &Log, tool: &str, durability: Durability, bodies: &(Raw, Raw,
         took: Duration::from_micros(fastrand::u64(100..20_000)),
         stages: &stages,
         output: Some(&bodies.1),
+        secret: None,
     };
     open.end(&end, durability).await.unwrap();
 }

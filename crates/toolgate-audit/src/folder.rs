@@ -77,7 +77,20 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 
 /// Makes the names in a folder durable.
 pub(crate) fn sync(folder: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    if let Some(simulated) = crate::power_loss::sync(folder) {
+        return simulated;
+    }
     File::open(folder)?.sync_all()
+}
+
+/// Makes what was written to a file durable.
+pub(crate) fn sync_file(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    if let Some(simulated) = crate::power_loss::sync(file.path()) {
+        return simulated;
+    }
+    file.sync_data()
 }
 
 /// What a log was found to be.
@@ -95,20 +108,47 @@ pub(crate) struct Found {
 /// Looks at the end of every file and cuts off what a crash left there.
 pub(crate) fn recover(folder: &Path) -> io::Result<Found> {
     let mut found = Found { head: Head::EMPTY, last_time: None, lengths: BTreeMap::new(), torn: Vec::new() };
+    let mut ends: Vec<(Date, Last)> = Vec::new();
     for day in days(folder)? {
         let path = path(folder, day);
         let file = open(&path)?;
         let end = end(&file)?;
         found.torn.extend(cut(&file, &path, end.length)?);
         found.lengths.insert(day, end.length);
-        if let Some(last) = end.last
-            && last.head.seq > found.head.seq
-        {
-            found.head = last.head;
-            found.last_time = last.time;
+        ends.extend(end.last.map(|last| (day, last)));
+    }
+    ends.sort_by_key(|(_, last)| last.head.seq);
+    // A machine that lost its power may have lost pages of what was written last, before others of it.
+    if let Some((day, last)) = ends.pop() {
+        let path = path(folder, day);
+        let file = open(&path)?;
+        let mut last = Some(last);
+        if let Some(hole) = hole(&file)? {
+            let end = end_before(&file, hole)?;
+            found.torn.extend(cut(&file, &path, end.length)?);
+            found.lengths.insert(day, end.length);
+            last = end.last;
         }
+        ends.extend(last.map(|last| (day, last)));
+    }
+    if let Some((_, last)) = ends.into_iter().max_by_key(|(_, last)| last.head.seq) {
+        (found.head, found.last_time) = (last.head, last.time);
     }
     Ok(found)
+}
+
+/// How much of the end of a file is looked through for what was lost: more than is ever written between two
+/// syncs, but by a log that is far too busy for its disk.
+const TAIL: u64 = 8 << 20;
+
+/// Where in the end of a file something was lost: what was not written to a disk reads as zeros, and no line
+/// holds one.
+fn hole(file: &File) -> io::Result<Option<u64>> {
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(TAIL);
+    let mut tail = vec![0; usize::try_from(length - from).map_err(io::Error::other)?];
+    file.read_exact_at(&mut tail, from)?;
+    Ok(memchr::memchr(0, &tail).map(|at| from + at as u64))
 }
 
 /// The end of a file.
@@ -127,8 +167,12 @@ pub(crate) struct Last {
 /// Finds the last line that is one. Whether its hash is right is for `verify` to say: what was changed by
 /// somebody is evidence, and stays.
 pub(crate) fn end(file: &File) -> io::Result<FileEnd> {
-    let length = file.metadata()?.len();
-    let mut lines = Backward::new(reopened(file)?, length)?;
+    end_before(file, file.metadata()?.len())
+}
+
+/// The same of what stands before a place.
+fn end_before(file: &File, place: u64) -> io::Result<FileEnd> {
+    let mut lines = Backward::new(reopened(file)?, place)?;
     loop {
         let length = lines.position();
         let Some(line) = lines.line()? else { return Ok(FileEnd { length: 0, last: None }) };
@@ -156,7 +200,7 @@ pub(crate) fn cut(file: &File, path: &Path, length: u64) -> io::Result<Option<To
         tracing::warn!(%error, "a torn line could not be kept");
     }
     file.set_len(length)?;
-    file.sync_data()?;
+    sync_file(file)?;
     Ok(Some(Torn { file: path.to_owned(), bytes, kept: kept.is_ok().then_some(beside) }))
 }
 
@@ -166,5 +210,5 @@ fn keep(file: &File, beside: &Path, from: u64, bytes: u64) -> io::Result<()> {
     torn.push(b'\n');
     let mut kept = OpenOptions::new().append(true).create(true).mode(MODE).open(beside)?;
     kept.write_all(&torn)?;
-    kept.sync_all()
+    sync_file(&kept)
 }

@@ -24,6 +24,7 @@
 //!     rules: &[],
 //!     asked: None,
 //!     arguments,
+//!     secret: None,
 //! };
 //! // `Synced` for what must not be done twice, `Written` for all else. After an error nothing may be sent.
 //! let open = log.begin(&begin, Durability::Synced).await?;
@@ -36,6 +37,7 @@
 //!     took: std::time::Duration::from_millis(3),
 //!     stages: &[],
 //!     output: Some(output),
+//!     secret: None,
 //! };
 //! open.end(&end, Durability::Synced).await
 //! # }
@@ -43,15 +45,19 @@
 
 mod chain;
 pub mod clock;
+mod fields;
 mod folder;
 mod histogram;
 pub mod log;
 mod merge;
 pub mod metrics;
+#[cfg(test)]
+mod power_loss;
 pub mod project;
 pub mod read;
 pub mod record;
 mod redact;
+mod reserve;
 mod retention;
 mod scan;
 pub mod spans;
@@ -60,11 +66,12 @@ pub mod verify;
 mod writer;
 
 pub use clock::{Clock, SystemClock};
+pub use fields::SecretFields;
 pub use folder::Torn;
 pub use log::{Durability, Log, Open, OpenError, Options, Unavailable};
 pub use metrics::{Metrics, ToolMetrics};
 pub use project::ProjectLog;
 pub use read::history::{History, Recent, SessionKey, ToolRecord};
 pub use read::{Call, Filter, Reader};
-pub use record::{Begin, Decision, End, Failure, StageTime, Status};
+pub use record::{Begin, Decision, End, Event, Failure, StageTime, Status};
 pub use verify::{Fault, FaultKind, Verified};

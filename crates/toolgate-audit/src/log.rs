@@ -15,14 +15,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, oneshot};
 use toolgate_types::call::Stage;
-use toolgate_types::{CallError, ErrorCode, Outcome, Secret};
+use toolgate_types::redact::Pattern;
+use toolgate_types::{CallError, ErrorCode, OnFull, Outcome, Secret};
 
 use crate::clock::{Clock, SystemClock};
 use crate::folder::{self, Lock, Torn};
-use crate::record::{Begin, End, Failure, Ids, Renderer, Status};
+use crate::record::{Begin, End, Event, Failure, Ids, Renderer, Status};
 use crate::redact::Redactor;
+use crate::reserve::{self, Reserve};
 use crate::sync::{Syncer, Waiter};
-use crate::writer::Writer;
+use crate::writer::{Writer, WriterSetup};
 
 /// What may wait to be written, in units of [`UNIT`] bytes: 64 MiB.
 const QUEUE_UNITS: u32 = 64 << 10;
@@ -36,6 +38,12 @@ pub struct Options {
     pub keep: Duration,
     /// What must not be shown.
     pub secrets: Vec<Secret>,
+    /// Shapes of secrets beside those that everybody's have.
+    pub patterns: Vec<Pattern>,
+    /// Room on the disk that is kept for the ends of calls, in bytes; with 0 none is.
+    pub reserve: u64,
+    /// What becomes of calls that may be repeated when the disk is full.
+    pub on_full: OnFull,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }
@@ -46,6 +54,9 @@ impl Default for Options {
             max_body: 1 << 20,
             keep: Duration::from_secs(30 * 24 * 60 * 60),
             secrets: Vec::new(),
+            patterns: Vec::new(),
+            reserve: 64 << 20,
+            on_full: OnFull::Deny,
             clock: Arc::new(SystemClock::new()),
         }
     }
@@ -77,6 +88,11 @@ impl Unavailable {
         Self { written, cause: Some(cause) }
     }
 
+    /// Whether it is for lack of room.
+    pub fn is_full(&self) -> bool {
+        self.cause.as_ref().is_some_and(|cause| reserve::is_full(cause))
+    }
+
     /// The thread that writes is gone.
     const STOPPED: Self = Self { written: true, cause: None };
 }
@@ -100,6 +116,7 @@ struct Inner {
     queue: Arc<Queue>,
     syncer: Arc<Syncer>,
     torn: Vec<Torn>,
+    on_full: OnFull,
     threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
     _lock: Lock,
 }
@@ -117,9 +134,18 @@ impl Log {
         let torn = found.torn.clone();
         let queue = Arc::new(Queue::new(Arc::clone(&options.clock)));
         let syncer = Arc::new(Syncer::new(folder.clone(), found.lengths.clone()));
-        let mut writer =
-            Writer::new(folder, found, options.keep, options.clock, Arc::clone(&queue), Arc::clone(&syncer));
-        let renderer = Renderer::new(Redactor::new(options.secrets), options.max_body);
+        let setup = WriterSetup {
+            reserve: Reserve::new(&folder, options.reserve),
+            folder,
+            found,
+            keep: options.keep,
+            clock: options.clock,
+            queue: Arc::clone(&queue),
+            syncer: Arc::clone(&syncer),
+        };
+        let mut writer = Writer::new(setup);
+        let redactor = Redactor::new(options.secrets, options.patterns);
+        let renderer = Renderer::new(redactor, options.max_body);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let sync_thread = {
             let (syncer, queue) = (Arc::clone(&syncer), Arc::clone(&queue));
@@ -131,7 +157,8 @@ impl Log {
             writer.run();
         })?;
         let threads = Some((writer_thread, sync_thread));
-        Ok(Self(Arc::new(Inner { renderer, queue, syncer, torn, threads, _lock: lock })))
+        let on_full = options.on_full;
+        Ok(Self(Arc::new(Inner { renderer, queue, syncer, torn, on_full, threads, _lock: lock })))
     }
 
     /// What was cut off when it was opened.
@@ -143,6 +170,16 @@ impl Log {
     pub fn is_available(&self) -> bool {
         let state = self.0.queue.lock();
         !state.down && !state.closed
+    }
+
+    /// A text without what must not be shown, as it would be written down.
+    pub fn masked(&self, text: &str) -> String {
+        self.0.renderer.masked(text)
+    }
+
+    /// Whether a call that may be repeated is made although its begin could not be written down.
+    pub fn goes_on(&self, refused: &Unavailable) -> bool {
+        self.0.on_full == OnFull::Allow && refused.is_full()
     }
 
     /// A new id for a call, which sorts by time.
@@ -161,7 +198,7 @@ impl Log {
         room.forget();
         let since = self.0.queue.clock.running();
         let mut open = Open { log: self.clone(), ids, since, state: OpenState::Begun };
-        let receiver = self.0.queue.push([Line { body, units, durability, keep: false }]);
+        let receiver = self.0.queue.push([Line { body, units, durability, kind: JobKind::Begin }]);
         open.state = OpenState::Beginning(receiver);
         let OpenState::Beginning(receiver) = &mut open.state else { unreachable!("it was just set") };
         match receiver.await.unwrap_or(Err(Unavailable::STOPPED)) {
@@ -188,7 +225,7 @@ impl Log {
         let all = bodies.iter().map(|body| units(body)).sum::<u32>().min(QUEUE_UNITS);
         let room = self.0.queue.room.acquire_many(all).await.map_err(|_closed| Unavailable::STOPPED)?;
         room.forget();
-        let lines = bodies.map(|body| Line { body, units: 0, durability, keep: true });
+        let lines = bodies.map(|body| Line { body, units: 0, durability, kind: JobKind::Note });
         let [begin, end] = lines;
         let receiver = self.0.queue.push([begin, Line { units: all, ..end }]);
         receiver.await.unwrap_or(Err(Unavailable::STOPPED))
@@ -201,7 +238,16 @@ impl Log {
         let ids = self.0.renderer.ids(begin);
         let durability = Durability::Written;
         let bodies = [self.0.renderer.begin(&ids, begin), self.0.renderer.end(&ids, &end)];
-        drop(self.0.queue.push(bodies.map(|body| Line { body, units: 0, durability, keep: true })));
+        drop(self.0.queue.push(bodies.map(|body| Line { body, units: 0, durability, kind: JobKind::Note })));
+    }
+
+    /// Writes down something that happened beside the calls. The line is handed over at once, whether the future
+    /// is awaited or not.
+    pub fn note(&self, event: &Event<'_>) -> impl Future<Output = Result<(), Unavailable>> + Send + use<> {
+        let body = self.0.renderer.event(event);
+        let line = Line { body, units: 0, durability: Durability::Written, kind: JobKind::Note };
+        let receiver = self.0.queue.push([line]);
+        async move { receiver.await.unwrap_or(Err(Unavailable::STOPPED)) }
     }
 }
 
@@ -256,7 +302,7 @@ impl Open {
         self.state = OpenState::Ended;
         let body = self.log.0.renderer.end(&self.ids, end);
         // It does not wait for room: there is one end for each begin, and those did.
-        self.log.0.queue.push([Line { body, units: 0, durability, keep: true }])
+        self.log.0.queue.push([Line { body, units: 0, durability, kind: JobKind::End }])
     }
 
     /// Its begin is not as durable as it must be. Where it is written all the same, it gets an end.
@@ -278,7 +324,7 @@ impl Open {
 
     fn short_end<'a>(&self, status: Status, error: Option<Failure<'a>>) -> End<'a> {
         let took = self.log.0.queue.clock.running().saturating_sub(self.since);
-        End { status, error, attempts: 0, cached: false, took, stages: &[], output: None }
+        End { status, error, attempts: 0, cached: false, took, stages: &[], output: None, secret: None }
     }
 }
 
@@ -314,7 +360,19 @@ struct Line {
     body: String,
     units: u32,
     durability: Durability,
-    keep: bool,
+    kind: JobKind,
+}
+
+/// What a line tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobKind {
+    /// That a call may be sent: refused when it cannot be written now.
+    Begin,
+    /// What became of a call that was sent. It is kept and written later when it cannot be written now, and
+    /// may use the room that is reserved.
+    End,
+    /// What has happened and nobody depends on: kept as well.
+    Note,
 }
 
 /// A line on its way to the writer.
@@ -324,9 +382,7 @@ pub(crate) struct Job {
     /// The room it takes in the queue.
     pub(crate) units: u32,
     pub(crate) durability: Durability,
-    /// Whether it is kept and written later when it cannot be written now: it tells what has happened, and
-    /// nothing waits for a permission.
-    pub(crate) keep: bool,
+    pub(crate) kind: JobKind,
     pub(crate) waiter: Option<Waiter>,
 }
 
@@ -367,9 +423,9 @@ impl Queue {
             return receiver;
         }
         let at = self.clock.now();
-        for (index, Line { body, units, durability, keep }) in lines.into_iter().enumerate() {
+        for (index, Line { body, units, durability, kind }) in lines.into_iter().enumerate() {
             let waiter = sender.take_if(|_| index + 1 == N);
-            state.jobs.push(Job { at, body, units, durability, keep, waiter });
+            state.jobs.push(Job { at, body, units, durability, kind, waiter });
         }
         let wake = std::mem::take(&mut state.sleeping);
         drop(state);

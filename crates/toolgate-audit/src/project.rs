@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -25,9 +25,9 @@ pub struct ProjectLog {
 }
 
 impl ProjectLog {
-    /// The log of the project in a folder.
-    pub fn of(project: &Path) -> Self {
-        Self { folder: project.join(".toolgate/log") }
+    /// The log in a folder.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
     }
 
     /// Where a process writes that is one of so many.

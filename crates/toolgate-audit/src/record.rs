@@ -9,10 +9,11 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use toolgate_types::call::Stage;
 use toolgate_types::json::Raw;
-use toolgate_types::{CallError, ErrorCode, Outcome};
+use toolgate_types::{CallError, ErrorCode, Outcome, Secret};
 
 use crate::chain;
-use crate::redact::Redactor;
+use crate::fields::SecretFields;
+use crate::redact::{Redaction, Redactor};
 
 /// How many causes of an error are written down.
 const MOST_CAUSES: usize = 16;
@@ -68,6 +69,8 @@ pub struct Begin<'a> {
     pub asked: Option<&'a str>,
     /// The arguments.
     pub arguments: &'a Raw,
+    /// Which of them are secret, as the tool's schema says; nor are they shown in its result.
+    pub secret: Option<&'a SecretFields>,
 }
 
 /// How a call ended, in one word.
@@ -149,53 +152,96 @@ pub struct End<'a> {
     pub stages: &'a [StageTime<'a>],
     /// What the tool gave, a tool's own error included.
     pub output: Option<&'a Raw>,
+    /// Which parts of that are secret, as the tool's schema says.
+    pub secret: Option<&'a SecretFields>,
+}
+
+/// Something that happened beside the calls.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// A process began to write.
+    Start {
+        /// Its version.
+        version: &'a str,
+        /// What tells its policy from any other.
+        policy: &'a str,
+        /// Its configuration, without secrets; the hash of it is written down.
+        config: &'a [u8],
+    },
+    /// A server describes a tool in another way than it did.
+    DefinitionChanged {
+        /// The server.
+        server: &'a str,
+        /// The tool, by its name there.
+        tool: &'a str,
+        /// What told its definition from any other.
+        was: &'a str,
+        /// What does now.
+        is: &'a str,
+        /// How bad the change is.
+        class: &'a str,
+        /// Whether the tool is held back for it.
+        held_back: bool,
+    },
 }
 
 impl<'a> End<'a> {
     /// A call whose caller left.
     pub fn abandoned(error: &'a CallError, took: Duration) -> Self {
         let (status, error) = (Status::Abandoned, Some(error.into()));
-        Self { status, error, attempts: 0, cached: false, took, stages: &[], output: None }
+        Self { status, error, attempts: 0, cached: false, took, stages: &[], output: None, secret: None }
     }
 }
 
 /// What both lines of a call begin with, redacted once.
 #[derive(Debug, Clone)]
-pub(crate) struct Ids(String);
+pub(crate) struct Ids {
+    text: String,
+    /// What of the call's arguments is secret.
+    secrets: Vec<Secret>,
+}
 
 /// Makes the bodies of lines.
 pub(crate) struct Renderer {
     redactor: Redactor,
     max_body: usize,
+    nothing: SecretFields,
 }
 
 impl Renderer {
     pub(crate) fn new(redactor: Redactor, max_body: usize) -> Self {
-        Self { redactor, max_body }
+        Self { redactor, max_body, nothing: SecretFields::default() }
+    }
+
+    pub(crate) fn masked(&self, text: &str) -> String {
+        self.redactor.with(&[]).masked(text).into_owned()
     }
 
     pub(crate) fn ids(&self, begin: &Begin<'_>) -> Ids {
-        let mut ids = String::with_capacity(128);
-        self.member("call", begin.call, &mut ids);
-        self.member("caller", begin.caller, &mut ids);
-        self.member("tool", begin.tool, &mut ids);
+        let secrets = begin.secret.map(|secret| secret.texts(begin.arguments.get())).unwrap_or_default();
+        let mut text = String::with_capacity(128);
+        let line = self.redactor.with(&secrets);
+        member("call", begin.call, line, &mut text);
+        member("caller", begin.caller, line, &mut text);
+        member("tool", begin.tool, line, &mut text);
         if let Some(session) = begin.session {
-            self.member("session", session, &mut ids);
+            member("session", session, line, &mut text);
         }
-        Ids(ids)
+        Ids { text, secrets }
     }
 
     pub(crate) fn begin(&self, ids: &Ids, begin: &Begin<'_>) -> String {
+        let line = self.redactor.with(&ids.secrets);
         let mut out = String::with_capacity(256 + begin.arguments.bytes().len());
         out.push_str(r#""kind":"begin""#);
-        out.push_str(&ids.0);
-        self.member("correlation", begin.correlation, &mut out);
+        out.push_str(&ids.text);
+        member("correlation", begin.correlation, line, &mut out);
         out.push_str(r#","correlation_from_client":"#);
         out.push_str(if begin.correlation_from_client { "true" } else { "false" });
-        self.member("trace", begin.trace, &mut out);
+        member("trace", begin.trace, line, &mut out);
         for (name, value) in [("server", begin.server), ("definition", begin.definition)] {
             if let Some(value) = value {
-                self.member(name, value, &mut out);
+                member(name, value, line, &mut out);
             }
         }
         word("decision", begin.decision.label(), &mut out);
@@ -204,20 +250,25 @@ impl Renderer {
             if index > 0 {
                 out.push(',');
             }
-            self.redactor.text(rule, &mut out);
+            line.text(rule, &mut out);
         }
         out.push(']');
         if let Some(asked) = begin.asked {
-            self.member("asked", asked, &mut out);
+            member("asked", asked, line, &mut out);
         }
-        self.body("arguments", begin.arguments, &mut out);
+        self.body("arguments", begin.arguments, line, begin.secret, &mut out);
         out
     }
 
     pub(crate) fn end(&self, ids: &Ids, end: &End<'_>) -> String {
+        let mut secrets = ids.secrets.clone();
+        if let (Some(secret), Some(output)) = (end.secret, end.output) {
+            secrets.extend(secret.texts(output.get()));
+        }
+        let line = self.redactor.with(&secrets);
         let mut out = String::with_capacity(512 + end.output.map_or(0, |output| output.bytes().len()));
         out.push_str(r#""kind":"end""#);
-        out.push_str(&ids.0);
+        out.push_str(&ids.text);
         word("status", end.status.label(), &mut out);
         if let Some(error) = &end.error {
             out.push_str(r#","error":{"code":""#);
@@ -225,9 +276,9 @@ impl Renderer {
             out.push('"');
             word("stage", error.stage.label(), &mut out);
             word("outcome", outcome(error.outcome), &mut out);
-            self.member("message", error.message, &mut out);
+            member("message", error.message, line, &mut out);
             if let Some(cause) = &error.cause {
-                self.member("cause", cause, &mut out);
+                member("cause", cause, line, &mut out);
             }
             out.push('}');
         }
@@ -242,29 +293,57 @@ impl Renderer {
             out.push_str(&stage.micros.to_string());
             if let Some(note) = stage.note {
                 out.push(',');
-                self.redactor.text(note, &mut out);
+                line.text(note, &mut out);
             }
             out.push(']');
         }
         out.push(']');
         if let Some(output) = end.output {
-            self.body("output", output, &mut out);
+            self.body("output", output, line, end.secret, &mut out);
         }
         out
     }
 
-    fn member(&self, name: &str, text: &str, out: &mut String) {
-        key(name, out);
-        self.redactor.text(text, out);
+    /// Something that happened beside the calls.
+    pub(crate) fn event(&self, event: &Event<'_>) -> String {
+        let line = self.redactor.with(&[]);
+        let mut out = String::with_capacity(256);
+        match *event {
+            Event::Start { version, policy, config } => {
+                out.push_str(r#""kind":"start""#);
+                member("version", version, line, &mut out);
+                member("policy", policy, line, &mut out);
+                let hash = chain::hex(&Sha256::digest(config));
+                word("config", std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
+                number("process", u128::from(std::process::id()), &mut out);
+            }
+            Event::DefinitionChanged { server, tool, was, is, class, held_back } => {
+                out.push_str(r#""kind":"definition_changed""#);
+                for (name, text) in
+                    [("server", server), ("tool", tool), ("was", was), ("is", is), ("class", class)]
+                {
+                    member(name, text, line, &mut out);
+                }
+                out.push_str(if held_back { r#","held_back":true"# } else { r#","held_back":false"# });
+            }
+        }
+        out
     }
 
     /// All of it, or its head and what tells the rest from any other. It is cut after it was redacted: half
     /// of a secret would not be recognised.
-    fn body(&self, name: &str, body: &Raw, out: &mut String) {
+    fn body(
+        &self,
+        name: &str,
+        body: &Raw,
+        line: Redaction<'_>,
+        secret: Option<&SecretFields>,
+        out: &mut String,
+    ) {
         let start = out.len();
         key(name, out);
         let value = out.len();
-        self.redactor.json(body.get(), out);
+        line.json(body.get(), secret.unwrap_or(&self.nothing), out);
         if out.len() - value <= self.max_body {
             return;
         }
@@ -279,6 +358,12 @@ impl Renderer {
         word("sha256", std::str::from_utf8(&hash).unwrap_or_default(), out);
         out.push('}');
     }
+}
+
+/// A member with a text from outside.
+fn member(name: &str, text: &str, line: Redaction<'_>, out: &mut String) {
+    key(name, out);
+    line.text(text, out);
 }
 
 fn key(name: &str, out: &mut String) {
@@ -310,8 +395,6 @@ fn outcome(outcome: Outcome) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use toolgate_types::Secret;
-
     use super::*;
 
     fn begin<'a>(arguments: &'a Raw, rules: &'a [String]) -> Begin<'a> {
@@ -329,11 +412,12 @@ mod tests {
             rules,
             asked: Some("bob"),
             arguments,
+            secret: None,
         }
     }
 
     fn renderer(max_body: usize) -> Renderer {
-        Renderer::new(Redactor::new(vec![Secret::new("hunter22")]), max_body)
+        Renderer::new(Redactor::new(vec![Secret::new("hunter22")], Vec::new()), max_body)
     }
 
     #[test]
@@ -362,6 +446,7 @@ mod tests {
             took: Duration::from_millis(7),
             stages: &stages,
             output: None,
+            secret: None,
         };
         assert_eq!(
             renderer.end(&ids, &end),
@@ -369,11 +454,79 @@ mod tests {
         );
     }
 
+    /// A field that is forgotten shows here: each of them holds a secret of every kind.
+    #[test]
+    fn no_field_shows_a_secret() {
+        let text = "hunter22 sk-abcdefghijklmnop1234 ACME-7 swordfish";
+        let bodies = format!(r#"{{"pin":"swordfish","text":"{text}","{text}":["{text}"]}}"#);
+        let (arguments, rules) = (Raw::trusted(bodies), [text.to_owned()]);
+        let fields = SecretFields::of(&serde_json::json!({ "properties": { "pin": { "x-secret": true } } }));
+        let begin = Begin {
+            call: text,
+            caller: text,
+            tool: text,
+            session: Some(text),
+            correlation: text,
+            correlation_from_client: false,
+            trace: text,
+            server: Some(text),
+            definition: Some(text),
+            decision: Decision::Deny,
+            rules: &rules,
+            asked: Some(text),
+            arguments: &arguments,
+            secret: Some(&fields),
+        };
+        let error = Failure {
+            code: ErrorCode::Timeout,
+            stage: Stage::Invoke,
+            outcome: Outcome::Unknown,
+            message: text,
+            cause: Some(text.to_owned()),
+        };
+        let stages = [StageTime { stage: Stage::Resolve, micros: 3, note: Some(text) }];
+        let end = End {
+            status: Status::Error,
+            error: Some(error),
+            attempts: 1,
+            cached: false,
+            took: Duration::ZERO,
+            stages: &stages,
+            output: Some(&arguments),
+            secret: None,
+        };
+        for max_body in [20, 1000] {
+            let patterns = vec!["ACME-[0-9]".parse().unwrap()];
+            let renderer = Renderer::new(Redactor::new(vec![Secret::new("hunter22")], patterns), max_body);
+            let ids = renderer.ids(&begin);
+            let start = Event::Start { version: text, policy: text, config: text.as_bytes() };
+            let changed = Event::DefinitionChanged {
+                server: text,
+                tool: text,
+                was: text,
+                is: text,
+                class: text,
+                held_back: true,
+            };
+            let lines = [renderer.begin(&ids, &begin), renderer.end(&ids, &end)];
+            for line in &lines {
+                assert!(!line.contains("swordfish"), "{line}");
+            }
+            for line in lines.iter().chain(&[renderer.event(&start), renderer.event(&changed)]) {
+                for secret in ["hunter22", "sk-abc", "ACME-7"] {
+                    assert!(!line.contains(secret), "{secret} is in {line}");
+                }
+                assert!(serde_json::from_str::<serde_json::Value>(&format!("{{{line}}}")).is_ok(), "{line}");
+            }
+        }
+    }
+
     #[test]
     fn a_long_body_is_cut_after_it_was_redacted() {
         let arguments = Raw::trusted(r#"["ää","hunter22","b"]"#.to_owned());
         let mut out = String::new();
-        renderer(4).body("arguments", &arguments, &mut out);
+        let renderer = renderer(4);
+        renderer.body("arguments", &arguments, renderer.redactor.with(&[]), None, &mut out);
         let rest = chain::hex(&Sha256::digest("ä\",\"***\",\"b\"]"));
         let rest = std::str::from_utf8(&rest).unwrap();
         assert_eq!(out, format!(r#","arguments_cut":{{"head":"[\"ä","length":18,"sha256":"{rest}"}}"#));

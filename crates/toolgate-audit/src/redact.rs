@@ -8,8 +8,10 @@ use std::borrow::Cow;
 
 use memchr::memchr2;
 use toolgate_types::Secret;
-use toolgate_types::redact::{looks_secret, mask};
+use toolgate_types::redact::{Pattern, Sought, looks_secret, mask_sought};
 use toolgate_types::secret::MASK;
+
+use crate::fields::{At, SecretFields};
 
 /// Below this length a text without a sign holds none of the shapes of keys that providers use.
 const SHORTEST_SHAPE: usize = 19;
@@ -23,39 +25,76 @@ const SHORTEST_KNOWN: usize = 4;
 /// Knows what must not be shown.
 pub(crate) struct Redactor {
     known: Vec<Secret>,
+    patterns: Vec<Pattern>,
 }
 
 impl Redactor {
-    pub(crate) fn new(mut known: Vec<Secret>) -> Self {
+    pub(crate) fn new(mut known: Vec<Secret>, patterns: Vec<Pattern>) -> Self {
         known.retain(|secret| secret.expose().len() >= SHORTEST_KNOWN);
-        Self { known }
+        let spelled: Vec<_> = known.iter().flat_map(spelled).collect();
+        known.extend(spelled);
+        Self { known, patterns }
     }
 
+    /// With more secrets, those of one call.
+    pub(crate) fn with<'a>(&'a self, more: &'a [Secret]) -> Redaction<'a> {
+        Redaction { known: &self.known, more, patterns: &self.patterns }
+    }
+}
+
+/// How a secret is spelled inside of an address, and in JSON that is itself a text.
+fn spelled(secret: &Secret) -> impl Iterator<Item = Secret> + use<> {
+    let plain = secret.expose();
+    let mut address = String::with_capacity(plain.len());
+    for byte in plain.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            address.push(char::from(byte));
+        } else {
+            address.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    let quoted = serde_json::to_string(plain).unwrap_or_default();
+    let quoted = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
+    let others = [address.as_str(), quoted].map(|text| (text != plain).then(|| Secret::new(text)));
+    others.into_iter().flatten()
+}
+
+/// What must not be shown of one call.
+#[derive(Clone, Copy)]
+pub(crate) struct Redaction<'a> {
+    known: &'a [Secret],
+    more: &'a [Secret],
+    patterns: &'a [Pattern],
+}
+
+impl Redaction<'_> {
     /// Adds a text as a JSON string.
     pub(crate) fn text(&self, text: &str, out: &mut String) {
         quote(&self.masked(text), out);
     }
 
-    fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
+    pub(crate) fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let spaced = text.len() >= SHORTEST_SCHEME;
         let sign = |byte: &u8| matches!(byte, b':' | b'=' | b'-' | b'_') || spaced && *byte == b' ';
         let plain = text.len() < SHORTEST_SHAPE && !text.as_bytes().iter().any(sign);
         if plain && !self.knows(text) {
             return Cow::Borrowed(text);
         }
-        let masked = mask(text, &self.known);
+        let Self { known, more, patterns } = *self;
+        let masked = mask_sought(text, Sought { known, more, patterns });
         if masked == text { Cow::Borrowed(text) } else { Cow::Owned(masked) }
     }
 
     fn knows(&self, text: &str) -> bool {
-        self.known.iter().any(|secret| text.contains(secret.expose()))
+        self.known.iter().chain(self.more).any(|secret| text.contains(secret.expose()))
+            || self.patterns.iter().any(|pattern| pattern.fits(text))
     }
 
     /// Adds a JSON value, with its strings redacted and without the space between its parts. What is not JSON
-    /// is added as a string.
-    pub(crate) fn json(&self, json: &str, out: &mut String) {
+    /// is added as a string. `fields` says which parts are secret whatever they look like.
+    pub(crate) fn json(&self, json: &str, fields: &SecretFields, out: &mut String) {
         let start = out.len();
-        if Walk::new(self, json, out).run().is_none() {
+        if Walk::new(*self, json, fields, out).run().is_none() {
             out.truncate(start);
             self.text(json, out);
         }
@@ -88,10 +127,14 @@ struct Level {
     names_next: bool,
     /// `value` in this object belongs to the name of a secret.
     named: bool,
+    /// What the schema says of it, and of the value that follows.
+    at: At,
+    at_next: At,
 }
 
 struct Walk<'a> {
-    redactor: &'a Redactor,
+    redactor: Redaction<'a>,
+    fields: &'a SecretFields,
     json: &'a str,
     at: usize,
     out: &'a mut String,
@@ -99,8 +142,8 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(redactor: &'a Redactor, json: &'a str, out: &'a mut String) -> Self {
-        Self { redactor, json, at: 0, out, levels: Vec::new() }
+    fn new(redactor: Redaction<'a>, json: &'a str, fields: &'a SecretFields, out: &'a mut String) -> Self {
+        Self { redactor, fields, json, at: 0, out, levels: Vec::new() }
     }
 
     /// `None` when it is not JSON. What is checked is what keeps the line whole: strings end, brackets match,
@@ -120,6 +163,9 @@ impl<'a> Walk<'a> {
                 b'{' | b'[' => {
                     let hidden = self.is_hidden();
                     let object = byte == b'{';
+                    let at =
+                        self.levels.last().map_or_else(|| self.fields.start(), |level| level.at_next.clone());
+                    let at_next = if object { At::new() } else { self.fields.items(&at) };
                     self.after_value(false);
                     self.levels.push(Level {
                         object,
@@ -128,6 +174,8 @@ impl<'a> Walk<'a> {
                         secret_next: false,
                         names_next: false,
                         named: false,
+                        at,
+                        at_next,
                     });
                     self.keep(byte);
                 }
@@ -159,7 +207,10 @@ impl<'a> Walk<'a> {
     }
 
     fn is_hidden(&self) -> bool {
-        self.levels.last().is_some_and(|level| level.hidden || level.secret_next)
+        match self.levels.last() {
+            Some(level) => level.hidden || level.secret_next || self.fields.is_hidden(&level.at_next),
+            None => self.fields.is_hidden(&self.fields.start()),
+        }
     }
 
     /// A value was passed; whether the next one in a list is a secret, it may have said.
@@ -198,6 +249,7 @@ impl<'a> Walk<'a> {
             level.name_next = false;
             level.secret_next = looks_secret(&text) && !names(&text) || level.named && &*text == "value";
             level.names_next = names(&text);
+            level.at_next = self.fields.member(&level.at, &text);
         } else {
             let level = self.levels.last_mut();
             let flag = level.as_ref().is_some_and(|level| !level.object) && text.starts_with('-');
@@ -259,8 +311,13 @@ mod tests {
 
     fn redacted(json: &str) -> String {
         let known = vec![Secret::new("hun\"ter\n22"), Secret::new("98765432")];
+        let patterns = vec!["ACME-[0-9]+".parse().unwrap()];
         let mut out = String::new();
-        Redactor::new(known).json(json, &mut out);
+        Redactor::new(known, patterns).with(&[Secret::new("swordfish")]).json(
+            json,
+            &SecretFields::default(),
+            &mut out,
+        );
         out
     }
 
@@ -300,6 +357,39 @@ mod tests {
     }
 
     #[test]
+    fn of_ones_own() {
+        check(r#"["ACME-1", "x ACME-22.", {"ACME-3": 1}, "ACME-"]"#, r#"["***","x ***.",{"***":1},"ACME-"]"#);
+        check(r#"{"a": "a swordfish"}"#, r#"{"a":"a ***"}"#);
+    }
+
+    #[test]
+    fn a_known_one_in_an_address_and_in_json_that_is_a_text() {
+        check(r#""https://x.test/?q=hun%22ter%0A22&a=1""#, r#""https://x.test/?q=***&a=1""#);
+        check(r#""{\"a\":\"hun\\\"ter\\n22\"}""#, r#""{\"a\":\"***\"}""#);
+    }
+
+    #[test]
+    fn what_a_schema_calls_secret() {
+        let schema = serde_json::json!({ "properties": {
+            "a": { "x-secret": true },
+            "list": { "items": { "properties": { "pin": { "format": "password" } } } },
+        } });
+        let fields = SecretFields::of(&schema);
+        let json =
+            r#"{"a":{"b":["x",1,true,null,""]},"list":[{"pin":12,"mode":12},{"p\u0069n":"z"}],"b":"x"}"#;
+        let mut out = String::new();
+        Redactor::new(Vec::new(), Vec::new()).with(&[]).json(json, &fields, &mut out);
+        let expected = r#"{"a":{"b":["***","***",true,null,""]},"list":[{"pin":"***","mode":12},{"p\u0069n":"***"}],"b":"x"}"#;
+        assert_eq!(out, expected);
+        let whole = SecretFields::of(&serde_json::json!({ "writeOnly": true }));
+        for (json, expected) in [(r#""x""#, r#""***""#), ("[1]", r#"["***"]"#)] {
+            let mut out = String::new();
+            Redactor::new(Vec::new(), Vec::new()).with(&[]).json(json, &whole, &mut out);
+            assert_eq!(out, expected);
+        }
+    }
+
+    #[test]
     fn what_stays() {
         for json in
             [r#"{"a":[1,-2.50e3,true,null,{}],"b":"ä\n\ud800"}"#, "[]", "5", r#""""#, r#"{"password":""}"#]
@@ -324,13 +414,76 @@ mod tests {
         }
     }
 
+    const SECRETS: [&str; 4] = ["hun\"ter\\22", "98765432", "line\nbreak", "grüße-an-alle"];
+
+    /// Values with secrets in their texts, names and numbers.
+    fn value() -> impl Strategy<Value = serde_json::Value> {
+        use serde_json::Value;
+        let text = prop_oneof![
+            "[a-z:= ]{0,8}",
+            (0..SECRETS.len(), "[a-z\"\\\\ ]{0,3}", "[a-z\"\n ]{0,3}")
+                .prop_map(|(at, before, after)| format!("{before}{}{after}", SECRETS[at])),
+            Just("ACME-77".to_owned()),
+        ];
+        let leaf = prop_oneof![
+            text.clone().prop_map(Value::from),
+            Just(Value::from(98_765_432)),
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(text.clone(), inner, 0..4)
+                    .prop_map(|members| members.into_iter().collect::<serde_json::Map<_, _>>().into()),
+            ]
+        })
+    }
+
+    /// Lists and leaves; names may become the same once they are masked.
+    fn parts(value: &serde_json::Value) -> usize {
+        match value {
+            serde_json::Value::Array(items) => 1 + items.iter().map(parts).sum::<usize>(),
+            serde_json::Value::Object(_) => 1,
+            _ => 1,
+        }
+    }
+
+    fn texts(value: &serde_json::Value) -> Vec<String> {
+        match value {
+            serde_json::Value::Array(items) => items.iter().flat_map(texts).collect(),
+            serde_json::Value::Object(members) => {
+                members.iter().flat_map(|(name, value)| [vec![name.clone()], texts(value)].concat()).collect()
+            }
+            other => vec![other.as_str().map_or_else(|| other.to_string(), str::to_owned)],
+        }
+    }
+
     proptest! {
         /// The short way says what the long way says.
         #[test]
         fn short_texts_are_masked_like_long_ones(text in "(Basic |bearer |AKIA|sk|key|token|[a-z0-9 :=_-]){0,20}") {
             let mut out = String::new();
-            Redactor::new(Vec::new()).text(&text, &mut out);
-            prop_assert_eq!(out, serde_json::to_string(&mask(&text, &[])).unwrap());
+            Redactor::new(Vec::new(), Vec::new()).with(&[]).text(&text, &mut out);
+            prop_assert_eq!(out, serde_json::to_string(&mask_sought(&text, Sought::default())).unwrap());
+        }
+
+        /// Wherever secrets stand in a value, none is in the line, and the line is JSON of the same shape.
+        #[test]
+        fn never_a_secret(value in value()) {
+            let mut out = String::new();
+            let known = SECRETS.map(Secret::new).to_vec();
+            let patterns = vec!["ACME-[0-9]+".parse().unwrap()];
+            let json = value.to_string();
+            Redactor::new(known, patterns).with(&[]).json(&json, &SecretFields::default(), &mut out);
+            let parsed: serde_json::Value = serde_json::from_str(&out).unwrap();
+            prop_assert_eq!(parts(&parsed), parts(&value), "{}", out);
+            for text in texts(&parsed) {
+                for secret in SECRETS.into_iter().chain(["ACME-77"]) {
+                    prop_assert!(!text.contains(secret), "{} in {}", secret, out);
+                }
+            }
         }
 
         #[test]

@@ -146,6 +146,7 @@ mod tests {
             rules: &[],
             asked: None,
             arguments: &arguments,
+            secret: None,
         };
         let stage = |stage, micros| StageTime { stage, micros, note: None };
         let stages = [stage(Stage::Resolve, 10), stage(Stage::Slots, 20), stage(Stage::Invoke, 1_000)];
@@ -158,6 +159,7 @@ mod tests {
             took: Duration::from_micros(2_000),
             stages: &stages,
             output: Some(&arguments),
+            secret: None,
         };
         let ended = UNIX_EPOCH + Duration::from_secs(1);
         of(&begin, &end, Place { parent: Some(7), told: 9, ended })

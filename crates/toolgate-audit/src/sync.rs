@@ -44,6 +44,9 @@ pub(crate) struct Syncer {
 /// Files that are not durable, and how long they were when they were handed over.
 type Dirty = BTreeMap<Date, (Arc<File>, u64)>;
 
+/// Files to make durable, whether a name among them is new, and who waits.
+type Work = (Dirty, bool, Vec<Waiter>);
+
 #[derive(Default)]
 struct State {
     dirty: Dirty,
@@ -107,36 +110,60 @@ impl Syncer {
 
     /// The thread. `failed` is called when a sync failed.
     pub(crate) fn run(&self, failed: impl Fn()) {
-        while let Some((work, created, waiters)) = self.next() {
-            let done = self.sync(&work, created);
-            let mut state = self.lock();
-            match done {
-                Ok(()) => {
-                    state.synced.extend(work.into_iter().map(|(day, (_, length))| (day, length)));
-                    drop(state);
-                    for waiter in waiters {
-                        // Who left does not want to know.
-                        let _ = waiter.send(Ok(()));
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the execution log cannot be made durable");
-                    let cause = Arc::new(error);
-                    state.failed = Some(Arc::clone(&cause));
-                    // The next one who writes makes the names durable as well.
-                    state.created |= created;
-                    state.dirty.clear();
-                    let late = std::mem::take(&mut state.waiters);
-                    drop(state);
-                    refuse(waiters.into_iter().chain(late).collect(), &cause);
-                    failed();
-                }
+        while let Some(work) = self.next() {
+            if !self.settle(work) {
+                failed();
             }
         }
     }
 
+    /// Makes work durable, and tells who waits. False when it failed.
+    fn settle(&self, (work, created, waiters): Work) -> bool {
+        let done = self.sync(&work, created);
+        match done {
+            Ok(()) => {
+                let lengths = work.into_iter().map(|(day, (_, length))| (day, length));
+                self.lock().synced.extend(lengths);
+                for waiter in waiters {
+                    // Who left does not want to know.
+                    let _ = waiter.send(Ok(()));
+                }
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the execution log cannot be made durable");
+                let cause = Arc::new(error);
+                // The next one who writes makes the names durable as well.
+                self.lock().created |= created;
+                self.fail(&cause);
+                refuse(waiters, &cause);
+                false
+            }
+        }
+    }
+
+    /// A sync failed, here or where the writer made one.
+    pub(crate) fn fail(&self, cause: &Arc<io::Error>) {
+        let mut state = self.lock();
+        state.failed = Some(Arc::clone(cause));
+        state.dirty.clear();
+        let late = std::mem::take(&mut state.waiters);
+        drop(state);
+        refuse(late, cause);
+    }
+
+    /// Makes durable what there is, without a thread and without waiting.
+    #[cfg(test)]
+    pub(crate) fn settle_now(&self) {
+        let mut state = self.lock();
+        let created = std::mem::take(&mut state.created);
+        let work = (std::mem::take(&mut state.dirty), created, std::mem::take(&mut state.waiters));
+        drop(state);
+        self.settle(work);
+    }
+
     /// What is to be made durable; waits until it is time. `None` at the end.
-    fn next(&self) -> Option<(Dirty, bool, Vec<Waiter>)> {
+    fn next(&self) -> Option<Work> {
         let mut state = self.lock();
         while state.dirty.is_empty() {
             if state.closed {
@@ -153,7 +180,7 @@ impl Syncer {
 
     fn sync(&self, work: &Dirty, created: bool) -> io::Result<()> {
         for (file, _) in work.values() {
-            file.sync_data()?;
+            folder::sync_file(file)?;
         }
         if created { folder::sync(&self.folder) } else { Ok(()) }
     }

@@ -18,7 +18,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::chain::{Head, Line, day};
 use crate::clock::Clock;
 use crate::folder::{self, Found};
-use crate::log::{Durability, Job, Queue, Unavailable};
+use crate::log::{Durability, Job, JobKind, Queue, Unavailable};
+use crate::reserve::{self, Reserve};
 use crate::retention::{self, Retention};
 use crate::sync::{Syncer, Wrote};
 
@@ -53,6 +54,22 @@ pub(crate) struct Writer {
     retention: Retention,
     /// A file that is being removed, by a thread of its own: a large one takes its time.
     removing: Option<(Date, JoinHandle<io::Result<()>>)>,
+    reserve: Reserve,
+    /// The reserve was given away: only ends are written until it has its room again.
+    low: Option<Down>,
+    /// The day of the last line.
+    last_day: Option<Date>,
+}
+
+/// What a writer is made of.
+pub(crate) struct WriterSetup {
+    pub(crate) folder: PathBuf,
+    pub(crate) found: Found,
+    pub(crate) keep: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) syncer: Arc<Syncer>,
+    pub(crate) reserve: Reserve,
 }
 
 /// Nothing can be written.
@@ -62,16 +79,10 @@ struct Down {
 }
 
 impl Writer {
-    pub(crate) fn new(
-        folder: PathBuf,
-        found: Found,
-        keep: Duration,
-        clock: Arc<dyn Clock>,
-        queue: Arc<Queue>,
-        syncer: Arc<Syncer>,
-    ) -> Self {
+    pub(crate) fn new(setup: WriterSetup) -> Self {
+        let WriterSetup { folder, found, keep, clock, queue, syncer, reserve } = setup;
         let retention = Retention::new(keep, &*clock, found.last_time);
-        Self {
+        let mut writer = Self {
             folder,
             clock,
             queue,
@@ -86,14 +97,19 @@ impl Writer {
             backlog_bytes: 0,
             retention,
             removing: None,
-        }
+            reserve,
+            low: None,
+            last_day: None,
+        };
+        writer.refill();
+        writer
     }
 
     /// The thread.
     pub(crate) fn run(&mut self) {
         self.retain();
         let mut jobs = Vec::new();
-        while self.queue.take(&mut jobs, if self.down.is_some() { PROBE } else { IDLE }).is_some() {
+        while self.queue.take(&mut jobs, if self.is_up() { IDLE } else { PROBE }).is_some() {
             let units: usize = jobs.iter().map(|job| job.units as usize).sum();
             self.handle(jobs.drain(..).collect());
             self.queue.room.add_permits(units);
@@ -108,7 +124,7 @@ impl Writer {
         }
     }
 
-    fn handle(&mut self, jobs: VecDeque<Job>) {
+    pub(crate) fn handle(&mut self, jobs: VecDeque<Job>) {
         if self.down.is_none()
             && let Some(cause) = self.syncer.failure()
         {
@@ -123,14 +139,62 @@ impl Writer {
             }
             down.tried = now;
         }
-        self.write(jobs);
+        if self.low.as_ref().is_some_and(|low| now.saturating_sub(low.tried) >= PROBE) {
+            self.refill();
+        }
+        match &self.low {
+            None => self.write(jobs),
+            Some(low) => {
+                let cause = Arc::clone(&low.cause);
+                self.write_ends(jobs, &cause);
+            }
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.down.is_none() && self.low.is_none()
+    }
+
+    /// Takes the room of the reserve again; when there is none, nothing new is begun.
+    fn refill(&mut self) {
+        match self.reserve.take() {
+            Ok(()) => {
+                if self.low.take().is_some() && self.down.is_none() {
+                    tracing::info!("there is room for the execution log again");
+                    self.queue.set_down(false);
+                }
+            }
+            Err(error) => self.run_low(Arc::new(error)),
+        }
+    }
+
+    fn run_low(&mut self, cause: Arc<io::Error>) {
+        if self.low.is_none() {
+            tracing::error!(error = %cause, "there is no room left for the execution log; calls are refused");
+        }
+        self.low = Some(Down { cause, tried: self.clock.running() });
+        self.queue.set_down(true);
+    }
+
+    /// Writes what became of calls that were sent, those that wait included, and nothing else.
+    fn write_ends(&mut self, jobs: VecDeque<Job>, cause: &Arc<io::Error>) {
+        let (ends, others) = jobs.into_iter().partition::<VecDeque<_>, _>(|job| job.kind == JobKind::End);
+        self.refuse(others, cause);
+        // A begin that was kept is one that nobody heard of: its end follows, and needs it.
+        let belongs = |job: &Job| job.kind != JobKind::Note;
+        let (waiting, kept) = self.backlog.drain(..).partition::<VecDeque<_>, _>(belongs);
+        self.backlog_bytes = kept.iter().map(|job| job.body.len()).sum();
+        self.backlog = kept;
+        if let Err((ends, error)) = self.write_all(waiting.into_iter().chain(ends).collect()) {
+            self.give_up(ends, error);
+        }
     }
 
     /// Something was written.
     fn up(&mut self) {
         if self.down.take().is_some() {
             tracing::info!("the execution log can be written again");
-            self.queue.set_down(false);
+            self.queue.set_down(self.low.is_some());
         }
     }
 
@@ -153,7 +217,7 @@ impl Writer {
                 None => true,
             };
             // Of a begin that nobody waits for any more, the end will follow.
-            if !job.keep && !unheard {
+            if job.kind == JobKind::Begin && !unheard {
                 continue;
             }
             if self.backlog_bytes + job.body.len() > LARGEST_BACKLOG {
@@ -165,16 +229,30 @@ impl Writer {
         }
     }
 
-    /// Writes the backlog and the jobs, as many at once as belong to one day. On an error, what was not
-    /// written is refused.
+    /// Writes the backlog and the jobs. On an error, what was not written is refused; where the disk is full, the
+    /// room that was reserved is used for what became of calls.
     fn write(&mut self, jobs: VecDeque<Job>) {
+        let jobs: VecDeque<Job> = self.backlog.drain(..).chain(jobs).collect();
+        self.backlog_bytes = 0;
+        let Err((jobs, error)) = self.write_all(jobs) else { return };
+        if !(reserve::is_full(&error) && self.reserve.is_held()) {
+            return self.give_up(jobs, error);
+        }
+        let cause = Arc::new(error);
+        if let Err(error) = self.reserve.release() {
+            tracing::error!(%error, "the room that was reserved cannot be used");
+        }
+        self.run_low(Arc::clone(&cause));
+        self.write_ends(jobs, &cause);
+    }
+
+    /// Writes jobs, as many at once as belong to one day. On an error, gives back what was not written.
+    fn write_all(&mut self, mut jobs: VecDeque<Job>) -> Result<(), (VecDeque<Job>, io::Error)> {
         if self.syncer.failure().is_some()
             && let Err(error) = self.restore()
         {
-            return self.give_up(jobs, error);
+            return Err((jobs, error));
         }
-        let mut jobs: VecDeque<Job> = self.backlog.drain(..).chain(jobs).collect();
-        self.backlog_bytes = 0;
         while let Some(first) = jobs.front() {
             let day = day(first.at);
             let mut head = self.head;
@@ -188,9 +266,9 @@ impl Writer {
                 count += 1;
             }
             let last_time = jobs[count - 1].at;
-            let (file, created) = match self.append(day) {
+            let (file, created) = match self.turn_to(day).and_then(|()| self.append(day)) {
                 Ok(done) => done,
-                Err(error) => return self.give_up(jobs, error),
+                Err(error) => return Err((jobs, error)),
             };
             self.head = head;
             self.note_time(last_time);
@@ -209,6 +287,24 @@ impl Writer {
         }
         // One large record should not hold its memory for ever.
         self.buffer.shrink_to(LARGEST_WRITE);
+        Ok(())
+    }
+
+    /// Makes durable what was written to another day before the first line of this one: what a machine that
+    /// loses its power loses is then the end of the log, and not something in its middle.
+    fn turn_to(&mut self, day: Date) -> io::Result<()> {
+        if let Some(last) = self.last_day.filter(|last| *last != day)
+            && self.syncer.synced().get(&last).copied().unwrap_or(0) < self.lengths[&last]
+        {
+            let file = self.file(last)?;
+            if let Err(error) = folder::sync_file(&file).and_then(|()| folder::sync(&self.folder)) {
+                let cause = Arc::new(error);
+                self.syncer.fail(&cause);
+                return Err(io::Error::new(cause.kind(), cause));
+            }
+        }
+        self.last_day = Some(day);
+        Ok(())
     }
 
     fn give_up(&mut self, jobs: VecDeque<Job>, error: io::Error) {

@@ -11,8 +11,8 @@ use toolgate_policy::Rules;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec, ToolDefinition,
-    ToolSettings,
+    AuditRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec,
+    ToolDefinition, ToolSettings,
 };
 
 /// A checked project.
@@ -63,6 +63,9 @@ pub struct Config {
     /// Where traces of calls go, where they go anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Collector>,
+    /// How the execution log is kept.
+    #[serde(skip_serializing_if = "AuditRules::is_default")]
+    pub audit: AuditRules,
     /// Every secret in it, so that none is shown by whoever uses it.
     #[serde(skip)]
     pub secrets: Vec<Secret>,

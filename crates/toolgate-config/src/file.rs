@@ -8,8 +8,10 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use serde_json::{Map as JsonMap, Value as Json};
+use toolgate_types::audit::Reserve;
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::door::HostName;
+use toolgate_types::redact::Pattern;
 use toolgate_types::tool::Permission;
 use toolgate_types::{ByteSize, CallerId, HumanDuration, KeyHash, ServerName, Text, ToolName};
 
@@ -52,6 +54,40 @@ keys! {
         telemetry: TelemetryFile,
         /// The door of `toolgate serve`.
         serve: ServeFile,
+        /// How calls are written down: the execution log.
+        audit: AuditFile,
+    }
+}
+
+keys! {
+    /// How calls are written down. `toolgate log` reads it, docs/log.md describes it.
+    struct AuditFile as "audit" {
+        /// The folder of the log, seen from the project folder.
+        folder: String = ".toolgate/log",
+        /// What of arguments and of output is written down in full, each; of a longer one the beginning,
+        /// the length, and the SHA-256 of what is not there.
+        max_body: ByteSize = "1MiB",
+        /// How old the last record of a file gets before the file is removed.
+        keep: HumanDuration = "30d",
+        /// Whether calls that may be repeated go on when the disk is full. Other calls are refused then,
+        /// whatever this says.
+        on_full: OnFullName = "deny",
+        /// Room on the disk that is kept so that a call which was sent can be written to its end when the
+        /// disk fills up meanwhile; never more than a 64th of the disk. `none` keeps no room.
+        reserve: Reserve = "64MiB",
+        /// Regular expressions for secrets of your own: what fits one is not written down. They are matched in
+        /// linear time, so they know no look-around and no references to groups.
+        redact: Vec<At<Pattern>>,
+    }
+}
+
+choice! {
+    /// What becomes of calls that may be repeated when the disk is full.
+    enum OnFullName as "a way to go on when the disk is full" {
+        /// They are refused.
+        Deny = "deny",
+        /// They are made, and written down when there is room again.
+        Allow = "allow",
     }
 }
 

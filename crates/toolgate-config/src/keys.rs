@@ -444,6 +444,8 @@ read_by_parsing! {
     toolgate_types::door::HostName: "the name of a host", { "type": "string", "pattern": "^[A-Za-z0-9.-]{1,253}$" };
     toolgate_types::CallerId: "a caller's id", { "type": "string", "pattern": "^[A-Za-z0-9._@:/-]{1,128}$" };
     toolgate_types::caller::PermissionPattern: "a permission pattern", { "type": "string", "pattern": "^(\\*|[A-Za-z0-9_.-]+):(\\*|[A-Za-z0-9_.-]+)$" };
+    toolgate_types::redact::Pattern: "a pattern", { "type": "string", "format": "regex", "minLength": 1, "maxLength": 1000 };
+    toolgate_types::audit::Reserve: "a size or `none`", { "type": ["string", "integer"], "examples": ["64MiB", "none"] };
     toolgate_types::tool::Permission: "a permission", { "type": "string", "pattern": "^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$" };
 }
 

@@ -3,6 +3,7 @@
 //! Defaults, rules between keys and rules between entries live here. Invariant: only what passed
 //! every rule gets into the [`Draft`]; what did not was told.
 
+mod audit;
 mod caching;
 mod caller;
 mod egress;
@@ -22,8 +23,8 @@ use std::collections::{BTreeMap, HashMap};
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits, OnCollision, ServerSpec,
-    ToolDefinition, ToolName, ToolSettings,
+    AuditRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits, OnCollision,
+    ServerSpec, ToolDefinition, ToolName, ToolSettings,
 };
 
 use crate::checklist::checklist;
@@ -63,6 +64,7 @@ pub(crate) struct Draft {
     telemetry: Option<Collector>,
     /// Tools that have to keep all of the contract.
     full: Vec<(ToolName, Span)>,
+    audit: AuditRules,
     pub(crate) inputs: Vec<InputSpec>,
     /// Where each tool is in `tools`, and where each has its settings in `settings`.
     tool_at: HashMap<ToolName, usize>,
@@ -95,6 +97,7 @@ impl Draft {
             results: None,
             telemetry: None,
             full: Vec::new(),
+            audit: AuditRules::default(),
             inputs: Vec::new(),
             tool_at: HashMap::new(),
             settings_at: HashMap::new(),
@@ -224,6 +227,7 @@ impl Draft {
             egress: self.egress,
             results: self.results,
             telemetry: self.telemetry.or_else(|| telemetry::of_environment(cx)),
+            audit: self.audit,
             secrets: Vec::new(),
             inputs: self.inputs,
             variables: cx.variables_used(),

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
+use toolgate_audit::SecretFields;
 use toolgate_policy::{Schema, Subject};
 use toolgate_types::tool::{Category, Contract, Deprecation, FollowUp, Permission, RateLimit, ResponseTime};
 use toolgate_types::{
@@ -17,7 +18,7 @@ use toolgate_upstream::invoke::Address;
 use toolgate_upstream::offer::Offer;
 use toolgate_upstream::{Builtin, Raw};
 
-use crate::pins::{NewPin, Pins};
+use crate::pins::{DriftClass, NewPin, Pins};
 use crate::tally::Guard;
 
 mod build;
@@ -253,6 +254,25 @@ pub struct Built {
     pub events: Vec<Event>,
     /// Definitions to remember.
     pub pins: Vec<NewPin>,
+    /// Definitions that are not what they were.
+    pub changed: Vec<Changed>,
+}
+
+/// A definition that is not what was approved or first seen.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Changed {
+    /// The server.
+    pub server: ServerName,
+    /// The tool's name there.
+    pub tool: String,
+    /// What told the definition from every other.
+    pub was: Box<str>,
+    /// What does now.
+    pub is: Box<str>,
+    /// How bad the change is.
+    pub class: DriftClass,
+    /// Whether the tool is held back for it.
+    pub held_back: bool,
 }
 
 impl Catalog {
@@ -328,6 +348,8 @@ pub(crate) struct Compiled {
     pub(crate) subject: Subject,
     pub(crate) input: Schema,
     pub(crate) output: Option<Schema>,
+    /// What the schemas call secret, of the arguments and of the reply.
+    pub(crate) secret: (SecretFields, SecretFields),
 }
 
 impl CatalogTool {
@@ -343,12 +365,19 @@ impl CatalogTool {
                     Schema::new(&serde_json::Value::Bool(false)).expect("it is a schema")
                 })
             };
+            let reply = |raw: &Raw| SecretFields::of_reply(&raw.parse().unwrap_or_default());
             Compiled {
+                secret: (self.secret_arguments(), self.output_schema.as_ref().map(reply).unwrap_or_default()),
                 subject: self.subject(),
                 input: schema(&self.input_schema),
                 output: self.output_schema.as_ref().map(schema),
             }
         })
+    }
+
+    /// What its schema calls secret of the arguments.
+    pub(crate) fn secret_arguments(&self) -> SecretFields {
+        SecretFields::of(&self.input_schema.parse().unwrap_or_default())
     }
 
     /// What is known of it when it is decided on.

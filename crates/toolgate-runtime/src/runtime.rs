@@ -3,7 +3,7 @@
 //! What keeps the catalog true while it is used is in `keep`. Invariant: the catalog is made by one
 //! function, `Runtime::rebuild`, under one lock that no call waits for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_audit::spans::Exporter;
-use toolgate_audit::{History, Log, Metrics, ToolRecord};
+use toolgate_audit::{Event as AuditEvent, History, Log, Metrics, ToolRecord};
 use toolgate_policy::Policy;
 use toolgate_types::egress::EgressRules;
 use toolgate_types::server::Startup;
@@ -27,7 +27,7 @@ use toolgate_upstream::{
     Builtin, Logins, Params, Questions, Raw, RequestError, Server, State, Trace, Unavailable,
 };
 
-use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Level, Parts, ToolState, Why};
+use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Changed, Level, Parts, ToolState, Why};
 use crate::pins::{LockError, LockFile, NewPin, Pin, Pins};
 use crate::results::Results;
 use crate::road::Approver;
@@ -96,6 +96,8 @@ pub struct Runtime {
     secrets: Vec<Secret>,
     pub(crate) log: OnceLock<Log>,
     pub(crate) spans: OnceLock<Exporter>,
+    /// Definitions that changed: those written down, and those that wait for a log.
+    changed: Mutex<(HashSet<Changed>, Vec<Changed>)>,
     callers: Vec<Caller>,
     pub(crate) policy: Policy,
     pub(crate) approver: Arc<dyn Approver>,
@@ -255,6 +257,7 @@ impl Runtime {
             secrets: setup.secrets,
             log: OnceLock::new(),
             spans: OnceLock::new(),
+            changed: Mutex::default(),
             callers: setup.callers,
             policy: setup.policy,
             approver: setup.approver,
@@ -337,7 +340,7 @@ impl Runtime {
         let servers: Vec<_> =
             offers.iter().map(|(live, offer)| (live.server.spec(), offer.as_ref().as_ref())).collect();
         let before = self.catalog.load_full();
-        let Built { catalog, events, pins: new } = Catalog::build(&Parts {
+        let Built { catalog, events, pins: new, changed } = Catalog::build(&Parts {
             builtins: &self.builtins,
             own: &given.own,
             settings: &given.settings,
@@ -354,6 +357,7 @@ impl Runtime {
                 Level::Debug => tracing::debug!("{}", event.message),
             }
         }
+        self.note_changes(changed);
         let differs = catalog.differs_from(&before);
         pins.remember(new.iter().cloned());
         self.catalog.store(Arc::new(catalog));
@@ -494,6 +498,26 @@ impl Runtime {
     /// Writes calls down from now on. The first log stays.
     pub fn log_to(&self, log: Log) {
         let _ = self.log.set(log);
+        self.note_changes(Vec::new());
+    }
+
+    /// Writes definitions that changed down, each once, as soon as there is a log.
+    fn note_changes(&self, new: Vec<Changed>) {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen, waiting) = &mut *changed;
+        waiting.extend(new.into_iter().filter(|one| seen.insert(one.clone())));
+        let Some(log) = self.log.get() else { return };
+        for Changed { server, tool, was, is, class, held_back } in waiting.drain(..) {
+            // It is handed over at once; nobody has to wait for it.
+            drop(log.note(&AuditEvent::DefinitionChanged {
+                server: server.as_str(),
+                tool: &tool,
+                was: &was,
+                is: &is,
+                class: class.label(),
+                held_back,
+            }));
+        }
     }
 
     /// Sends spans of calls from now on. The first collector stays.

@@ -14,7 +14,6 @@ pub mod keys;
 mod rest;
 mod running;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,13 +48,13 @@ impl Door {
         runtime: Arc<Runtime>,
         rules: &DoorRules,
         keys: Vec<(CallerId, KeyHash)>,
-        project: &Path,
+        log: ProjectLog,
     ) -> Arc<Self> {
         let gate = Gate::new(&runtime, rules.hosts.clone(), keys);
         Arc::new(Self {
             gate,
             runtime,
-            log: ProjectLog::of(project),
+            log,
             log_readers: Semaphore::new(LOG_READERS),
             running: Running::default(),
             places: Arc::new(Places::new(rules)),

@@ -5,6 +5,10 @@
 //! and masking a masked line changes nothing.
 
 use std::ops::Range;
+use std::str::FromStr;
+
+use regex::{Regex, RegexBuilder};
+use serde::{Serialize, Serializer};
 
 use crate::secret::{MASK, Secret};
 
@@ -39,8 +43,44 @@ const SECRET_WORDS: [&str; 21] = [
 /// Last words of a name that say so too. Inside of a name they mean something else: `compass`, `path`.
 const SECRET_ENDS: [&str; 8] = ["auth", "key", "pass", "pat", "pin", "jwt", "otp", "sig"];
 /// Names that end in a word of [`SECRET_ENDS`] and hold nothing to hide.
-const INNOCENT_KEYS: [&str; 6] =
-    ["public_key", "primary_key", "foreign_key", "sort_key", "partition_key", "idempotency_key"];
+const INNOCENT_KEYS: [&str; 13] = [
+    "public_key",
+    "primary_key",
+    "foreign_key",
+    "sort_key",
+    "partition_key",
+    "idempotency_key",
+    "cache_key",
+    "group_key",
+    "issue_key",
+    "object_key",
+    "project_key",
+    "routing_key",
+    "row_key",
+];
+
+/// Ends of names that hold a word of [`SECRET_WORDS`] and tell where a list goes on, how much was used, or
+/// what something takes: `next_page_token`, `nextPageToken`, `token_count`. Without `_`, as some write them so.
+const INNOCENT_ENDS: [&str; 18] = [
+    "tokens",
+    "pagetoken",
+    "nexttoken",
+    "continuationtoken",
+    "continuetoken",
+    "cursortoken",
+    "resumetoken",
+    "synctoken",
+    "progresstoken",
+    "tokencount",
+    "tokentype",
+    "tokenlimit",
+    "tokenusage",
+    "tokenbudget",
+    "tokenizer",
+    "functionsignature",
+    "methodsignature",
+    "typesignature",
+];
 
 /// Prefixes that providers give their keys, with the fewest characters that follow.
 const KEY_SHAPES: [(&str, usize); 22] = [
@@ -107,16 +147,116 @@ pub fn looks_secret(name: &str) -> bool {
         *lower = if byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
     }
     let name = &*lower;
-    let ends = |end: &str| name.ends_with(end.as_bytes());
-    // `author` and `max_tokens` are the two innocent names that the words would catch.
-    if ends("tokens") || ends("_env_var") || name.starts_with(b"author_") {
+    // The name of a variable that holds it, and who wrote something.
+    if name.ends_with(b"_env_var") || name.starts_with(b"author_") {
         return false;
     }
+    // What stands before an innocent end may still be the name of a secret.
+    let innocent = INNOCENT_ENDS.iter().find_map(|end| without_end(name, end));
+    let name = innocent.unwrap_or(name);
+    let ends = |end: &str| name.ends_with(end.as_bytes());
     let last = name.rsplit(|byte| *byte == b'_').next().unwrap_or_default();
     let ends_secret =
         SECRET_ENDS.iter().any(|end| end.as_bytes() == last) && !INNOCENT_KEYS.iter().any(|key| ends(key));
     let word_at = |at: usize| SECRET_WORDS.iter().any(|word| name[at..].starts_with(word.as_bytes()));
     ends_secret || (0..name.len()).any(|at| BEGINS_SECRET[usize::from(name[at])] && word_at(at))
+}
+
+/// A name without its end, where it has that end; the `_` in the name do not count.
+fn without_end<'a>(name: &'a [u8], end: &str) -> Option<&'a [u8]> {
+    let mut rest = name;
+    for wanted in end.bytes().rev() {
+        while let [before @ .., b'_'] = rest {
+            rest = before;
+        }
+        rest = rest.strip_suffix(&[wanted])?;
+    }
+    Some(rest)
+}
+
+/// The longest pattern, in bytes.
+const LONGEST_PATTERN: usize = 1_000;
+/// The compiled size of one pattern.
+const LARGEST_PATTERN: usize = 1 << 20;
+
+/// Why a text is no pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// It is too long.
+    #[error("a pattern has at most {LONGEST_PATTERN} bytes")]
+    TooLong,
+    /// It would be everywhere.
+    #[error("it fits the empty text, so it would be everywhere; ask for at least one character")]
+    Empty,
+    /// It cannot be read, or matched in linear time and little memory.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+/// A shape of secrets of one's own: a regular expression that is matched in linear time.
+#[derive(Debug, Clone)]
+pub struct Pattern(Regex);
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        if text.len() > LONGEST_PATTERN {
+            return Err(PatternError::TooLong);
+        }
+        let built =
+            RegexBuilder::new(text).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
+        // The last line says what is wrong; the ones before point at it, which takes a page of its own.
+        let wrong = |error: regex::Error| {
+            let text = error.to_string();
+            let last = text.lines().last().unwrap_or_default();
+            PatternError::Malformed(last.strip_prefix("error: ").unwrap_or(last).to_owned())
+        };
+        let regex = built.map_err(wrong)?;
+        if regex.is_match("") { Err(PatternError::Empty) } else { Ok(Self(regex)) }
+    }
+}
+
+impl Pattern {
+    /// Whether it fits a part of a text.
+    pub fn fits(&self, text: &str) -> bool {
+        self.0.is_match(text)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Eq for Pattern {}
+
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
+
+/// What is looked for beside the shapes that everybody's secrets have.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sought<'a> {
+    /// Secrets that are known.
+    pub known: &'a [Secret],
+    /// Some more of them.
+    pub more: &'a [Secret],
+    /// Shapes of one's own.
+    pub patterns: &'a [Pattern],
+}
+
+/// The text with `***` in the place of everything that is looked for.
+pub fn mask_sought(text: &str, sought: Sought<'_>) -> String {
+    let mut ranges = secret_ranges(text, sought.known);
+    known_values(text, sought.more, &mut ranges);
+    for Pattern(regex) in sought.patterns {
+        ranges.extend(regex.find_iter(text).map(|found| found.range()));
+    }
+    masked(text, &merge(ranges))
 }
 
 /// The text on one line, with a dot for every character that a terminal would obey or hide: escapes,
@@ -505,15 +645,81 @@ mod tests {
     /// What [`looks_secret`] means, said in the shortest way.
     fn plainly_secret(name: &str) -> bool {
         let name = name.to_ascii_lowercase().replace('-', "_");
-        let innocent = name.ends_with("tokens") || name.ends_with("_env_var") || name.starts_with("author_");
+        if name.ends_with("_env_var") || name.starts_with("author_") {
+            return false;
+        }
+        // The shortest beginning whose rest is an innocent end.
+        let innocent = |at: &usize| INNOCENT_ENDS.contains(&name[*at..].replace('_', "").as_str());
+        let ends: Vec<_> = name.char_indices().map(|(at, _)| at).filter(innocent).collect();
+        let name = ends.last().map_or(name.as_str(), |at| &name[..*at]);
         let last = name.rsplit('_').next().unwrap_or_default();
         let ends_secret = SECRET_ENDS.contains(&last) && !INNOCENT_KEYS.iter().any(|key| name.ends_with(key));
-        !innocent && (ends_secret || SECRET_WORDS.iter().any(|word| name.contains(word)))
+        ends_secret || SECRET_WORDS.iter().any(|word| name.contains(word))
+    }
+
+    #[test]
+    fn names_that_only_sound_so() {
+        for name in [
+            "next_page_token",
+            "nextPageToken",
+            "pageToken",
+            "NextToken",
+            "continuation-token",
+            "progressToken",
+            "max_tokens",
+            "token_count",
+            "tokenType",
+            "tokenizer",
+            "cache_key",
+            "issue_key",
+            "function_signature",
+            "bearer_token_env_var",
+            "author_name",
+        ] {
+            assert!(!looks_secret(name), "{name}");
+        }
+        for name in [
+            "token",
+            "access_token",
+            "accessToken",
+            "session_token",
+            "csrf-token",
+            "password_page_token",
+            "secret_token_count",
+            "x-api-key",
+            "OPENAI_KEY",
+            "signature",
+            "webhook_signature",
+        ] {
+            assert!(looks_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_ones_own() {
+        let patterns = ["ACME-[0-9]{6}", "(?i)patient [a-z]+"].map(|text| text.parse().unwrap());
+        let known = [Secret::new("hunter22")];
+        let sought = Sought { known: &known, more: &[Secret::new("swordfish")], patterns: &patterns };
+        assert_eq!(
+            mask_sought("ACME-123456, Patient Smith, hunter22, swordfish, ACME-1", sought),
+            "***, ***, ***, ***, ACME-1"
+        );
+    }
+
+    #[test]
+    fn what_is_no_pattern() {
+        let wrong = |text: &str| text.parse::<Pattern>().unwrap_err().to_string();
+        assert_eq!(wrong("a("), "unclosed group");
+        assert_eq!(wrong("a*"), PatternError::Empty.to_string());
+        assert_eq!(wrong(""), PatternError::Empty.to_string());
+        assert_eq!(wrong(&"a".repeat(1_001)), PatternError::TooLong.to_string());
+        assert!(wrong(r"(\w+)\1").contains("backreferences are not supported"));
+        assert!(wrong("a{1000}{1000}").contains("size limit"), "{}", wrong("a{1000}{1000}"));
     }
 
     #[test]
     fn names_of_secrets() {
-        for word in SECRET_WORDS.into_iter().chain(SECRET_ENDS).chain(INNOCENT_KEYS) {
+        for word in SECRET_WORDS.into_iter().chain(SECRET_ENDS).chain(INNOCENT_KEYS).chain(INNOCENT_ENDS) {
             for name in [word.to_owned(), format!("My-{word}"), format!("{word}_x"), format!("author_{word}")]
             {
                 for name in [name.clone(), name.to_uppercase(), format!("{}{name}", "x".repeat(70))] {
@@ -525,7 +731,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_is_read_as_it_is_said(name in "(token|KEY|auth|or|_|-|pass|word|ä|x{0,40}|s|env_var|api|public){0,6}") {
+        fn a_name_is_read_as_it_is_said(name in "(token|KEY|auth|or|_|-|pass|word|ä|x{0,40}|s|env_var|api|public|next|page|Count){0,6}") {
             prop_assert_eq!(looks_secret(&name), plainly_secret(&name));
         }
 

@@ -3,14 +3,17 @@
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use anyhow::Error;
 use serde::Serialize;
 use serde_json::Value as Json;
+use toolgate_types::Secret;
 use toolgate_types::clean::escape_json;
-use toolgate_types::redact::printable;
+use toolgate_types::redact::{Pattern, Sought, mask_known, mask_sought, printable};
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::cli::ColorWhen;
 
@@ -72,6 +75,62 @@ pub(crate) fn mask_strings(json: &mut Json, mask: &impl Fn(&str) -> String) {
 pub(crate) struct Output {
     pub(crate) json: bool,
     choice: ColorChoice,
+    hidden: Arc<OnceLock<Hidden>>,
+}
+
+/// What no message may show.
+struct Hidden {
+    secrets: Vec<Secret>,
+    patterns: Vec<Pattern>,
+}
+
+impl Hidden {
+    /// For texts of ours: what is known, wherever it comes from.
+    fn mask(&self, text: &str) -> String {
+        mask_known(text, &self.secrets)
+    }
+
+    /// For texts that others may have had a say in.
+    fn mask_all(&self, text: &str) -> String {
+        mask_sought(text, Sought { known: &self.secrets, more: &[], patterns: &self.patterns })
+    }
+}
+
+/// Log lines on their way to stderr.
+pub(crate) struct MaskedStderr(Arc<OnceLock<Hidden>>);
+
+/// One log line.
+pub(crate) struct MaskedLine {
+    hidden: Arc<OnceLock<Hidden>>,
+    text: Vec<u8>,
+}
+
+impl MakeWriter<'_> for MaskedStderr {
+    type Writer = MaskedLine;
+
+    fn make_writer(&self) -> MaskedLine {
+        MaskedLine { hidden: Arc::clone(&self.0), text: Vec::new() }
+    }
+}
+
+impl Write for MaskedLine {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for MaskedLine {
+    /// Masked as a whole, so that no field is forgotten.
+    fn drop(&mut self) {
+        let text = String::from_utf8_lossy(&self.text);
+        let masked = self.hidden.get().map_or_else(|| text.to_string(), |hidden| hidden.mask_all(&text));
+        let _ = std::io::stderr().write_all(masked.as_bytes());
+    }
 }
 
 impl Output {
@@ -81,7 +140,17 @@ impl Output {
             ColorWhen::Always => ColorChoice::Always,
             ColorWhen::Never => ColorChoice::Never,
         };
-        Self { json, choice }
+        Self { json, choice, hidden: Arc::default() }
+    }
+
+    /// From now on no message shows these.
+    pub(crate) fn hide(&self, secrets: &[Secret], patterns: &[Pattern]) {
+        let _ = self.hidden.set(Hidden { secrets: secrets.to_vec(), patterns: patterns.to_vec() });
+    }
+
+    /// Where log lines go.
+    pub(crate) fn masked_stderr(&self) -> MaskedStderr {
+        MaskedStderr(Arc::clone(&self.hidden))
     }
 
     /// Whether what others write to stderr may have colours.
@@ -101,6 +170,8 @@ impl Output {
 
     /// A message, on stderr.
     pub(crate) fn message(&self, text: &str) {
+        let masked = self.hidden.get().map(|hidden| hidden.mask(text));
+        let text = masked.as_deref().unwrap_or(text);
         let stderr = std::io::stderr();
         let _ = anstream::AutoStream::new(stderr.lock(), self.choice).write_all(text.as_bytes());
     }
@@ -124,12 +195,15 @@ impl Output {
         let hint = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()).map(|hinted| &hinted.hint);
         if self.json {
             let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
-            let answer = serde_json::json!({
+            let mut answer = serde_json::json!({
                 "ok": false,
                 "error": error.to_string(),
                 "causes": causes,
                 "hint": hint,
             });
+            if let Some(hidden) = self.hidden.get() {
+                mask_strings(&mut answer, &|text| hidden.mask(text));
+            }
             let _ = self.document(&answer);
         }
         let mut text = format!("{RED}error{RED:#}: {}\n", printable(&error.to_string()));

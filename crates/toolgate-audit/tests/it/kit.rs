@@ -46,7 +46,7 @@ impl Clock for Hands {
 }
 
 pub(crate) fn options(clock: &Arc<Hands>) -> Options {
-    Options { clock: Arc::clone(clock) as Arc<dyn Clock>, ..Options::default() }
+    Options { clock: Arc::clone(clock) as Arc<dyn Clock>, reserve: 0, ..Options::default() }
 }
 
 pub(crate) fn open(folder: &Path, clock: &Arc<Hands>) -> Log {
@@ -72,6 +72,7 @@ pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw) -> Beg
         rules: &[],
         asked: None,
         arguments,
+        secret: None,
     }
 }
 
@@ -84,6 +85,7 @@ pub(crate) fn success(output: &Raw) -> End<'_> {
         took: Duration::from_millis(5),
         stages: &[],
         output: Some(output),
+        secret: None,
     }
 }
 

@@ -37,6 +37,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     if let Some(serve) = file.serve {
         draft.serve(serve.value);
     }
+    if let Some(audit) = file.audit {
+        draft.audit(audit.value);
+    }
     if let Some(toolbox) = file.toolbox {
         draft.toolbox(toolbox.value, cx);
     }

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
+mod audit;
 mod callers;
 mod checklist;
 mod contract;

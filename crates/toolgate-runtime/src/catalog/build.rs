@@ -15,7 +15,8 @@ use toolgate_upstream::{Builtin, Raw};
 
 use super::names::{looks, normalised, qualified, source};
 use super::{
-    Built, Catalog, CatalogError, CatalogTool, Event, Level, Parts, SEPARATOR, ToolState, Upstream, Why,
+    Built, Catalog, CatalogError, CatalogTool, Changed, Event, Level, Parts, SEPARATOR, ToolState, Upstream,
+    Why,
 };
 use crate::pins::{Drift, DriftClass, NewPin, Pin};
 
@@ -27,6 +28,7 @@ pub(super) struct Builder<'a> {
     events: Vec<Event>,
     errors: Vec<CatalogError>,
     pins: Vec<NewPin>,
+    changed: Vec<Changed>,
 }
 
 /// Who has a bare name.
@@ -47,6 +49,7 @@ impl<'a> Builder<'a> {
             events: Vec::new(),
             errors: Vec::new(),
             pins: Vec::new(),
+            changed: Vec::new(),
         }
     }
 
@@ -317,7 +320,16 @@ impl<'a> Builder<'a> {
         }
         if let Some(pin) = pin {
             let drift = Drift::between(&pin.definition, &canonical(&offered.definition));
-            if drift.class != DriftClass::Compatible || matches!(spec.mode, ToolMode::Strict) {
+            let held_back = drift.class != DriftClass::Compatible || matches!(spec.mode, ToolMode::Strict);
+            self.changed.push(Changed {
+                server: server.clone(),
+                tool: offered.name.clone(),
+                was: pin.hash.clone(),
+                is: offered.hash.clone(),
+                class: drift.class,
+                held_back,
+            });
+            if held_back {
                 return held(Why::Changed, format!("{drift}; {approve}"));
             }
             self.event(Level::Info, format!("Tool '{}' from MCP '{server}': {drift}", offered.name));
@@ -428,7 +440,7 @@ impl<'a> Builder<'a> {
         }
         let tools = self.tools.into_iter().map(Arc::new).collect();
         let catalog = Catalog { tools, names, ..Catalog::default() };
-        Ok(Built { catalog, events: self.events, pins: self.pins })
+        Ok(Built { catalog, events: self.events, pins: self.pins, changed: self.changed })
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Drift {
 }
 
 /// How bad a change is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriftClass {
     /// Nothing that worked stops to work.
     Compatible,

@@ -28,6 +28,9 @@ impl Runtime {
         };
         let error = error.map(|mut error| {
             error.correlation_id = Some(request.trace.correlation_id().into());
+            // What a server says when it fails can hold what it was trusted with.
+            error.message = self.masked(&error.message);
+            error.hint = error.hint.map(|hint| self.masked(&hint));
             error
         });
         if let Some(error) = &error {

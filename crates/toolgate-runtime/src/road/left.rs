@@ -49,7 +49,9 @@ impl Drop for Trip<'_> {
         let took = self.started.elapsed();
         let log = self.runtime.log();
         let id = passage.id.clone().or_else(|| log.map(Log::call_id)).unwrap_or_default();
-        let begin = passage.begin(&id, self.caller, self.request);
+        let secret = self.runtime.secret_of_unknown(&passage, self.request);
+        let mut begin = passage.begin(&id, self.caller, self.request);
+        begin.secret = begin.secret.or(secret.as_ref());
         self.runtime.span(&begin, &End::abandoned(&error, took), self.request);
         // What is in the log already is closed by its own guard.
         if passage.open.is_none()

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use toolgate_audit as audit;
 use toolgate_audit::spans::Place;
-use toolgate_types::{CallError, Caller, ErrorCode, Stage};
+use toolgate_types::{CallError, Caller, ErrorCode, Stage, redact};
 
 use super::{CallRequest, Called, Passage, Step};
 use crate::catalog::CatalogTool;
@@ -23,16 +23,18 @@ impl Runtime {
         let id = log.call_id();
         let opened = log.begin(&passage.begin(&id, caller, request), durability(tool)).await;
         passage.id = Some(id);
-        passage.open = Some(opened.map_err(|unavailable| {
-            CallError::new(
-                ErrorCode::StorageUnavailable,
-                Stage::Record,
-                "the call cannot be written down, so it is not made",
-            )
-            .hint("look at the disk that holds the execution log")
-            .because(unavailable)
-        })?);
-        passage.passed(Stage::Record, None);
+        let note = match opened {
+            Ok(open) => {
+                passage.open = Some(open);
+                None
+            }
+            // Both of its records are written when there is room again.
+            Err(refused) if tool.contract.idempotent && log.goes_on(&refused) => {
+                Some("later: the disk is full".to_owned())
+            }
+            Err(refused) => return Err(not_written_down(refused)),
+        };
+        passage.passed(Stage::Record, note);
         Ok(())
     }
 
@@ -67,12 +69,15 @@ impl Runtime {
             stages: &stages,
             // All of it, also where the caller gets less.
             output: passage.reply.as_ref().or(reply.as_ref()).or(result.data.as_ref()),
+            secret: passage.tool.as_ref().map(|tool| &tool.compiled().secret.1),
         };
         let open = passage.open.take();
         // A call that is written down nowhere else is known by its trace.
         let new = || self.log.get().map_or_else(|| request.trace.trace_id().to_owned(), audit::Log::call_id);
         let id = passage.id.take().unwrap_or_else(new);
-        let begin = passage.begin(&id, caller, request);
+        let secret = self.secret_of_unknown(&passage, request);
+        let mut begin = passage.begin(&id, caller, request);
+        begin.secret = begin.secret.or(secret.as_ref());
         self.span(&begin, &end, request);
         let Some(log) = self.log.get() else { return };
         let written = match open {
@@ -86,6 +91,35 @@ impl Runtime {
             tracing::error!("a call that ended is not in the execution log yet: {error}");
         }
     }
+
+    /// Of a tool that was not found for this caller: what was meant for it stays secret too.
+    pub(super) fn secret_of_unknown(
+        &self,
+        passage: &Passage,
+        request: &CallRequest,
+    ) -> Option<audit::SecretFields> {
+        let catalog = self.catalog();
+        let tool = if passage.tool.is_none() { catalog.resolve(&request.name) } else { None };
+        tool.map(|tool| tool.secret_arguments())
+    }
+
+    /// A text without what must not be shown.
+    pub(super) fn masked(&self, text: &str) -> String {
+        match self.log.get() {
+            Some(log) => log.masked(text),
+            None => redact::mask(text, self.secrets()),
+        }
+    }
+}
+
+fn not_written_down(refused: audit::Unavailable) -> CallError {
+    CallError::new(
+        ErrorCode::StorageUnavailable,
+        Stage::Record,
+        "the call cannot be written down, so it is not made",
+    )
+    .hint("look at the disk that holds the execution log")
+    .because(refused)
 }
 
 impl Passage {
@@ -110,6 +144,7 @@ impl Passage {
             rules: &self.rules,
             asked: self.asked.as_deref(),
             arguments: request.arguments.raw(),
+            secret: tool.map(|tool| &tool.compiled().secret.0),
         }
     }
 }

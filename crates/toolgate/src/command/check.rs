@@ -189,6 +189,10 @@ fn render(config: &Config, report: &Report) -> String {
         heading("results", &mut out);
         rows(serialised(results, "results", config, &[]), &mut out);
     }
+    if !config.audit.is_default() {
+        heading("audit", &mut out);
+        rows(serialised(&config.audit, "audit", config, &[]), &mut out);
+    }
     if !config.servers.is_empty() {
         heading("MCP servers", &mut out);
     }

@@ -2,6 +2,8 @@
 
 use std::error::Error as _;
 use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -19,6 +21,7 @@ use toolgate_types::telemetry::Collector;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Answers, Project};
+use crate::command::log::Keeping;
 use crate::command::registry::Files;
 use crate::command::{login, questions};
 use crate::output::{BOLD, DIM, Output};
@@ -29,6 +32,21 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What a shell says of a command that was interrupted.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// What a command works with.
+pub(crate) struct Live {
+    runtime: Arc<Runtime>,
+    /// How calls are written down.
+    pub(crate) keeping: Keeping,
+}
+
+impl Deref for Live {
+    type Target = Arc<Runtime>;
+
+    fn deref(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+}
+
 /// Loads the project, connects to its servers (to those that `wanted` says) and does the work.
 /// Whatever was started is gone when this returns.
 pub(crate) fn with<F>(
@@ -36,7 +54,7 @@ pub(crate) fn with<F>(
     output: &Output,
     answers: Answers,
     wanted: impl Fn(&str) -> bool,
-    work: impl FnOnce(std::sync::Arc<Runtime>, Vec<StartError>) -> F,
+    work: impl FnOnce(Live, Vec<StartError>) -> F,
 ) -> anyhow::Result<u8>
 where
     F: Future<Output = anyhow::Result<u8>>,
@@ -50,22 +68,23 @@ pub(crate) fn with_files<F>(
     output: &Output,
     answers: Answers,
     wanted: impl Fn(&str) -> bool,
-    work: impl FnOnce(std::sync::Arc<Runtime>, Vec<StartError>, Files) -> F,
+    work: impl FnOnce(Live, Vec<StartError>, Files) -> F,
 ) -> anyhow::Result<u8>
 where
     F: Future<Output = anyhow::Result<u8>>,
 {
     let Some((config, files)) = config(project, output)? else { return Ok(REFUSED) };
     let downloading = downloading(&config);
+    let keeping = Keeping::of(&config)?;
     let collector = config.telemetry.clone();
     let setup = setup(config, answers, wanted);
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
-        let runtime = std::sync::Arc::new(Runtime::new(setup));
+        let runtime = Arc::new(Runtime::new(setup));
         trace_to(&runtime, collector)?;
         let job = async {
             match discover(&runtime, &downloading, output).await {
-                Ok(errors) => work(std::sync::Arc::clone(&runtime), errors, files).await,
+                Ok(errors) => work(Live { runtime: Arc::clone(&runtime), keeping }, errors, files).await,
                 Err(code) => Ok(code),
             }
         };
@@ -102,11 +121,15 @@ pub(crate) fn config(project: &Project, output: &Output) -> anyhow::Result<Optio
         loaded = load(&environment);
     }
     let Loaded { config, report } = loaded;
-    if config.is_none() {
-        output.message(&report.render());
-        output.next("`toolgate check` shows what is wrong; nothing was started");
-    } else {
-        log_to_stderr(output);
+    match &config {
+        None => {
+            output.message(&report.render());
+            output.next("`toolgate check` shows what is wrong; nothing was started");
+        }
+        Some(config) => {
+            output.hide(&config.secrets, &config.audit.redact);
+            log_to_stderr(output);
+        }
     }
     Ok(config.map(|config| {
         let files = Files::new(project, environment, config.registries.clone());
@@ -177,7 +200,7 @@ fn log_to_stderr(output: &Output) {
     let filter = filter.add_directive(quiet);
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(output.masked_stderr())
         .with_ansi(output.colours_stderr())
         .with_target(false)
         .try_init();

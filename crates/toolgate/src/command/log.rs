@@ -1,9 +1,9 @@
 //! `toolgate log`: what was called, by whom, and how it ended.
 //!
-//! The log of a project is in `.toolgate/log`, a folder for each process that writes at the same time: one
+//! The log of a project is in `.toolgate/log`, or where `audit` says: a folder for each process that writes at the same time: one
 //! log has one writer. Readers see them as one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use serde_json::json;
 use toolgate_audit::log::OpenError;
 use toolgate_audit::project::{MOST_WRITERS, ProjectLog, moment};
-use toolgate_audit::{Call, Filter, History, Log, Options, Reader, Recent, verify};
-use toolgate_types::Secret;
+use toolgate_audit::{Call, Event, Filter, History, Log, Options, Reader, Recent, verify};
+use toolgate_config::{Config, Environment, load};
+use toolgate_types::{AuditRules, Secret};
 
 use crate::cli::{LogArgs, LogCommand, LogFilter, Project};
 use crate::output::{BOLD, DIM, Output, hinted, shown_json};
@@ -21,40 +22,113 @@ use crate::{DONE, FAILED};
 /// How often a log that is followed is looked at.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 
-/// Opens the log of a project to write to it.
-pub(crate) fn open(project: &Path, secrets: Vec<Secret>) -> anyhow::Result<Log> {
-    let folder = project.join(".toolgate");
-    fs_err::create_dir_all(&folder)?;
-    let ignore = folder.join(".gitignore");
-    if !ignore.exists() {
-        // What was said in confidence is not to be committed by accident.
-        fs_err::write(&ignore, "*\n")?;
-    }
-    for writer in 1..=MOST_WRITERS {
-        let options = Options { secrets: secrets.clone(), ..Options::default() };
-        match Log::open(ProjectLog::of(project).writer(writer), options) {
-            Err(OpenError::InUse(_)) => {}
-            opened => return opened.context("calls cannot be written down, so none is made"),
-        }
-    }
-    bail!("{MOST_WRITERS} processes write to the execution log of this project already");
+const NOT_WRITTEN: &str = "calls cannot be written down, so none is made";
+
+/// What a command keeps on the disk for the end of its one call, beside its bodies.
+const RESERVE_OF_ONE: u64 = 1 << 20;
+
+/// How many calls a process has on their way at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Calls {
+    One,
+    Many,
 }
 
-/// What the log says of how tools did lately, and what followed what. Nothing, where it cannot be read: hints
-/// are then made of less.
-pub(crate) fn history(project: &Path) -> History {
-    let mut all = History::default();
-    for folder in ProjectLog::of(project).folders() {
-        match Reader::new(folder).history(&Recent::of(Timestamp::now())) {
-            Ok(history) => all.add(history),
-            Err(error) => tracing::warn!("the execution log cannot be read: {error}"),
-        }
+/// How the log of a project is kept.
+pub(crate) struct Keeping {
+    project: PathBuf,
+    rules: AuditRules,
+    secrets: Vec<Secret>,
+    policy: String,
+    /// The configuration as it is shown, without secrets.
+    shown: Vec<u8>,
+}
+
+impl Keeping {
+    pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self {
+            project: config.project.clone(),
+            rules: config.audit.clone(),
+            secrets: config.secrets.clone(),
+            policy: config.policy.as_ref().map_or("permissions", |policy| &policy.version).to_owned(),
+            shown: serde_json::to_vec(config)?,
+        })
     }
-    all
+
+    /// Where it is.
+    pub(crate) fn log(&self) -> ProjectLog {
+        ProjectLog::new(self.project.join(&self.rules.folder))
+    }
+
+    /// Opens it to write to it.
+    pub(crate) fn open(&self, calls: Calls) -> anyhow::Result<Log> {
+        let Self { project, rules, secrets, policy, shown } = self;
+        let folder = project.join(&rules.folder);
+        fs_err::create_dir_all(&folder).context(NOT_WRITTEN)?;
+        // What was said in confidence is not to be committed by accident.
+        let usual = project.join(".toolgate");
+        let ignore = if folder.starts_with(&usual) { usual } else { folder }.join(".gitignore");
+        if !ignore.exists() {
+            fs_err::write(&ignore, "*\n").context(NOT_WRITTEN)?;
+        }
+        let most = match calls {
+            Calls::One => rules.max_body.bytes() * 2 + RESERVE_OF_ONE,
+            Calls::Many => u64::MAX,
+        };
+        for writer in 1..=MOST_WRITERS {
+            let options = Options {
+                max_body: usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX),
+                keep: rules.keep.get(),
+                secrets: secrets.clone(),
+                patterns: rules.redact.clone(),
+                reserve: rules.reserve.0.map_or(0, |size| size.bytes().min(most)),
+                on_full: rules.on_full,
+                ..Options::default()
+            };
+            match Log::open(self.log().writer(writer), options) {
+                Err(OpenError::InUse(_)) => {}
+                opened => {
+                    let log = opened.context(NOT_WRITTEN)?;
+                    let start = Event::Start { version: env!("CARGO_PKG_VERSION"), policy, config: shown };
+                    // It is handed over at once, and the calls that follow it wait for what matters.
+                    drop(log.note(&start));
+                    return Ok(log);
+                }
+            }
+        }
+        bail!("{MOST_WRITERS} processes write to the execution log of this project already");
+    }
+
+    /// What the log says of how tools did lately, and what followed what. Nothing, where it cannot be read: hints
+    /// are then made of less.
+    pub(crate) fn history(&self) -> History {
+        let mut all = History::default();
+        for folder in self.log().folders() {
+            match Reader::new(folder).history(&Recent::of(Timestamp::now())) {
+                Ok(history) => all.add(history),
+                Err(error) => tracing::warn!("the execution log cannot be read: {error}"),
+            }
+        }
+        all
+    }
+}
+
+/// The folders of a project's log, by the number of their writer. A configuration that is broken is not in the
+/// way of who looks for what happened.
+pub(crate) fn folders(project: &Project, output: &Output) -> Vec<PathBuf> {
+    let loaded = load(&project.folder, project.file.as_deref(), &Environment::of_process());
+    let broken = loaded.config.is_none();
+    let rules = loaded.config.map(|config| config.audit).unwrap_or_default();
+    let folders = ProjectLog::new(project.folder.join(&rules.folder)).folders();
+    if broken && !folders.is_empty() {
+        let usual = rules.folder.display();
+        output.message(&format!("note: the configuration cannot be read, so this is the log in `{usual}`\n"));
+    }
+    folders
 }
 
 pub(crate) fn run(args: &LogArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let folders = ProjectLog::of(&project.folder).folders();
+    let folders = folders(project, output);
     let readers: Vec<_> = folders.iter().map(Reader::new).collect();
     match &args.command {
         Some(LogCommand::Show(one)) => show(&one.id, &readers, output),

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
+use toolgate_audit::ProjectLog;
 use toolgate_config::Config;
 use toolgate_runtime::Runtime;
 use toolgate_server::Door;
@@ -62,8 +63,9 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
             return Ok(REFUSED);
         }
     };
-    let history = log::history(&project.folder);
-    let log = log::open(&project.folder, config.secrets.clone())?;
+    let keeping = log::Keeping::of(&config)?;
+    let history = keeping.history();
+    let log = keeping.open(log::Calls::Many)?;
     let collector = config.telemetry.clone();
     let setup = live::setup(config, Answers::Decline, |_| true);
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -76,7 +78,7 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
         runtime.remember(history);
         runtime.log_to(log);
         live::trace_to(&runtime, collector)?;
-        let ended = serve(&plan, listener, &runtime, project, output, &mut signals).await?;
+        let ended = serve(&plan, listener, &runtime, (project, keeping.log()), output, &mut signals).await?;
         match ended {
             Ended::AtOnce => drop(timeout(HURRY, runtime.stop()).await),
             Ended::With(_) => runtime.stop().await,
@@ -122,12 +124,12 @@ async fn serve(
     plan: &Plan,
     listener: TcpListener,
     runtime: &Arc<Runtime>,
-    project: &Project,
+    (project, log): (&Project, ProjectLog),
     output: &Output,
     signals: &mut Signals,
 ) -> anyhow::Result<Ended> {
     let address = listener.local_addr()?;
-    let door = Door::new(Arc::clone(runtime), &plan.rules, plan.keys.clone(), &project.folder);
+    let door = Door::new(Arc::clone(runtime), &plan.rules, plan.keys.clone(), log);
     let start = async {
         match live::discover(runtime, &plan.downloading, output).await {
             Ok(errors) if errors.is_empty() => {}

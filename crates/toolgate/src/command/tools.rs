@@ -116,8 +116,8 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
             origin: Origin::default(),
             whole: args.whole,
         };
-        runtime.remember(log::history(&project.folder));
-        runtime.log_to(log::open(&project.folder, runtime.secrets().to_vec())?);
+        runtime.remember(runtime.keeping.history());
+        runtime.log_to(runtime.keeping.open(log::Calls::One)?);
         let called = runtime.call(&caller, request).await;
         if args.trace {
             output.message(&road(&called));

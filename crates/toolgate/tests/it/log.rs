@@ -76,7 +76,7 @@ fn what_is_changed_later_shows() {
     program.run("tools call s__echo text=one");
     program.run("tools call s__echo text=two");
     let run = program.run("log verify");
-    assert_eq!((run.code, run.stdout.as_str()), (0, "the log is whole: 4 records, 0 faults\n"));
+    assert_eq!((run.code, run.stdout.as_str()), (0, "the log is whole: 6 records, 0 faults\n"));
     let files = program.files();
     let (path, bytes) =
         files.iter().find(|(path, _)| path.extension().is_some_and(|end| end == "jsonl")).expect("the log");
@@ -114,7 +114,7 @@ fn processes_write_side_by_side() {
     assert_eq!(calls(&program, "").len(), 6);
     assert_eq!(
         program.run("log verify --json").json(),
-        json!({ "records": 12, "faults": [], "whole": true })
+        json!({ "records": 18, "faults": [], "whole": true })
     );
 }
 

@@ -330,7 +330,7 @@ fn it_closes_when_all_calls_have_ended() {
     assert_eq!(door.ended(), Some(0));
     assert_eq!(left_behind(marker), 0);
     let run = door.program.run("log verify --json");
-    assert_eq!((&run.json()["records"], &run.json()["whole"]), (&json!(40), &json!(true)), "{run}");
+    assert_eq!((&run.json()["records"], &run.json()["whole"]), (&json!(41), &json!(true)), "{run}");
 }
 
 fn running(door: &Door) -> usize {
