@@ -26,7 +26,7 @@ use crate::verify::verify;
 use crate::writer::{Writer, WriterSetup};
 
 /// Every seed is a history of four crashes; `POWER_LOSS_SEEDS` runs more of them.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 400;
 const PAGE: usize = 256;
 
 thread_local! {

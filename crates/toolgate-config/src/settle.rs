@@ -9,7 +9,7 @@ mod caller;
 mod egress;
 mod json_schema;
 mod oauth;
-mod policy;
+pub(crate) mod policy;
 mod results;
 mod serve;
 pub(crate) mod server;

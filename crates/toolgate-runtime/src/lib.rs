@@ -8,6 +8,7 @@ pub mod catalog;
 mod date;
 mod metering;
 pub mod pins;
+pub mod replay;
 pub mod results;
 pub mod road;
 pub mod runtime;

@@ -24,6 +24,7 @@ use toolgate_upstream::{Raw, Trace};
 
 use crate::catalog::{CatalogTool, Compiled, ToolState, Upstream, Why};
 use crate::date;
+use crate::replay::NOBODY;
 use crate::results::{Cut, READ_RESULT};
 use crate::runtime::Runtime;
 use crate::stage::attempts::attempts;
@@ -386,7 +387,7 @@ impl Runtime {
                 let by = tokio::time::timeout_at(deadline, answer).await.ok().flatten();
                 let no = |why: String| CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
                 let by = by.ok_or_else(|| {
-                    let mut error = no(format!("nobody said yes to: {}", question.text));
+                    let mut error = no(format!("{NOBODY}: {}", question.text));
                     error.hint = self.approver.absence().map(str::to_owned);
                     let rules = question.rules().to_vec();
                     error.denial = Some(Box::new(Denial { missing: Vec::new(), rules }));

@@ -107,6 +107,12 @@ Examples:
 
 Nothing is called and nobody is asked. Exit codes: 0 allowed, 1 denied or to be asked about.")]
     Why(WhyArgs),
+    /// Try rules before they count
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  toolgate policy test candidate.cedar\n  toolgate policy test candidate.cedar --since 7d --caller ci"
+    )]
+    Policy(PolicyCommand),
     /// Show what was called, by whom, and how it ended
     #[command(after_help = "\
 Examples:
@@ -556,6 +562,34 @@ pub(crate) struct LogExportArgs {
     /// As CSV
     #[arg(long)]
     pub(crate) csv: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Say which recorded calls other rules would decide otherwise, and for whom
+    #[command(after_help = "\
+Examples:
+  toolgate policy test candidate.cedar
+  toolgate policy test candidate.cedar --since 7d --tool 'mail__*' --json
+
+Nothing is called and nobody is asked. Exit codes: 0 nothing flips, 1 something does, 78 the rules are wrong.")]
+    Test(PolicyTestArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyTestArgs {
+    /// The file with the rules
+    #[arg(value_name = "FILE")]
+    pub(crate) rules: PathBuf,
+    /// Calls from this time on: 2026-11-15T08:00:00Z, 2026-11-15, or how long ago, such as 7d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Of this caller
+    #[arg(long)]
+    pub(crate) caller: Option<String>,
+    /// Of this tool; `github__*` stands for all that begin so
+    #[arg(long)]
+    pub(crate) tool: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@ pub(crate) mod listing;
 pub(crate) mod live;
 pub(crate) mod log;
 pub(crate) mod login;
+pub(crate) mod policy;
 pub(crate) mod prompts;
 pub(crate) mod questions;
 pub(crate) mod registry;

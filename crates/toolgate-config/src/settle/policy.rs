@@ -5,9 +5,9 @@ use std::path::Path;
 use toolgate_policy::{RuleError, Rules};
 
 use crate::config::PolicyFile;
-use crate::context::Context;
+use crate::context::{Context, Environment};
 use crate::keys::At;
-use crate::problem::Problem;
+use crate::problem::{Problem, Report};
 use crate::settle::Draft;
 use crate::source::{SourceId, Span};
 
@@ -38,6 +38,21 @@ impl Draft {
             self.policy = Some(read(&path, cx));
         }
     }
+}
+
+/// Rules that belong to no project yet, and what is to be said about them.
+pub fn load_rules(path: &Path, environment: &Environment) -> (Option<Rules>, Report) {
+    let path = crate::load::absolute(path, environment);
+    let mut cx = Context::new(path.parent().map(Path::to_owned).unwrap_or_default(), environment);
+    let rules = if path.is_file() {
+        read(&path, &mut cx).map(|file| file.rules)
+    } else {
+        let message = format!("the policy `{}` does not exist", path.display());
+        cx.push(Problem::nowhere(message).hint("name a file with rules in Cedar"));
+        None
+    };
+    let report = Report::new(cx.sources, cx.problems, cx.secrets);
+    (rules, report)
 }
 
 fn read(path: &Path, cx: &mut Context<'_>) -> Option<PolicyFile> {

@@ -267,6 +267,11 @@ fn check(folders: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
 
 fn filter(args: &LogFilter) -> anyhow::Result<Filter> {
     let LogFilter { tool, caller, status, since, until, grep } = args.clone();
-    let time = |text: Option<String>| text.map(|text| moment(&text, Timestamp::now())).transpose();
+    let time = |text: Option<String>| text.as_deref().map(time).transpose();
     Ok(Filter { tool, caller, status, since: time(since)?, until: time(until)?, grep, ..Filter::default() })
+}
+
+/// A day, a time, or how long ago.
+pub(crate) fn time(text: &str) -> anyhow::Result<Timestamp> {
+    Ok(moment(text, Timestamp::now())?)
 }

@@ -24,6 +24,7 @@ fn help() {
       servers      Show the MCP servers: whether they can be reached, what they speak, what they offer
       tools        List, show and call tools, and change your own
       why          Say whether a caller may use a tool, and why
+      policy       Try rules before they count
       log          Show what was called, by whom, and how it ended
       prompts      List prompts of MCP servers, and get one
       resources    List resources of MCP servers, and read one
@@ -208,6 +209,7 @@ fn every_help_has_examples() {
         "servers",
         "tools",
         "why",
+        "policy",
         "log",
         "prompts",
         "resources",

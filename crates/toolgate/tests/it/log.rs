@@ -84,7 +84,7 @@ fn what_is_changed_later_shows() {
     fs_err::write(path, text).expect("it can be written");
     let run = program.run("log verify");
     assert_eq!(run.code, 1);
-    assert!(run.stdout.contains(":1: the hash is wrong"), "{run}");
+    assert!(run.stdout.contains(":2: the hash is wrong"), "{run}");
 }
 
 #[test]

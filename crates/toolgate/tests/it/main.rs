@@ -2,6 +2,8 @@
 //!
 //! Every test runs `toolgate` in a folder of its own; most compare all of its output with a snapshot.
 
+mod audit;
+mod audit_faults;
 mod check;
 mod docs;
 mod door;
@@ -19,6 +21,7 @@ mod mistakes;
 mod outage;
 mod packages;
 mod peers;
+mod policy;
 mod program;
 mod promises;
 mod registry;

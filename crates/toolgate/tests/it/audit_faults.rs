@@ -1,0 +1,208 @@
+//! The log of the real executable when it is killed, when the disk is full, and when the system says no.
+//!
+//! A full disk is a real one of one megabyte, and errors are put in the place of the kernel's answers by `strace`.
+//! Both need a machine that allows it; elsewhere these tests say so.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::audit::records;
+use crate::program::Program;
+use crate::servers::testkit;
+
+/// A project with a server that counts what it is asked; `read` may be repeated, `write` may not.
+fn project(audit: &str) -> Program {
+    let program = Program::new(&[]).with("TOOLGATE_LOG", "off");
+    let file = program.path("tools").display().to_string();
+    let server = json!({ "command": testkit(), "args": ["scripted", file] });
+    program.write("mcp.json", json!({ "servers": { "s": server } }).to_string());
+    let tool = |name: &str| json!({ "name": name, "description": name, "inputSchema": { "type": "object" } });
+    program.write("tools", json!({ "tools": [tool("read"), tool("write")] }).to_string());
+    let settings = "toolbox: { tools: [{ name: read, idempotent: true }] }";
+    program.write("toolgate.yaml", format!("registries: {{ mcp: mcp.json }}\n{settings}\naudit: {audit}\n"));
+    program
+}
+
+/// How often the server was asked to do something.
+fn done(program: &Program) -> usize {
+    let log = fs_err::read_to_string(program.path("tools.log")).unwrap_or_default();
+    log.lines().filter(|line| *line == "tools/call").count()
+}
+
+fn count(program: &Program, kind: &str) -> usize {
+    records(program, ".toolgate/log").iter().filter(|record| record["kind"] == kind).count()
+}
+
+/// Fails unless the log is whole and can be written.
+fn assert_whole(program: &Program) {
+    let run = program.run("tools call write");
+    assert_eq!(run.code, 0, "{run}");
+    let run = program.run("log verify");
+    assert_eq!(run.code, 0, "{run}");
+    // What the server was asked to do is in the log, all of it.
+    assert!(count(program, "begin") >= done(program));
+}
+
+#[test]
+fn killed_at_any_moment() {
+    kills(15);
+}
+
+#[test]
+#[ignore = "takes some minutes"]
+fn two_hundred_kills_of_the_executable() {
+    kills(200);
+}
+
+fn kills(times: usize) {
+    let program = project("{ reserve: none }");
+    // How long a call takes here says where the kills should fall.
+    let took = program.run("tools call write").took;
+    let mut answered = 1;
+    for kill in 0..times {
+        let tool = if kill % 2 == 0 { "write" } else { "read" };
+        let mut command = program.command(&["tools", "call", tool]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        // The moment of the kill is what is tested; it is not waited for anything.
+        std::thread::sleep(took.mul_f64(f64::from(fastrand::u32(..130)) / 100.0));
+        let _ = child.kill();
+        answered += usize::from(child.wait().expect("it ends").success());
+        let whole = program.run("log verify --json").json();
+        let faults = whole["faults"].as_array().expect("a list");
+        assert!(faults.len() <= 1, "one line may be torn: {faults:?}");
+        let (begins, ends) = (whole_count(&program, "begin"), whole_count(&program, "end"));
+        assert!(begins >= done(&program) && ends >= answered, "{begins} {ends} {answered}");
+    }
+    assert_whole(&program);
+}
+
+/// Counts records, but for a line that is torn.
+fn whole_count(program: &Program, kind: &str) -> usize {
+    let files = program.files();
+    let lines = files.iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "jsonl"));
+    let text: String = lines.map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).collect();
+    let kind = format!("\"kind\":\"{kind}\"");
+    text.lines().filter(|line| line.ends_with('}') && line.contains(&kind)).count()
+}
+
+/// The same command below another program; `None` where that is not allowed its work here.
+#[expect(clippy::disallowed_methods, reason = "what stands between the test and the executable")]
+#[expect(clippy::print_stderr, reason = "who reads the output learns what was not tested")]
+fn below(program: &Program, wrapper: &[String], works: &[&str], arguments: &[&str]) -> Option<Command> {
+    let probe = Command::new(works[0]).args(&works[1..]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: `{}` does not work here", works.join(" "));
+        return None;
+    }
+    let command = program.command(arguments);
+    let mut wrapped = Command::new(&wrapper[0]);
+    wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args()).env_clear();
+    wrapped
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .current_dir(&program.project);
+    Some(wrapped)
+}
+
+/// Every call to the system that the log makes fails once, the first one, the second one, and so on.
+#[test]
+fn every_call_of_the_log_to_the_system_fails_once() {
+    let cases: [(&str, &[&str], u32); 3] = [
+        ("pwrite64", &["EIO", "ENOSPC"], 4),
+        ("fdatasync", &["EIO"], 4),
+        ("openat", &["EMFILE", "ENOSPC"], 5),
+    ];
+    for (call, errors, most) in cases {
+        for error in errors {
+            for nth in 1..=most {
+                if !fails_once(call, error, nth) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn fails_once(call: &str, error: &str, nth: u32) -> bool {
+    let program = project("{ reserve: none }");
+    assert_eq!(program.run("tools call write").code, 0);
+    let (folder, trace) = (program.path(".toolgate/log/1"), program.path("trace"));
+    let files: Vec<_> = fs_err::read_dir(&folder)
+        .expect("it is there")
+        .map(|entry| entry.expect("it can be read").path())
+        .collect();
+    let mut wrapper: Vec<String> = ["strace", "-f", "-o"].map(str::to_owned).to_vec();
+    wrapper.push(trace.display().to_string());
+    for path in files.iter().chain([&folder]) {
+        wrapper.extend(["-P".to_owned(), path.display().to_string()]);
+    }
+    let inject = format!("inject={call}:error={error}:when={nth}");
+    wrapper.extend(["-e".to_owned(), format!("trace={call}"), "-e".to_owned(), inject]);
+    let works = ["strace", "-f", "-o", "/dev/null", "true"];
+    let Some(mut command) = below(&program, &wrapper, &works, &["tools", "call", "write", "--json"]) else {
+        return false;
+    };
+    let before = done(&program);
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let failed = fs_err::read_to_string(&trace).expect("strace writes it").contains("INJECTED");
+    let which = format!("{call} {error} {nth}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    // What is refused was not done, and what was done is answered.
+    assert_eq!(done(&program) - before, usize::from(output.status.success()), "{which}");
+    assert!(failed || output.status.success(), "{which}");
+    assert_whole(&program);
+    true
+}
+
+/// A disk of one megabyte, filled up: what must be written down is not done, what may be repeated goes on where
+/// that is allowed, and with room everything goes on.
+#[test]
+fn a_full_disk() {
+    for on_full in ["deny", "allow"] {
+        full(on_full);
+    }
+}
+
+fn full(on_full: &str) {
+    let program = project(&format!("{{ on_full: {on_full} }}"));
+    assert_eq!(program.run("tools list").code, 0, "the tools are known");
+    let log = program.path(".toolgate/log");
+    fs_err::create_dir_all(&log).expect("it can be made");
+    let log = log.display().to_string();
+    // Everything happens where the disk is: in here. Calls are counted by what they leave outside.
+    let script = r#"
+        mount -t tmpfs -o size=1m tmpfs "$LOG" || exit 99
+        "$0" tools call write || exit 98
+        dd if=/dev/zero of="$LOG/filler" bs=4k 2>/dev/null
+        # What is left of the last page takes a call or two.
+        n=0; while [ $n -lt 50 ] && "$0" tools call write; do n=$((n + 1)); done; echo "fitted $n"
+        for n in 1 2 3; do "$0" tools call write --json; echo "code $?"; done
+        "$0" tools call read --json; echo "read $?"
+        "$0" log verify; echo "verify $?"
+        rm "$LOG/filler"
+        "$0" tools call write; echo "after $?"
+        "$0" tools call read; echo "after $?"
+        "$0" log verify; echo "verify $?"
+    "#;
+    let wrapper: Vec<String> = ["unshare", "-m", "sh", "-c", script].map(str::to_owned).to_vec();
+    let works = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", &log];
+    let Some(mut command) = below(&program, &wrapper, &works, &[]) else { return };
+    let output = command.env("LOG", &log).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let all = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches("code 1").count(), 3, "{all}");
+    assert_eq!(
+        said.matches(r#""code": "storage_unavailable""#).count(),
+        if on_full == "deny" { 4 } else { 3 },
+        "{all}"
+    );
+    assert!(said.contains(if on_full == "deny" { "read 1" } else { "read 0" }), "{all}");
+    assert_eq!(said.matches("after 0").count(), 2, "{all}");
+    assert_eq!(said.matches("verify 0").count(), 2, "{all}");
+    let fitted =
+        said.lines().find_map(|line| line.strip_prefix("fitted ")).and_then(|n| n.parse::<usize>().ok());
+    let fitted = fitted.expect("a number");
+    assert!(fitted < 50, "{all}");
+    // One before, two after, and the one that may be repeated where that is allowed.
+    assert_eq!(done(&program), fitted + if on_full == "deny" { 3 } else { 4 }, "{all}");
+}
