@@ -51,7 +51,8 @@ enum Command {
         /// The benchmark to run; all of them when left out.
         name: Option<bench::Name>,
     },
-    /// Kill writers of the log and of the registry 200 times each, which takes minutes.
+    /// Kill writers of the log, of the registry and the executable 200 times each, and simulate 20,000 losses of
+    /// power to the log, which takes minutes.
     Crash,
     /// Fuzz for longer than the step in `cargo xtask test` does, with the output shown as it comes.
     Fuzz {

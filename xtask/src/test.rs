@@ -50,10 +50,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
 /// The long crash tests, which `cargo xtask test` leaves out.
 pub(crate) fn crash() -> anyhow::Result<bool> {
     let mut all = true;
-    for package in ["toolgate-audit", "toolgate-store"] {
+    for package in ["toolgate-audit", "toolgate-store", "toolgate"] {
         let test = ["test", "--package", package, "--test", "it", LONG, "--", "--ignored", "--nocapture"];
         all &= program::stream(program::cargo(test))?;
     }
+    let mut power = program::cargo(["test", "--package", "toolgate-audit", "--lib", "power_loss"]);
+    // Each seed loses power four times.
+    power.env("POWER_LOSS_SEEDS", "5000");
+    all &= program::stream(power)?;
     Ok(all)
 }
 

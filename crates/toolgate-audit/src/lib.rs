@@ -47,6 +47,8 @@ mod chain;
 pub mod clock;
 mod fields;
 mod folder;
+#[doc(hidden)]
+pub mod fuzz;
 mod histogram;
 pub mod log;
 mod merge;

@@ -109,7 +109,7 @@ fn runs(path: &Path) -> io::Result<Vec<Run>> {
         let Some(line) = Line::look(line) else { continue };
         let hash = String::from_utf8_lossy(line.hash).into_owned();
         match runs.last_mut() {
-            Some(run) if line.seq == run.last + 1 => (run.last, run.hash) = (line.seq, hash),
+            Some(run) if Some(line.seq) == run.last.checked_add(1) => (run.last, run.hash) = (line.seq, hash),
             _ => runs.push(Run { first: line.seq, last: line.seq, hash }),
         }
     }

@@ -9,8 +9,10 @@ use fs_err::File;
 use fs_err::os::unix::fs::FileExt;
 use memchr::{memchr, memrchr};
 
-/// What is read at once.
+/// What is read at once, at most.
 const BLOCK: usize = 256 << 10;
+/// What is read first: most who look at the beginning of a file want one line.
+const FIRST_BLOCK: usize = 4 << 10;
 
 /// The lines of a file, the last one first.
 pub(crate) struct Backward {
@@ -88,13 +90,15 @@ pub(crate) struct Forward {
     position: u64,
     /// What stood after the last end of line.
     torn: usize,
+    /// What is read next time.
+    block: usize,
 }
 
 impl Forward {
     /// Starts at a position, which is that of a line.
     pub(crate) fn new(mut file: File, position: u64) -> io::Result<Self> {
         file.seek(SeekFrom::Start(position))?;
-        Ok(Self { file, buffer: Vec::new(), from: 0, position, torn: 0 })
+        Ok(Self { file, buffer: Vec::new(), from: 0, position, torn: 0, block: FIRST_BLOCK })
     }
 
     /// The next whole line, without its end. After `None`, it may be asked again: the file may have grown.
@@ -110,7 +114,8 @@ impl Forward {
             self.buffer.drain(..self.from);
             self.from = 0;
             searched = self.buffer.len();
-            self.buffer.resize(searched + BLOCK, 0);
+            self.buffer.resize(searched + self.block, 0);
+            self.block = (self.block * 2).min(BLOCK);
             let read = self.file.read(&mut self.buffer[searched..]);
             self.buffer.truncate(searched + *read.as_ref().unwrap_or(&0));
             if read? == 0 {

@@ -132,12 +132,12 @@ pub fn verify(folder: &Path) -> io::Result<Verified> {
 
 /// The number that must follow and the hash it follows, when what was removed as too old is passed over.
 fn over_removed(removed: &BTreeMap<u64, retention::Run>, before: (u64, Hash), seq: u64) -> (u64, Hash) {
-    let (mut expected, mut hash) = (before.0 + 1, before.1);
+    let (mut expected, mut hash) = (before.0.saturating_add(1), before.1);
     while expected < seq
         && let Some(run) = removed.get(&expected)
         && let Ok(last) = run.hash.as_bytes().try_into()
     {
-        (expected, hash) = (run.last + 1, last);
+        (expected, hash) = (run.last.saturating_add(1), last);
     }
     (expected, hash)
 }
@@ -148,26 +148,26 @@ fn torn(folder: &Path, day: Date, faults: &Faults) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
-    let mut last = [b'\n'];
-    if let Some(end) = file.metadata()?.len().checked_sub(1) {
-        file.read_exact_at(&mut last, end)?;
-    }
-    if last == [b'\n'] {
-        return Ok(());
-    }
-    let mut lines = Forward::new(file, 0)?;
-    let mut number = 1;
     // Who looks while a line is written sees half of it, and the whole of it soon after.
     for _ in 0..1000 {
-        while lines.line()?.is_some() {
-            number += 1;
+        let mut last = [b'\n'];
+        if let Some(end) = file.metadata()?.len().checked_sub(1) {
+            // Nothing is read where a write that failed was cut off in this moment.
+            file.read_at(&mut last, end)?;
         }
-        if lines.torn() == 0 {
+        if last == [b'\n'] {
             return Ok(());
         }
         std::thread::yield_now();
     }
-    faults.add(day, number, FaultKind::Torn { bytes: lines.torn() });
+    let mut lines = Forward::new(file, 0)?;
+    let mut number = 1;
+    while lines.line()?.is_some() {
+        number += 1;
+    }
+    if lines.torn() > 0 {
+        faults.add(day, number, FaultKind::Torn { bytes: lines.torn() });
+    }
     Ok(())
 }
 
