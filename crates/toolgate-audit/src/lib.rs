@@ -58,7 +58,7 @@ mod power_loss;
 pub mod project;
 pub mod read;
 pub mod record;
-mod redact;
+pub mod redact;
 mod reserve;
 mod retention;
 mod scan;

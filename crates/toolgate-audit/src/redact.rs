@@ -23,17 +23,26 @@ const SHORTEST_SCHEME: usize = 14;
 const SHORTEST_KNOWN: usize = 4;
 
 /// Knows what must not be shown.
-pub(crate) struct Redactor {
+#[derive(Debug)]
+pub struct Redactor {
     known: Vec<Secret>,
     patterns: Vec<Pattern>,
 }
 
 impl Redactor {
-    pub(crate) fn new(mut known: Vec<Secret>, patterns: Vec<Pattern>) -> Self {
+    /// Knows these secrets, and what fits these patterns, beside the common shapes of keys.
+    pub fn new(mut known: Vec<Secret>, patterns: Vec<Pattern>) -> Self {
         known.retain(|secret| secret.expose().len() >= SHORTEST_KNOWN);
         let spelled: Vec<_> = known.iter().flat_map(spelled).collect();
         known.extend(spelled);
         Self { known, patterns }
+    }
+
+    /// A JSON text that says the same and shows nothing that must not be.
+    pub fn json(&self, json: &str) -> String {
+        let mut out = String::with_capacity(json.len());
+        self.with(&[]).json(json, &SecretFields::default(), &mut out);
+        out
     }
 
     /// With more secrets, those of one call.
@@ -81,8 +90,7 @@ impl Redaction<'_> {
             return Cow::Borrowed(text);
         }
         let Self { known, more, patterns } = *self;
-        let masked = mask_sought(text, Sought { known, more, patterns });
-        if masked == text { Cow::Borrowed(text) } else { Cow::Owned(masked) }
+        mask_sought(text, Sought { known, more, patterns })
     }
 
     fn knows(&self, text: &str) -> bool {

@@ -15,9 +15,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
+use toolgate_audit::redact::Redactor;
+use toolgate_types::CallerId;
 use toolgate_types::limits::ResultLimits;
-use toolgate_types::redact::mask_known;
-use toolgate_types::{CallerId, Secret};
 use toolgate_upstream::builtin::Asked;
 use toolgate_upstream::{Builtin, Raw};
 
@@ -37,7 +37,7 @@ const FOLDER: &str = ".toolgate/results";
 pub struct Results {
     folder: PathBuf,
     limits: ResultLimits,
-    secrets: Vec<Secret>,
+    redactor: Redactor,
 }
 
 /// What a result became that was too large.
@@ -80,8 +80,8 @@ pub enum ReadError {
 
 impl Results {
     /// The results of a project.
-    pub fn of(project: &Path, limits: ResultLimits, secrets: Vec<Secret>) -> Arc<Self> {
-        Arc::new(Self { folder: project.join(FOLDER), limits, secrets })
+    pub fn of(project: &Path, limits: ResultLimits, redactor: Redactor) -> Arc<Self> {
+        Arc::new(Self { folder: project.join(FOLDER), limits, redactor })
     }
 
     /// Keeps a result that is too large and puts a preview in its place; one that is not stays as it is.
@@ -125,7 +125,7 @@ impl Results {
         fs_err::create_dir_all(&self.folder)?;
         let mut text = serde_json::to_string(head)?;
         text.push('\n');
-        text.push_str(&mask_known(raw.get(), &self.secrets));
+        text.push_str(&self.redactor.json(raw.get()));
         self.make_room(text.len())?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         std::io::Write::write_all(&mut file, text.as_bytes())?;

@@ -182,6 +182,13 @@ impl Passage {
         }
     }
 
+    /// The result is one that another call gave.
+    fn hit(&mut self, kept: &Kept, ttl: Duration) {
+        self.cached = Some((kept.at.elapsed(), ttl));
+        self.fit = kept.fit.clone();
+        self.passed(Stage::Cache, Some("hit".to_owned()));
+    }
+
     fn passed(&mut self, stage: Stage, note: Option<String>) {
         let now = Instant::now();
         self.steps.push(Step { stage, note, micros: (now - self.since).as_micros() });
@@ -271,17 +278,21 @@ impl Runtime {
         let key = Key::new(&tool.name, definition, request.read()?, &caller.id);
         let cell = self.cache.cell(&key, ttl.get(), Instant::now());
         if let Some(kept) = cell.get() {
-            passage.cached = Some((kept.at.elapsed(), ttl.get()));
-            passage.fit = Fit::Checked;
-            passage.passed(Stage::Cache, Some("hit".to_owned()));
+            passage.hit(kept, ttl.get());
             return Ok(kept.reply.clone());
         }
         passage.passed(Stage::Cache, Some("miss".to_owned()));
+        let mut ours = false;
         let filled = cell
             .get_or_try_init(|| async {
-                Ok(Kept { reply: self.invoke_once(passage, &way).await?, at: Instant::now() })
+                ours = true;
+                let reply = self.invoke_once(passage, &way).await?;
+                Ok(Kept { reply, fit: passage.fit.clone(), at: Instant::now() })
             })
             .await;
+        if let (false, Ok(kept)) = (ours, &filled) {
+            passage.hit(kept, ttl.get());
+        }
         self.cache.settle(&key, filled.as_ref().ok().copied(), ttl.get());
         filled.map(|kept| kept.reply.clone())
     }

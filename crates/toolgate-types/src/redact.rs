@@ -4,6 +4,7 @@
 //! text, not on fields: nothing can be forgotten. Invariant: linear in the text, never panics,
 //! and masking a masked line changes nothing.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -250,13 +251,16 @@ pub struct Sought<'a> {
 }
 
 /// The text with `***` in the place of everything that is looked for.
-pub fn mask_sought(text: &str, sought: Sought<'_>) -> String {
+pub fn mask_sought<'t>(text: &'t str, sought: Sought<'_>) -> Cow<'t, str> {
     let mut ranges = secret_ranges(text, sought.known);
     known_values(text, sought.more, &mut ranges);
     for Pattern(regex) in sought.patterns {
         ranges.extend(regex.find_iter(text).map(|found| found.range()));
     }
-    masked(text, &merge(ranges))
+    if ranges.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(masked(text, &merge(ranges)))
 }
 
 /// The text on one line, with a dot for every character that a terminal would obey or hide: escapes,
@@ -365,10 +369,14 @@ fn key_shapes(text: &str, ranges: &mut Vec<Range<usize>>) {
 
 /// The credential after `Bearer` or `Basic`.
 fn after_scheme(text: &str, ranges: &mut Vec<Range<usize>>) {
-    let lower = text.to_ascii_lowercase();
     for scheme in ["bearer ", "basic "] {
-        for (start, _) in lower.match_indices(scheme) {
-            let start = start + scheme.len();
+        // Found by the space at its end, which is rarer than any letter of it.
+        for (space, _) in text.match_indices(' ') {
+            let start = space + 1;
+            let before = start.checked_sub(scheme.len()).and_then(|from| text.as_bytes().get(from..start));
+            if !before.is_some_and(|before| before.eq_ignore_ascii_case(scheme.as_bytes())) {
+                continue;
+            }
             let end =
                 value_end(text, start, |c| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '}' | ']'));
             // `Bearer ${TOKEN}` names a secret and holds none; a short word is English.

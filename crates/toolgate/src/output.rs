@@ -92,7 +92,7 @@ impl Hidden {
 
     /// For texts that others may have had a say in.
     fn mask_all(&self, text: &str) -> String {
-        mask_sought(text, Sought { known: &self.secrets, more: &[], patterns: &self.patterns })
+        mask_sought(text, Sought { known: &self.secrets, more: &[], patterns: &self.patterns }).into_owned()
     }
 }
 

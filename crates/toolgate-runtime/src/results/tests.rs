@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use toolgate_types::{ByteSize, HumanDuration};
+use toolgate_types::{ByteSize, HumanDuration, Secret};
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn results(folder: &Path, max_inline: u64, keep: HumanDuration, max_disk: u64) -
         keep,
         max_disk: ByteSize::from_bytes(max_disk),
     };
-    Results::of(folder, limits, vec![Secret::new("hunter2-hunter2")])
+    Results::of(folder, limits, Redactor::new(vec![Secret::new("hunter2-hunter2")], vec![]))
 }
 
 fn hour() -> HumanDuration {

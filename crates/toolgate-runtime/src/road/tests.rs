@@ -391,7 +391,11 @@ async fn a_result_that_is_too_large() {
         keep: HumanDuration::from_secs(60),
         max_disk: ByteSize::from_mib(1),
     };
-    let results = Some(crate::results::Results::of(folder.path(), limits, vec![]));
+    let results = Some(crate::results::Results::of(
+        folder.path(),
+        limits,
+        toolgate_audit::redact::Redactor::new(vec![], vec![]),
+    ));
     let case = Case { results, ..Case::default() };
     let runtime = case.runtime().await;
     let large = || request("echo", r#"{"text":"12345","more":"and this is where the end of it is"}"#);
@@ -413,4 +417,18 @@ async fn a_result_that_is_too_large() {
 fn a_call_can_be_sent_to_another_thread() {
     fn sent<T: Send>(_: &T) {}
     let _ = |runtime: &Runtime, caller: &Caller, request: CallRequest| sent(&runtime.call(caller, request));
+}
+
+/// Who waits for another's call gets its result, and is told that it is one; what was not checked does not
+/// count as checked for having been kept.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_same_call() {
+    let keep = |settings: &mut ToolSettings| settings.cache_ttl = Some(HumanDuration::from_secs(60));
+    let case = Case { settings: settings("slow", keep), ..Case::default() };
+    let (runtime, ann) = (case.runtime().await, case.caller("ann"));
+    let (one, other) =
+        tokio::join!(runtime.call(&ann, request("slow", "a")), runtime.call(&ann, request("slow", "a")));
+    assert_eq!((one.result.metadata.cached, other.result.metadata.cached), (false, true));
+    let fresh = one.result.agent_hints.context_needed[0].clone();
+    assert_eq!(other.result.agent_hints.context_needed[0], fresh, "there is still no schema");
 }

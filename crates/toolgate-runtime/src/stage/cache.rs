@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use toolgate_types::CallerId;
 
 use super::content::Reply;
+use super::hints::Fit;
 
 /// All that is kept, in bytes of results.
 const MOST_BYTES: usize = 64 << 20;
@@ -52,7 +53,15 @@ pub(crate) fn canonical(value: &Value) -> String {
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub(crate) reply: Reply,
+    /// How it fits its schema.
+    pub(crate) fit: Fit,
     pub(crate) at: Instant,
+}
+
+impl Kept {
+    fn may_stay(&self) -> bool {
+        self.reply.raw.bytes().len() <= LARGEST && self.reply.ttl != Some(Duration::ZERO)
+    }
 }
 
 #[derive(Debug)]
@@ -84,9 +93,11 @@ impl Cache {
     pub(crate) fn settle(&self, key: &Key, kept: Option<&Kept>, ttl: Duration) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         match (kept, entries.get_mut(key)) {
-            (Some(kept), Some(entry)) if kept.reply.raw.bytes().len() <= LARGEST => {
+            (Some(kept), Some(entry)) if kept.may_stay() => {
                 entry.bytes = kept.reply.raw.bytes().len();
-                entry.until = kept.at + ttl;
+                // What the server says counts where it is less; who may see it does not: a result is the
+                // caller's alone, also where the server calls it public.
+                entry.until = kept.at + kept.reply.ttl.map_or(ttl, |own| own.min(ttl));
             }
             (_, Some(_)) => drop(entries.remove(key)),
             (_, None) => {}
@@ -122,7 +133,7 @@ mod tests {
 
     fn kept(bytes: usize) -> Kept {
         let raw = Raw::of(&json!({ "content": ["x".repeat(bytes)] }));
-        Kept { reply: Reply::convert(raw).unwrap(), at: Instant::now() }
+        Kept { reply: Reply::convert(raw).unwrap(), fit: Fit::Unchecked, at: Instant::now() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -154,6 +165,25 @@ mod tests {
         cache.cell(&key, ttl, Instant::now());
         cache.settle(&key, Some(&kept(LARGEST + 1)), ttl);
         assert!(cache.entries.lock().unwrap().is_empty());
+    }
+
+    /// A server may say that a result holds for less time than the operator allows, or for none.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_server_says_of_its_time() {
+        let (cache, ttl, key) = (Cache::default(), Duration::from_secs(60), key(json!({}), "ann"));
+        for (own, at_once, later) in
+            [(json!(0), false, false), (json!(1_000), true, false), (json!(90_000), true, true)]
+        {
+            let reply = Reply::convert(Raw::of(&json!({ "content": [], "ttlMs": own }))).unwrap();
+            let kept = Kept { reply, fit: Fit::Unchecked, at: Instant::now() };
+            let cell = cache.cell(&key, ttl, Instant::now());
+            cache.settle(&key, Some(cell.get_or_init(async || kept).await), ttl);
+            let known = || cache.cell(&key, ttl, Instant::now()).initialized();
+            assert_eq!(known(), at_once, "{own}");
+            tokio::time::advance(Duration::from_secs(2)).await;
+            assert_eq!(known(), later, "{own}");
+            tokio::time::advance(ttl).await;
+        }
     }
 
     proptest! {

@@ -3,6 +3,8 @@
 //! The reply stays the bytes it came in; only what decides is read out of it, so that kinds of content
 //! that nobody here knows pass through untouched. Invariant: what a success gives is never `null`.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_types::clean::clean;
@@ -26,6 +28,8 @@ pub(crate) struct Reply {
     pub(crate) structured: bool,
     /// Whether the tool says that it failed.
     pub(crate) is_error: bool,
+    /// How long the server says that it holds.
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// Words of a server as they may stand in an error: cleaned, without secrets, and not without end.
@@ -51,6 +55,8 @@ struct Shape<'a> {
     structured_content: Option<&'a RawValue>,
     #[serde(default)]
     is_error: bool,
+    #[serde(default)]
+    ttl_ms: Option<u64>,
 }
 
 impl Reply {
@@ -66,7 +72,7 @@ impl Reply {
             // A tool that gives nothing gives an empty list of it.
             (None, None) => (Raw::of(&[(); 0]), false),
         };
-        Ok(Self { data, structured, is_error, raw })
+        Ok(Self { data, structured, is_error, ttl: shape.ttl_ms.map(Duration::from_millis), raw })
     }
 
     /// What the result refers to: resources that are in it, and links to others.

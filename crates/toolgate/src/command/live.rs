@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::time::timeout;
+use toolgate_audit::redact::Redactor;
 use toolgate_audit::spans::Exporter;
 use toolgate_config::{Config, Environment, Loaded, load};
 use toolgate_policy::Policy;
@@ -160,7 +161,10 @@ pub(crate) fn setup(config: Config, answers: Answers, wanted: impl Fn(&str) -> b
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
         approver: questions::approver(answers),
         egress: config.egress,
-        results: config.results.map(|limits| Results::of(&config.project, limits, config.secrets.clone())),
+        results: config.results.map(|limits| {
+            let redactor = Redactor::new(config.secrets.clone(), config.audit.redact.clone());
+            Results::of(&config.project, limits, redactor)
+        }),
     }
 }
 

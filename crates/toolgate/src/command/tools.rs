@@ -105,13 +105,12 @@ fn show(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
 fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
     live::with(project, output, args.answers, may_have(&args.name, project), async |runtime, errors| {
         let catalog = runtime.catalog();
-        let Some(tool) = catalog.resolve(&args.name) else {
-            return Err(absent(&args.name, errors, output));
-        };
+        // A call of what is not there goes the same way, and is written down.
+        let tool = catalog.resolve(&args.name);
         let caller = caller(&runtime, &args.caller)?;
         let request = CallRequest {
             name: args.name.clone(),
-            arguments: arguments(args, tool)?.into(),
+            arguments: arguments(args, tool.map(AsRef::as_ref))?.into(),
             trace: trace(args, output),
             origin: Origin::default(),
             whole: args.whole,
@@ -121,6 +120,9 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
         let called = runtime.call(&caller, request).await;
         if args.trace {
             output.message(&road(&called));
+        }
+        if tool.is_none() && !(output.json && errors.is_empty()) {
+            return Err(absent(&args.name, errors, output));
         }
         shown(&called, args.trace, output)
     })
@@ -176,10 +178,12 @@ pub(crate) fn caller(runtime: &Runtime, id: &str) -> anyhow::Result<Caller> {
     }
 }
 
-/// The ids of the call. A correlation id that cannot be sent is replaced, which is told.
+/// The ids of the call, as part of the trace that `TRACEPARENT` names, where it does. A correlation id that
+/// cannot be sent is replaced, which is told.
 fn trace(args: &CallArgs, output: &Output) -> Trace {
-    let Some(given) = &args.correlation_id else { return Trace::fresh() };
-    let trace = Trace::new(given);
+    let parent = std::env::var("TRACEPARENT").unwrap_or_default();
+    let Some(given) = &args.correlation_id else { return Trace::fresh().within(&parent) };
+    let trace = Trace::new(given).within(&parent);
     if trace.correlation_id() != given {
         let id = trace.correlation_id();
         output.message(&format!(
@@ -212,7 +216,7 @@ pub(crate) fn may_have<'a>(tool: &'a str, project: &Project) -> impl Fn(&str) ->
     }
 }
 
-fn arguments(args: &CallArgs, tool: &CatalogTool) -> anyhow::Result<Raw> {
+fn arguments(args: &CallArgs, tool: Option<&CatalogTool>) -> anyhow::Result<Raw> {
     if let Some(text) = &args.args {
         let raw = Raw::new(text.clone().into(), Limits::default()).context("`--args` is not valid JSON")?;
         if !raw.get().trim_start().starts_with('{') {
@@ -220,7 +224,7 @@ fn arguments(args: &CallArgs, tool: &CatalogTool) -> anyhow::Result<Raw> {
         }
         return Ok(raw);
     }
-    let schema: Json = tool.input_schema.parse().unwrap_or_default();
+    let schema: Json = tool.and_then(|tool| tool.input_schema.parse().ok()).unwrap_or_default();
     Ok(Raw::of(&pairs(&args.pairs, &schema)?))
 }
 

@@ -44,8 +44,12 @@ fn every_call_leaves_its_record() {
     program.write("policy.cedar", r#"@id("never") forbid(principal, action == Action::"call", resource);"#);
     program.run("tools call s__echo text=no");
     let all = calls(&program, "");
-    let expected =
-        ["echo allow success -", "fail allow error tool_execution_error", "echo deny error unauthorized"];
+    let expected = [
+        "echo allow success -",
+        "fail allow error tool_execution_error",
+        "s__nothing undecided error tool_not_found",
+        "echo deny error unauthorized",
+    ];
     assert_eq!(told(&all), expected);
     let first = &all[0];
     assert_eq!((&first["begin"]["caller"], &first["begin"]["server"]), (&json!("owner"), &json!("s")));
@@ -66,7 +70,7 @@ fn every_call_leaves_its_record() {
         (&json!("echo"), &json!(2), &json!(1))
     );
     let csv = program.run("log export --csv").stdout;
-    assert_eq!(csv.lines().count(), 4, "a head and three calls: {csv}");
+    assert_eq!(csv.lines().count(), 5, "a head and four calls: {csv}");
     assert_eq!(program.read(".toolgate/.gitignore"), "*\n");
 }
 

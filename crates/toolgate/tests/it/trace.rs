@@ -85,3 +85,16 @@ fn an_error_names_the_id() {
     let run = program.run("tools call kit__echo message=x --json --correlation-id order-66");
     assert_eq!((run.code, &run.json()["error"]["correlationId"]), (1, &json!("order-66")), "{run}");
 }
+
+/// A script that is part of a trace says so with the variable that tools for this use.
+#[test]
+fn a_trace_that_began_elsewhere_goes_on() {
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let program = project(json!({})).with("TRACEPARENT", &format!("00-{trace}-00f067aa0ba902b7-01"));
+    let run = program.run("tools call nothing --json");
+    assert_eq!((run.code, run.json()["metadata"]["traceId"].as_str()), (1, Some(trace)), "{run}");
+    let error = &run.json()["error"];
+    assert_eq!(error["code"], "tool_not_found", "{run}");
+    let logged = program.run("log --tool nothing --json");
+    assert!(logged.stdout.contains(trace) && logged.stdout.contains("tool_not_found"), "{logged}");
+}
