@@ -4,6 +4,7 @@
 //! text in it went through the redactor: there is no other way into a body.
 
 use std::error::Error;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -290,7 +291,7 @@ impl Renderer {
             out.push_str(if index > 0 { ",[\"" } else { "[\"" });
             out.push_str(stage.stage.label());
             out.push_str("\",");
-            out.push_str(&stage.micros.to_string());
+            let _ = write!(out, "{}", stage.micros);
             if let Some(note) = stage.note {
                 out.push(',');
                 line.text(note, &mut out);
@@ -382,7 +383,7 @@ fn word(name: &str, word: &str, out: &mut String) {
 
 fn number(name: &str, number: u128, out: &mut String) {
     key(name, out);
-    out.push_str(&number.to_string());
+    let _ = write!(out, "{number}");
 }
 
 fn outcome(outcome: Outcome) -> &'static str {
