@@ -106,7 +106,7 @@ pub struct CatalogTool {
     pub upstream: Upstream,
     /// What is made of all this when it is first called.
     #[serde(skip)]
-    pub(crate) compiled: OnceLock<Compiled>,
+    pub(crate) compiled: Arc<OnceLock<Compiled>>,
     /// What stands before it, found when it is first called.
     #[serde(skip)]
     pub(crate) guard: OnceLock<Arc<Guard>>,
@@ -378,6 +378,17 @@ impl CatalogTool {
     /// What its schema calls secret of the arguments.
     pub(crate) fn secret_arguments(&self) -> SecretFields {
         SecretFields::of(&self.input_schema.parse().unwrap_or_default())
+    }
+
+    /// Whether what is made of it is the same as what was made of another, so that it is not made again.
+    fn compiles_as(&self, other: &Self) -> bool {
+        let about = |tool: &Self| (tool.trusted, tool.category, tool.server.clone(), tool.hash.clone());
+        self.input_schema == other.input_schema
+            && self.output_schema == other.output_schema
+            && (&self.name, &self.original) == (&other.name, &other.original)
+            && (&self.permissions, &self.contract, &self.tags)
+                == (&other.permissions, &other.contract, &other.tags)
+            && about(self) == about(other)
     }
 
     /// What is known of it when it is decided on.

@@ -79,7 +79,7 @@ impl<'a> Builder<'a> {
                 trusted: true,
                 strict_output: true,
                 upstream: Upstream::Script,
-                compiled: OnceLock::new(),
+                compiled: Arc::default(),
                 guard: OnceLock::new(),
                 state: ToolState::Ready,
             },
@@ -118,7 +118,7 @@ impl<'a> Builder<'a> {
                 trusted: true,
                 strict_output: true,
                 upstream: Upstream::Builtin(Arc::clone(tool)),
-                compiled: OnceLock::new(),
+                compiled: Arc::default(),
                 guard: OnceLock::new(),
                 state: ToolState::Ready,
             },
@@ -242,7 +242,7 @@ impl<'a> Builder<'a> {
                 name: offered.name.clone(),
                 mirrors: offered.mirrors.clone(),
             }),
-            compiled: OnceLock::new(),
+            compiled: Arc::default(),
             guard: OnceLock::new(),
             state,
         };
@@ -438,7 +438,14 @@ impl<'a> Builder<'a> {
                 names.entry(normalised(&tool.original).into()).or_insert(at);
             }
         }
-        let tools = self.tools.into_iter().map(Arc::new).collect();
+        let keep_compiled = |mut tool: CatalogTool| {
+            let before = self.parts.previous.and_then(|previous| previous.resolve(&tool.name));
+            if let Some(before) = before.filter(|before| tool.compiles_as(before)) {
+                tool.compiled = Arc::clone(&before.compiled);
+            }
+            Arc::new(tool)
+        };
+        let tools = self.tools.into_iter().map(keep_compiled).collect();
         let catalog = Catalog { tools, names, ..Catalog::default() };
         Ok(Built { catalog, events: self.events, pins: self.pins, changed: self.changed })
     }

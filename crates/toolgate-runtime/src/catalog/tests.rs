@@ -553,3 +553,18 @@ fn the_listing_is_what_servers_wrote_under_the_names_that_callers_use() {
     );
     assert!(std::ptr::eq(catalog.listing(), catalog.listing()), "written once");
 }
+
+/// What was made of a tool is made again only where the tool is another.
+#[test]
+fn schemas_are_compiled_once_for_all_catalogs() {
+    let mut case = Case::new(vec![]);
+    case.own = vec![own("same"), own("other")];
+    let first = case.build().unwrap().0;
+    let at = |catalog: &Catalog, name: &str| std::ptr::from_ref(catalog.resolve(name).unwrap().compiled());
+    let (same, other) = (at(&first, "same"), at(&first, "other"));
+    case.own[1] = Arc::new(ToolDefinition { tags: vec!["new".to_owned()], ..(*own("other")).clone() });
+    case.previous = Some(first);
+    let second = case.build().unwrap().0;
+    assert_eq!(at(&second, "same"), same);
+    assert_ne!(at(&second, "other"), other);
+}
