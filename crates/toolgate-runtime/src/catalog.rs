@@ -68,6 +68,9 @@ pub struct CatalogTool {
     /// Words to find it by.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// What it was made of, where it is one's own.
+    #[serde(skip)]
+    pub(crate) source: Option<Arc<ToolDefinition>>,
     /// Its definition as a server wrote it; `None` for one's own.
     #[serde(skip)]
     pub definition: Option<Raw>,
@@ -325,10 +328,10 @@ impl Catalog {
 
     /// Whether callers would notice that this catalog took the place of another.
     pub fn differs_from(&self, other: &Self) -> bool {
-        let shown = |tool: &Arc<CatalogTool>| {
+        fn shown(tool: &Arc<CatalogTool>) -> impl PartialEq + use<'_> {
             let CatalogTool { name, server, hash, state, .. } = tool.as_ref();
-            (name.clone(), server.clone(), hash.clone(), state.clone())
-        };
+            (name, server, hash, state)
+        }
         !self.tools.iter().map(shown).eq(other.tools.iter().map(shown))
     }
 

@@ -1,6 +1,6 @@
 //! Making a catalog: whom to take, with which limits, under which name.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use toolgate_upstream::invoke::Address;
 use toolgate_upstream::offer::{Offer, OfferedTool, canonical};
 use toolgate_upstream::{Builtin, Raw};
 
-use super::names::{looks, normalised, qualified, source};
+use super::names::{self, looks, normalised, qualified, source};
 use super::{
     Built, Catalog, CatalogError, CatalogTool, Changed, Event, Level, Parts, SEPARATOR, ToolState, Upstream,
     Why,
@@ -22,9 +22,9 @@ use crate::pins::{Drift, DriftClass, NewPin, Pin};
 
 pub(super) struct Builder<'a> {
     parts: &'a Parts<'a>,
-    tools: Vec<CatalogTool>,
+    tools: Vec<Arc<CatalogTool>>,
     /// Who has a bare name, by what it looks like.
-    owners: BTreeMap<String, Owner>,
+    owners: HashMap<String, Owner>,
     events: Vec<Event>,
     errors: Vec<CatalogError>,
     pins: Vec<NewPin>,
@@ -45,7 +45,7 @@ impl<'a> Builder<'a> {
         Self {
             parts,
             tools: Vec::new(),
-            owners: BTreeMap::new(),
+            owners: HashMap::new(),
             events: Vec::new(),
             errors: Vec::new(),
             pins: Vec::new(),
@@ -53,10 +53,19 @@ impl<'a> Builder<'a> {
         }
     }
 
-    pub(super) fn own(&mut self, tool: &ToolDefinition) {
+    pub(super) fn own(&mut self, tool: &Arc<ToolDefinition>) {
+        let before = self.parts.previous.and_then(|previous| previous.resolve(tool.name.as_str()));
+        let same = |before: &&Arc<CatalogTool>| {
+            before.name == tool.name.as_str()
+                && before.source.as_ref().is_some_and(|source| Arc::ptr_eq(source, tool))
+        };
+        if let Some(before) = before.filter(same) {
+            return self.claim(tool.name.to_string(), Arc::clone(before));
+        }
         self.claim(
             tool.name.to_string(),
-            CatalogTool {
+            Arc::new(CatalogTool {
+                source: Some(Arc::clone(tool)),
                 name: tool.name.to_string(),
                 server: None,
                 original: tool.name.to_string(),
@@ -64,7 +73,7 @@ impl<'a> Builder<'a> {
                 description: tool.description.clone(),
                 input_schema: Raw::of(&tool.input_schema),
                 output_schema: tool.output_schema.as_ref().map(Raw::of),
-                contract: tool.into(),
+                contract: tool.as_ref().into(),
                 category: tool.category,
                 tags: tool.tags.clone(),
                 definition: None,
@@ -82,7 +91,7 @@ impl<'a> Builder<'a> {
                 compiled: Arc::default(),
                 guard: OnceLock::new(),
                 state: ToolState::Ready,
-            },
+            }),
         );
     }
 
@@ -90,7 +99,8 @@ impl<'a> Builder<'a> {
         let settings = self.settings(tool.name.as_str());
         self.claim(
             tool.name.to_string(),
-            CatalogTool {
+            Arc::new(CatalogTool {
+                source: None,
                 name: tool.name.to_string(),
                 server: None,
                 original: tool.name.to_string(),
@@ -121,7 +131,7 @@ impl<'a> Builder<'a> {
                 compiled: Arc::default(),
                 guard: OnceLock::new(),
                 state: ToolState::Ready,
-            },
+            }),
         );
     }
 
@@ -217,6 +227,7 @@ impl<'a> Builder<'a> {
         }
         let settings = self.settings(&name);
         let tool = CatalogTool {
+            source: None,
             name: format!("{}{SEPARATOR}{name}", server.prefix()),
             server: Some(server.clone()),
             original: offered.name.clone(),
@@ -246,7 +257,7 @@ impl<'a> Builder<'a> {
             guard: OnceLock::new(),
             state,
         };
-        self.claim(name, tool);
+        self.claim(name, Arc::new(tool));
     }
 
     /// What the configuration says of a tool; `None` where it must not be there at all.
@@ -348,9 +359,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Gives a tool its bare name, if the rules say so; it has its qualified one already.
-    fn claim(&mut self, bare: String, mut tool: CatalogTool) {
+    fn claim(&mut self, bare: String, mut tool: Arc<CatalogTool>) {
         // A look-alike from another alphabet is found by how its server spells it.
-        let looks = [looks(&bare), looks(&tool.original)].concat();
+        let mut looks = looks(&bare).to_vec();
+        if bare != tool.original {
+            looks.extend(names::looks(&tool.original));
+        }
         let owner = looks.iter().find_map(|look| self.owners.get(look)).cloned();
         let before = self.parts.previous.and_then(|previous| previous.owner(&bare));
         let moved = before.filter(|before| before.server != tool.server || before.original != tool.original);
@@ -377,7 +391,9 @@ impl<'a> Builder<'a> {
         if takes {
             let at = self.tools.len();
             self.owners.extend(looks.into_iter().map(|look| (look, Owner::Tool(at))));
-            tool.name = bare;
+            if tool.name != bare {
+                Arc::get_mut(&mut tool).expect("one that was there before has its name").name = bare;
+            }
         }
         self.tools.push(tool);
     }
@@ -394,7 +410,8 @@ impl<'a> Builder<'a> {
         match self.parts.on_collision {
             OnCollision::LastWins if self.parts.previous.is_none() => {
                 self.event(Level::Warning, format!("Tool '{bare}' of {wants} replaces the one of {has}"));
-                self.tools[first].name = qualified(&self.tools[first]);
+                let name = qualified(&self.tools[first]);
+                Arc::get_mut(&mut self.tools[first]).expect("at the start all of them are new").name = name;
                 true
             }
             OnCollision::Error if self.parts.previous.is_none() => {
@@ -438,12 +455,14 @@ impl<'a> Builder<'a> {
                 names.entry(normalised(&tool.original).into()).or_insert(at);
             }
         }
-        let keep_compiled = |mut tool: CatalogTool| {
+        let keep_compiled = |mut tool: Arc<CatalogTool>| {
             let before = self.parts.previous.and_then(|previous| previous.resolve(&tool.name));
-            if let Some(before) = before.filter(|before| tool.compiles_as(before)) {
+            if let (Some(before), Some(tool)) = (before, Arc::get_mut(&mut tool))
+                && tool.compiles_as(before)
+            {
                 tool.compiled = Arc::clone(&before.compiled);
             }
-            Arc::new(tool)
+            tool
         };
         let tools = self.tools.into_iter().map(keep_compiled).collect();
         let catalog = Catalog { tools, names, ..Catalog::default() };

@@ -1,5 +1,7 @@
 //! Names of tools: how they are written, and when two of them look alike.
 
+use std::sync::LazyLock;
+
 use toolgate_types::ServerName;
 use unicode_security::skeleton;
 
@@ -15,8 +17,23 @@ pub(crate) fn normalised(name: &str) -> String {
 /// Names that a reader takes for one another, such as `send_email` and `sеnd_emaiI`, have one of
 /// these in common. There are two: a capital may look like another small letter than its own.
 pub(super) fn looks(name: &str) -> [String; 2] {
-    [skeleton(&name.to_lowercase()).collect(), skeleton(name).collect::<String>().to_lowercase()]
+    [look(&name.to_lowercase()), look(name).to_lowercase()]
 }
+
+/// The skeleton of a name. Most names are plain letters, whose skeletons are known one by one.
+fn look(name: &str) -> String {
+    if !name.is_ascii() {
+        return skeleton(name).collect();
+    }
+    name.bytes().flat_map(|byte| PLAIN[usize::from(byte)].chars()).collect()
+}
+
+static PLAIN: LazyLock<[String; 128]> = LazyLock::new(|| {
+    std::array::from_fn(|at| {
+        let letter = char::from(u8::try_from(at).unwrap_or_default());
+        skeleton(letter.encode_utf8(&mut [0; 4])).collect()
+    })
+});
 
 /// `{server}__{tool}`; an own tool that lost its name to a server keeps it behind `own__`.
 pub(super) fn qualified(tool: &CatalogTool) -> String {
@@ -41,4 +58,13 @@ fn look_alikes() {
     assert!(!alike("send_email", "send_mail"));
     assert!(!alike("get_a", "get_b"));
     assert!(!alike("read_file", "read-file"));
+}
+
+#[cfg(test)]
+proptest::proptest! {
+    /// What is known letter by letter is what the whole name has.
+    #[test]
+    fn plain_names_look_as_all_names_do(name in "[ -~]{0,20}") {
+        proptest::prop_assert_eq!(look(&name), skeleton(&name).collect::<String>());
+    }
 }
