@@ -1,4 +1,4 @@
-//! The MCP servers that others wrote, which the tests of the executable talk to.
+//! The MCP servers that others wrote, which the tests of the executable talk to, and a library that fakes clocks.
 //!
 //! Invariant: they are installed below `target`, at the versions that `crates/toolgate/tests/peers`
 //! names, and nothing outside of the repository changes.
@@ -35,10 +35,55 @@ fn stamp(name: &str) -> PathBuf {
 
 /// Whether all of them are there, at the versions that are wanted.
 pub(crate) fn are_installed() -> bool {
-    LISTS.iter().all(|(list, name)| {
-        let (wanted, installed) = (std::fs::read(source().join(list)), std::fs::read(stamp(name)));
-        matches!((wanted, installed), (Ok(wanted), Ok(installed)) if wanted == installed)
-    })
+    let debian =
+        std::fs::read(stamp("debian")).is_ok_and(|installed| installed == PACKAGES.join(" ").as_bytes());
+    debian
+        && LISTS.iter().all(|(list, name)| {
+            let (wanted, installed) = (std::fs::read(source().join(list)), std::fs::read(stamp(name)));
+            matches!((wanted, installed), (Ok(wanted), Ok(installed)) if wanted == installed)
+        })
+}
+
+/// Debian packages that tests need, taken apart below `target`: nothing of the system changes.
+const PACKAGES: [&str; 1] = ["libfaketime"];
+
+/// Fetches the packages. Where there is no `apt-get`, or it knows none, the step says so.
+fn debian(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
+    let (folder, stamp) = (folder().join("debian"), stamp("debian"));
+    let wanted = PACKAGES.join(" ");
+    if std::fs::read(&stamp).is_ok_and(|installed| installed == wanted.as_bytes()) {
+        return Ok(None);
+    }
+    console.say("fetching libfaketime …")?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let apt = |words: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(words).current_dir(&folder);
+        program::capture(command)
+    };
+    let mut download = vec!["download"];
+    download.extend(PACKAGES);
+    let mut done = apt(&download)?;
+    if !done.success {
+        // A fresh machine has no lists yet.
+        apt(&["update"])?;
+        done = apt(&download)?;
+    }
+    if !done.success {
+        return Ok(Some(done.output));
+    }
+    for file in std::fs::read_dir(&folder)?.filter_map(Result::ok).map(|entry| entry.path()) {
+        if file.extension().is_some_and(|end| end == "deb") {
+            let mut extract = Command::new("dpkg");
+            extract.arg("-x").arg(&file).arg(&folder);
+            let done = program::capture(extract)?;
+            if !done.success {
+                return Ok(Some(done.output));
+            }
+        }
+    }
+    std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(None)
 }
 
 /// Installs what is not there yet.
@@ -63,6 +108,10 @@ pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome>
             }
         }
         std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    }
+    if let Some(why) = debian(console)? {
+        let hint = "hint: this step needs apt-get, and the network once";
+        return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
     }
     Ok(Outcome::Passed)
 }

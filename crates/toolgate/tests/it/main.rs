@@ -5,6 +5,7 @@
 mod audit;
 mod audit_faults;
 mod check;
+mod clocks;
 mod docs;
 mod door;
 mod door_limits;

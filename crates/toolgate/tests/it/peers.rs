@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use crate::program::Program;
 
 /// Where the servers are.
-fn peers() -> PathBuf {
+pub(crate) fn peers() -> PathBuf {
     let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
     let folder = std::env::var_os("TOOLGATE_PEERS").map_or_else(usual, PathBuf::from);
     let missing = "the servers are not installed; `cargo xtask test --only peers` does that";
