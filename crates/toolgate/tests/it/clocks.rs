@@ -65,6 +65,7 @@ fn is_whole(door: &Door) {
 /// their summer begins, and one on the day it ends.
 #[test]
 #[ignore = "needs what `cargo xtask test` installs"]
+#[expect(clippy::disallowed_methods, reason = "its time is real")]
 fn a_day_ends_while_calls_are_made() {
     for (before, after, midnight) in
         [("2026-03-07", "2026-03-08", 1_772_928_000), ("2026-10-31", "2026-11-01", 1_793_491_200)]
@@ -92,6 +93,7 @@ fn a_day_ends_while_calls_are_made() {
 /// Nothing but stamps follows the clock of the wall: no time runs out, no allowance comes back, no log goes.
 #[test]
 #[ignore = "needs what `cargo xtask test` installs"]
+#[expect(clippy::disallowed_methods, reason = "its time is real")]
 fn a_clock_that_is_set_changes_no_call() {
     let tools = json!([{ "name": "fail", "rate_limit": { "max_calls": 2, "window_ms": 600_000 } }]);
     let door = Door::of(faked(&json!({ "tools": tools }), 0));

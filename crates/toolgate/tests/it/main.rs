@@ -8,6 +8,7 @@ mod check;
 mod clocks;
 mod docs;
 mod door;
+mod door_kills;
 mod door_limits;
 mod door_road;
 mod door_wire;
