@@ -566,6 +566,10 @@ keys! {
         script_path: String,
         /// The same, without `config` around it.
         entrypoint ("function"): String,
+        /// Variables for its program. It sees these and a few harmless ones, not yours.
+        env: Named<Option<Text>>,
+        /// The memory that each process of its program may use; `32MiB` at least.
+        max_memory ("maxMemory"): ByteSize = "1GiB",
         /// How long one call may take.
         timeout: HumanDuration,
         /// Calls of it that may run at the same time, where it is `parallel_capable`.

@@ -124,7 +124,7 @@ pub enum Upstream {
     /// A function of ours.
     Builtin(Arc<Builtin>),
     /// A program of one's own.
-    Script,
+    Script(Arc<ToolDefinition>),
     /// A server.
     Server(Address),
 }

@@ -315,7 +315,10 @@ impl Runtime {
                     let left = deadline.saturating_duration_since(Instant::now());
                     invoke(&server, address, input, &request.trace, left).await
                 }
-                (Upstream::Script | Upstream::Server(_), _) => Err(InvokeError::Builtin(script(tool))),
+                (Upstream::Script(script), _) => {
+                    Ok(self.scripts.invoke(script, input, request.context(caller)).await?)
+                }
+                (Upstream::Server(_), None) => Err(InvokeError::Builtin("its server is gone".to_owned())),
             }
         };
         let (reply, tried) = attempts(tool.contract.idempotent, deadline, once).await;
@@ -525,10 +528,6 @@ fn no_slot(no: &NoSlot) -> CallError {
     let mut error = CallError::new(code, Stage::Slots, no.to_string());
     error.retry_after = retry;
     error
-}
-
-fn script(tool: &CatalogTool) -> String {
-    format!("tool `{}` is a script, and this version calls tools of MCP servers only", tool.name)
 }
 
 #[cfg(test)]

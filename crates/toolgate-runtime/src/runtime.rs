@@ -24,7 +24,7 @@ use toolgate_types::{
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
 use toolgate_upstream::scan::Limits as WireLimits;
 use toolgate_upstream::{
-    Builtin, Logins, Params, Questions, Raw, RequestError, Server, State, Trace, Unavailable,
+    Builtin, Logins, Params, Questions, Raw, RequestError, Scripts, Server, State, Trace, Unavailable,
 };
 
 use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Changed, Level, Parts, ToolState, Why};
@@ -82,6 +82,7 @@ const INSTANCES: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 /// The servers and the catalog.
 pub struct Runtime {
     builtins: Vec<Arc<Builtin>>,
+    pub(crate) scripts: Scripts,
     /// What may be replaced while it is used.
     given: ArcSwap<Given>,
     /// How often it was.
@@ -248,6 +249,7 @@ impl Runtime {
         let reader = setup.results.as_ref().map(Results::tool);
         Self {
             builtins: setup.builtins.into_iter().chain(reader).map(Arc::new).collect(),
+            scripts: Scripts::new(wire),
             given: ArcSwap::from_pointee(given),
             replaced: watch::Sender::new(0),
             leaving: tokio::sync::Mutex::default(),
@@ -568,7 +570,8 @@ impl Runtime {
     /// Ends every connection and every process, and waits for them.
     pub async fn stop(&self) {
         let given = self.given.load_full();
-        join_all(given.servers.iter().map(|live| live.server.stop())).await;
+        let servers = join_all(given.servers.iter().map(|live| live.server.stop()));
+        futures_util::future::join(servers, self.scripts.stop()).await;
         while self.leaving.lock().await.join_next().await.is_some() {}
         if let Some(spans) = self.spans.get() {
             spans.close().await;

@@ -3,14 +3,15 @@
 //! Invariant: schemas, examples and expected results are kept as the text they were written in, so
 //! that the spelling of numbers and the order of keys reach the other side unchanged.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::hints::Severity;
-use crate::{HumanDuration, ToolName};
+use crate::{ByteSize, HumanDuration, Text, ToolName};
 
 /// How much of a tool may run, and for how long. What is `None` is left to the next in line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
@@ -190,12 +191,42 @@ impl ToolDefinition {
 }
 
 /// The program behind a tool.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Script {
     /// The file, inside the folder of its registry.
     pub script_path: PathBuf,
     /// The function in it, for a Python file.
     pub entrypoint: String,
+    /// Its environment, beside the few variables that every child gets; `None` keeps one away.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Option<Text>>,
+    /// The memory that each of its processes may use.
+    pub max_memory: ByteSize,
+    /// The folder that the file must not leave, by no link either.
+    #[serde(skip)]
+    pub folder: PathBuf,
+    /// The folder of the project, where a virtual environment may be.
+    #[serde(skip)]
+    pub project: PathBuf,
+}
+
+impl Script {
+    /// The memory of a script that says nothing of it.
+    pub const MEMORY: ByteSize = ByteSize::from_mib(1024);
+
+    /// A script of which nothing is said but where it is.
+    pub fn new(script_path: impl Into<PathBuf>) -> Self {
+        let script_path = script_path.into();
+        let folder = script_path.parent().map(Path::to_owned).unwrap_or_default();
+        Self {
+            script_path,
+            entrypoint: "run".to_owned(),
+            env: BTreeMap::new(),
+            max_memory: Self::MEMORY,
+            project: folder.clone(),
+            folder,
+        }
+    }
 }
 
 /// What a caller must be allowed to do: `{resource}:{action}`.

@@ -13,6 +13,7 @@ use toolgate_mcp::mirror::{self, Mirror};
 use toolgate_mcp::{LinkError, Params, Raw, RequestError, Trace};
 use toolgate_policy::Input;
 
+use crate::script::ScriptError;
 use crate::server::{Server, Unavailable};
 
 /// A tool on its server.
@@ -33,6 +34,9 @@ pub enum InvokeError {
     /// It is ours, and failed.
     #[error("{0}")]
     Builtin(String),
+    /// It is a program of one's own, and gave nothing.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
     /// Its server ended in the middle of it.
     #[error("{0}")]
     Ended(String),

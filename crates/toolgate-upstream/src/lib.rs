@@ -1,4 +1,4 @@
-//! What stands behind Toolgate: the servers it runs or reaches, their processes and their health.
+//! What stands behind Toolgate: the servers it runs or reaches, their processes and their health, and scripts.
 //!
 //! A server that is a child process is started, watched and ended here, with everything it started
 //! in turn. Invariant: whatever this crate started is gone when it is stopped or dropped, and when
@@ -10,6 +10,7 @@ pub mod invoke;
 pub mod offer;
 pub mod process;
 pub mod schema;
+pub mod script;
 pub mod server;
 pub mod suspicion;
 
@@ -18,4 +19,5 @@ pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};
 pub use toolgate_mcp::{LinkError, Params, Raw, RequestError, RpcError, Trace, mirror, scan};
 
 pub use builtin::Builtin;
+pub use script::Scripts;
 pub use server::{Nobody, Questions, Server, State, Unavailable};

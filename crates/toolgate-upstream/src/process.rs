@@ -108,6 +108,8 @@ pub struct Limits {
     pub processes: Option<u64>,
     /// Address space. Some programs reserve far more than they use.
     pub memory_bytes: Option<u64>,
+    /// Memory that can be written to, whether it was yet or not.
+    pub data_bytes: Option<u64>,
 }
 
 impl Limits {
@@ -116,14 +118,20 @@ impl Limits {
             "open_files" => Some(&mut self.open_files),
             "processes" => Some(&mut self.processes),
             "memory_bytes" => Some(&mut self.memory_bytes),
+            "data_bytes" => Some(&mut self.data_bytes),
             _ => None,
         }
     }
 
     fn named(self) -> impl Iterator<Item = (&'static str, u64)> {
-        [("open_files", self.open_files), ("processes", self.processes), ("memory_bytes", self.memory_bytes)]
-            .into_iter()
-            .filter_map(|(name, limit)| Some((name, limit?)))
+        [
+            ("open_files", self.open_files),
+            ("processes", self.processes),
+            ("memory_bytes", self.memory_bytes),
+            ("data_bytes", self.data_bytes),
+        ]
+        .into_iter()
+        .filter_map(|(name, limit)| Some((name, limit?)))
     }
 }
 
@@ -337,6 +345,21 @@ impl Child {
     /// The last lines it wrote to stderr, fit to be shown.
     pub fn stderr_tail(&self, lines: usize) -> Vec<String> {
         self.stderr.lines(lines)
+    }
+
+    /// Whether the child and all it started have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.exit.borrow().is_some()
+    }
+
+    /// How much it wrote to stderr so far.
+    pub(crate) fn stderr_written(&self) -> u64 {
+        self.stderr.written()
+    }
+
+    /// The last lines it wrote to stderr after so much was written, fit to be shown.
+    pub(crate) fn stderr_since(&self, written: u64, lines: usize) -> Vec<String> {
+        self.stderr.lines_since(written, lines)
     }
 
     /// Waits until the child and all it started have ended. Any number may wait.

@@ -146,10 +146,15 @@ async fn play_leaky_parent() -> ExitCode {
 
 fn limits_are_set(runtime: &Runtime) {
     runtime.block_on(async {
-        let mut spec = sh("ulimit -n; ulimit -c; ulimit -v");
-        spec.limits = Limits { open_files: Some(64), processes: Some(5000), memory_bytes: Some(1 << 30) };
+        let mut spec = sh("ulimit -n; ulimit -c; ulimit -v; ulimit -d");
+        spec.limits = Limits {
+            open_files: Some(64),
+            processes: Some(5000),
+            memory_bytes: Some(1 << 30),
+            data_bytes: Some(1 << 29),
+        };
         let mut child = Child::spawn(&spec).unwrap();
-        assert_eq!(all_output(&mut child).await, "64\n0\n1048576\n");
+        assert_eq!(all_output(&mut child).await, "64\n0\n1048576\n524288\n");
         assert_eq!(within(child.exit()).await, Exit::Code(0));
     });
 }
@@ -181,7 +186,7 @@ fn a_program_that_does_not_start_says_why(runtime: &Runtime) {
         let folder = tempfile::tempdir().unwrap();
         for (text, why) in [
             ("#!/nowhere/interpreter\n", "the interpreter in its first line is not there"),
-            ("\u{1}\u{2}\u{3}", "Exec format error (os error 8)"),
+            ("\u{1}\u{2}\u{3}", "it is no program; a script begins with a line such as `#!/bin/sh`"),
         ] {
             let path = folder.path().join("program");
             fs_err::write(&path, text).unwrap();

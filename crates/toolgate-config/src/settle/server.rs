@@ -266,7 +266,22 @@ fn stdio(
     }
     let mut env: BTreeMap<String, Option<Text>> =
         env_file.into_iter().map(|(name, variable)| (name, Some(Text::hidden(variable.value)))).collect();
-    for (name, at) in file.env.take().into_iter().flat_map(|at| at.value.0) {
+    env.extend(environment(file.env.take(), cx));
+    let cwd = file.cwd.take().map_or_else(|| cx.project.clone(), |at| cx.project.join(at.value));
+    let encoding = match file.encoding.take().map(|at| at.value) {
+        Some(EncodingName::Latin1) => Encoding::Latin1,
+        Some(EncodingName::Utf8) | None => Encoding::Utf8,
+    };
+    Some(Stdio { command, args, env, cwd, encoding, fallback })
+}
+
+/// Variables for a program.
+pub(super) fn environment(
+    file: Option<At<Named<Option<Text>>>>,
+    cx: &mut Context<'_>,
+) -> BTreeMap<String, Option<Text>> {
+    let mut env = BTreeMap::new();
+    for (name, at) in file.into_iter().flat_map(|at| at.value.0) {
         if name.is_empty() || name.contains(['=', '\0']) {
             let message = format!("`{name}` cannot name a variable{}", cx.whereabouts());
             cx.error(at.key_span, message, "names have no `=` in them");
@@ -279,12 +294,7 @@ fn stdio(
         }
         env.insert(name, at.value.map(|text| Text::hidden(text.expose())));
     }
-    let cwd = file.cwd.take().map_or_else(|| cx.project.clone(), |at| cx.project.join(at.value));
-    let encoding = match file.encoding.take().map(|at| at.value) {
-        Some(EncodingName::Latin1) => Encoding::Latin1,
-        Some(EncodingName::Utf8) | None => Encoding::Utf8,
-    };
-    Some(Stdio { command, args, env, cwd, encoding, fallback })
+    env
 }
 
 fn remote(file: &mut ServerFile, kind: TransportName, span: Span, cx: &mut Context<'_>) -> Option<Remote> {

@@ -6,7 +6,7 @@ use toolgate_types::hints::Severity;
 use toolgate_types::tool::{
     Category, Deprecation, Example, FollowUp, Level, RateLimit, ResponseTime, Script,
 };
-use toolgate_types::{ToolDefinition, ToolLimits, ToolName};
+use toolgate_types::{ByteSize, ToolDefinition, ToolLimits, ToolName};
 
 use crate::context::Context;
 use crate::file::{
@@ -16,10 +16,13 @@ use crate::file::{
 use crate::keys::At;
 use crate::problem::Problem;
 use crate::settle::caching::Caching;
+use crate::settle::server::environment;
 use crate::settle::{Draft, Drafted, json_schema, value, values};
 
 /// The longest name of a file on the systems we know.
 const LONGEST_FILE_NAME: usize = 255;
+/// Below this no interpreter starts.
+const LEAST_MEMORY: ByteSize = ByteSize::from_mib(32);
 
 impl Draft {
     /// Takes one tool over, or tells what is wrong with it. `folder` is where its script is.
@@ -147,13 +150,25 @@ fn script(file: &mut ToolFile, name: &At<ToolName>, folder: &Path, cx: &mut Cont
             return None;
         }
     };
+    let (env, max_memory) = (environment(file.env.take(), cx), memory(file.max_memory.take(), cx));
     if !script_path.is_file() {
         // Not an error: the tool exists, and a call of it says that its script is missing.
         let message = format!("the script `{written}` of tool `{}` does not exist", name.value);
         let hint = "write it, or correct `script_path`; until then calls fail with `tool_execution_error`";
         cx.push(Problem::warning(span, message).hint(hint));
     }
-    Some(Script { script_path, entrypoint })
+    let (folder, project) = (folder.to_owned(), cx.project.to_owned());
+    Some(Script { script_path, entrypoint, env, max_memory, folder, project })
+}
+
+/// What a script may use: an interpreter cannot start with less than some.
+fn memory(file: Option<At<ByteSize>>, cx: &mut Context<'_>) -> ByteSize {
+    let Some(at) = file else { return Script::MEMORY };
+    if at.value < LEAST_MEMORY {
+        let message = format!("`{}` is too little memory{}", at.value, cx.whereabouts());
+        cx.error(at.span, message, format!("programs need `{LEAST_MEMORY}` to start"));
+    }
+    at.value
 }
 
 /// A path that cannot leave the folder it is joined to.

@@ -87,7 +87,7 @@ impl<'a> Builder<'a> {
                 follow_ups: tool.follow_ups.clone(),
                 trusted: true,
                 strict_output: true,
-                upstream: Upstream::Script,
+                upstream: Upstream::Script(Arc::clone(tool)),
                 compiled: Arc::default(),
                 guard: OnceLock::new(),
                 state: ToolState::Ready,

@@ -94,7 +94,7 @@ pub(crate) fn own(name: &str) -> Arc<ToolDefinition> {
         version: "1.0.0".to_owned(),
         input_schema: serde_json::value::RawValue::from_string("{}".to_owned()).unwrap(),
         output_schema: None,
-        script: toolgate_types::tool::Script { script_path: "x.py".into(), entrypoint: "run".to_owned() },
+        script: toolgate_types::tool::Script::new("x.py"),
         limits: ToolLimits::default(),
         permissions: vec![],
         category: None,

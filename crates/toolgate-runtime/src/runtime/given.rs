@@ -38,6 +38,7 @@ impl Runtime {
         let gone: Vec<_> = before.servers.iter().filter(|live| !stays(live)).cloned().collect();
         self.given.store(Arc::new(Given { own, settings, servers }));
         self.rebuild_now().await;
+        self.scripts.keep(self.given.load().own.iter().map(Arc::as_ref));
         self.forget_guards();
         self.replaced.send_modify(|times| *times += 1);
         self.version.send_modify(|version| *version += 1);

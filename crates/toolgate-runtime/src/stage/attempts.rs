@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
 use toolgate_upstream::invoke::InvokeError;
+use toolgate_upstream::script::ScriptError;
 use toolgate_upstream::{LinkError, RequestError};
 
 use super::content::quoted;
@@ -22,7 +23,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 fn was_not_sent(failure: &InvokeError) -> bool {
     matches!(
         failure,
-        InvokeError::Unavailable(_) | InvokeError::Request(RequestError::Link(LinkError::Unreachable(_)))
+        InvokeError::Unavailable(_)
+            | InvokeError::Script(ScriptError::Unusable { .. })
+            | InvokeError::Request(RequestError::Link(LinkError::Unreachable(_)))
     )
 }
 
@@ -31,7 +34,8 @@ fn may_pass(failure: &InvokeError) -> bool {
     match failure {
         // The connector has tried already, and says when it may be asked again.
         InvokeError::Unavailable(_) | InvokeError::Builtin(_) => false,
-        InvokeError::Ended(_) => true,
+        InvokeError::Ended(_) | InvokeError::Script(ScriptError::Died(_)) => true,
+        InvokeError::Script(_) => false,
         InvokeError::Request(RequestError::Link(LinkError::Status { status, .. })) => *status >= 500,
         InvokeError::Request(RequestError::Link(error)) => {
             matches!(
@@ -101,6 +105,7 @@ impl GaveUp {
             InvokeError::Builtin(why) => {
                 error(ErrorCode::ToolExecutionError, why).with_outcome(Outcome::Finished)
             }
+            InvokeError::Script(failure) => told_of_script(failure),
             InvokeError::Ended(how) => {
                 error(ErrorCode::ProviderFailure, format!("{whom} ended before it answered: {how}"))
                     .with_outcome(Outcome::Unknown)
@@ -123,6 +128,21 @@ impl GaveUp {
                 error(code, format!("{whom}: {}", quoted(&why.to_string()))).with_outcome(outcome)
             }
         }
+    }
+}
+
+fn told_of_script(mut failure: ScriptError) -> CallError {
+    let (code, outcome) = match failure {
+        ScriptError::Unusable { .. } => (ErrorCode::ToolExecutionError, Outcome::NotStarted),
+        ScriptError::Failed { .. } => (ErrorCode::ToolExecutionError, Outcome::Finished),
+        ScriptError::Died(_) => (ErrorCode::ToolExecutionError, Outcome::Unknown),
+        ScriptError::TooLarge { .. } => (ErrorCode::OutputTooLarge, Outcome::Unknown),
+    };
+    let mut error = CallError::new(code, Stage::Invoke, failure.to_string()).with_outcome(outcome);
+    error.hint = failure.hint().map(str::to_owned);
+    match failure.take_cause() {
+        Some(cause) => error.because(cause),
+        None => error,
     }
 }
 

@@ -63,7 +63,7 @@ fn definition(name: &str) -> ToolDefinition {
         version: "1".to_owned(),
         input_schema: serde_json::value::RawValue::from_string("{}".to_owned()).expect("it is JSON"),
         output_schema: None,
-        script: Script { script_path: "x".into(), entrypoint: "run".to_owned() },
+        script: Script::new("x"),
         limits: toolgate_types::ToolLimits::default(),
         permissions: Vec::new(),
         category: None,

@@ -174,6 +174,7 @@ fn isolate(limits: &Limits) -> rustix::io::Result<()> {
     limit(Resource::Core, Some(0))?;
     limit(Resource::Nofile, limits.open_files)?;
     limit(Resource::Nproc, limits.processes)?;
+    limit(Resource::Data, limits.data_bytes)?;
     limit(Resource::As, limits.memory_bytes)
 }
 
@@ -189,7 +190,13 @@ fn start(args: &Args) -> io::Result<Pid> {
     // A group of its own: `kill 0` in a script must not hit the shim.
     let child = Command::new(&args.program).args(&args.args).process_group(0).spawn().map_err(|error| {
         let there = error.kind() == io::ErrorKind::NotFound && fs_err::metadata(&args.program).is_ok();
-        if there { io::Error::other("the interpreter in its first line is not there") } else { error }
+        if there {
+            io::Error::other("the interpreter in its first line is not there")
+        } else if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
+            io::Error::other("it is no program; a script begins with a line such as `#!/bin/sh`")
+        } else {
+            error
+        }
     })?;
     Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("it has no process id"))
 }

@@ -29,6 +29,8 @@ struct Ring {
     bytes: VecDeque<u8>,
     /// The beginning is gone, and the first line with it.
     cut: bool,
+    /// Bytes that were written in all.
+    written: u64,
 }
 
 impl Tail {
@@ -43,11 +45,23 @@ impl Tail {
         }
     }
 
+    /// How much was written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.lock().written
+    }
+
     /// The last `count` lines, without control characters and empty lines.
     pub(crate) fn lines(&self, count: usize) -> Vec<String> {
+        self.lines_since(0, count)
+    }
+
+    /// The last `count` lines of what came after so much was written.
+    pub(crate) fn lines_since(&self, written: u64, count: usize) -> Vec<String> {
         let (bytes, cut) = {
             let ring = self.lock();
-            (ring.bytes.iter().copied().collect::<Vec<u8>>(), ring.cut)
+            let new = usize::try_from(ring.written.saturating_sub(written)).unwrap_or(usize::MAX);
+            let old = ring.bytes.len().saturating_sub(new);
+            (ring.bytes.iter().skip(old).copied().collect::<Vec<u8>>(), ring.cut && old == 0)
         };
         let text = String::from_utf8_lossy(&bytes);
         // A progress bar ends its lines with `\r`.
@@ -72,6 +86,7 @@ impl Ring {
         let kept = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
         let excess = (self.bytes.len() + kept.len()).saturating_sub(KEPT_BYTES);
         self.cut |= excess > 0 || kept.len() < bytes.len();
+        self.written += bytes.len() as u64;
         self.bytes.drain(..excess);
         self.bytes.extend(kept);
     }
@@ -124,6 +139,18 @@ mod tests {
         check(&[b"one\n\n\ntwo"], 9, &["one", "two"]);
         check(&[], 9, &[]);
         check(&[b"10%\r20%\r\n"], 1, &["20%"]);
+    }
+
+    #[test]
+    fn what_came_after_a_moment() {
+        let tail = Tail::default();
+        tail.lock().push(b"of another\n");
+        let moment = tail.written();
+        assert!(tail.lines_since(moment, 9).is_empty());
+        tail.lock().push(b"mine\n");
+        assert_eq!(tail.lines_since(moment, 9), ["mine"]);
+        tail.lock().push(&vec![b'z'; KEPT_BYTES]);
+        assert_eq!(tail.lines_since(moment, 9).len(), 1);
     }
 
     #[test]

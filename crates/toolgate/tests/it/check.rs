@@ -92,16 +92,18 @@ fn the_quickstart() {
         arguments         text: string               tools/tools.json:7:23
         timeout           1s                         response_time
         version           1.0.0                      default
+        max_memory        1GiB                       default
         parallel_capable  true                       tools/tools.json:28:27
         category          analysis                   tools/tools.json:25:19
         response_time     fast                       tools/tools.json:26:24
         idempotent        true                       tools/tools.json:27:21
         tags              text                       tools/tools.json:29:15
-      disk_usage · Tells how much space a folder of this project takes. Use it for questions about disk space; it returns kilobytes.
+      disk_usage · Tells how much space a folder takes. Use it for questions about disk space; it returns kilobytes.
         script      tools/disk_usage.sh  tools/tools.json:39:15
         arguments   folder?: string      tools/tools.json:42:23
         timeout     10s                  toolgate.yaml:32:16
         version     1.0.0                default
+        max_memory  1GiB                 default
         category    query                tools/tools.json:50:19
         idempotent  true                 tools/tools.json:51:21
         tags        files                tools/tools.json:52:15
@@ -170,6 +172,7 @@ fn a_project_with_one_of_everything() {
         arguments             text: string   tools.json:1:80
         timeout               2s             toolgate.yaml:9:30
         version               1.0.0          default
+        max_memory            1GiB           default
         max_instances         3              toolgate.yaml:9:51
         idempotent            false          default
         rate_limit.max_calls  5              tools.json:2:89
@@ -431,6 +434,7 @@ evaluations: { metrics: [] }
         arguments   a: number, b?: number  agent.yaml:11:5
         timeout     30s                    default_timeout
         version     1.0.0                  default
+        max_memory  1GiB                   default
         idempotent  false                  default
 
     ----- stderr

@@ -29,6 +29,8 @@ mod promises;
 mod registry;
 mod results;
 mod road;
+mod scripts;
+mod scripts_serve;
 mod secrets;
 mod serve;
 mod servers;

@@ -50,7 +50,12 @@ fn the_command_line_says_all() {
     let args = Args {
         parent: Pid::from_raw(7),
         grace: Duration::from_millis(1500),
-        limits: Limits { open_files: Some(64), processes: None, memory_bytes: Some(1 << 30) },
+        limits: Limits {
+            open_files: Some(64),
+            processes: None,
+            memory_bytes: Some(1 << 30),
+            data_bytes: Some(1 << 29),
+        },
         program: "x".into(),
         args: vec!["--".into(), "--limit".into(), "".into()],
     };

@@ -1,0 +1,150 @@
+# A Python tool, ready to be called. Started by Toolgate; the tool itself never sees this module.
+#
+# Frames come on stdin and go to what was stdout: four bytes of length, one of kind, then the rest.
+# Invariant: nothing but frames is written there. Whatever the tool prints, it or a program that it
+# starts, goes to stderr.
+import sys
+
+if sys.path and sys.path[0] in ("", "."):
+    del sys.path[0]  # A file beside the tool must not take the place of what is imported here.
+
+import os
+import inspect
+import json
+import traceback
+
+source = os.fdopen(os.dup(0), "rb")
+target = os.fdopen(os.dup(1), "wb", buffering=0)
+nothing = os.open(os.devnull, os.O_RDONLY)
+os.dup2(nothing, 0)
+os.close(nothing)
+os.dup2(2, 1)
+process = os.getpid()
+
+
+def receive():
+    head = source.read(4)
+    if len(head) < 4:
+        sys.exit(0)
+    return source.read(int.from_bytes(head, "big"))
+
+
+def send(kind, body):
+    if os.getpid() != process:
+        os._exit(0)  # A fork of the tool that came back here.
+    rest = memoryview((len(body) + 1).to_bytes(4, "big") + kind + body)
+    while rest:
+        rest = rest[target.write(rest):]
+
+
+def encode(value):
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8")
+
+
+def failure(error, skip):
+    """What an exception says, and where it came from, without the lines of this file."""
+    trace = error.__traceback__
+    for _ in range(skip):
+        trace = trace.tb_next if trace else None
+    try:
+        message = str(error)
+    except Exception:
+        message = "it cannot say why"
+    try:
+        lines = "".join(traceback.format_exception(type(error), error, trace))
+    except Exception:
+        lines = ""
+    told = {"type": type(error).__name__, "message": message, "traceback": lines[-8000:]}
+    told["missing"] = error.name if isinstance(error, ModuleNotFoundError) else None
+    return json.dumps(told).encode("utf-8")
+
+
+class NoFunction(Exception):
+    pass
+
+
+def load(setup, code):
+    """The function of the tool, and how it wants to be called."""
+    module = type(sys)("toolgate_tool")
+    module.__file__ = setup["path"]
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, os.path.dirname(setup["path"]))
+    sys.argv = [setup["path"]]
+    exec(compile(code, setup["path"], "exec"), module.__dict__)
+    function = getattr(module, setup["entrypoint"], None)
+    if not callable(function):
+        there = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+        raise NoFunction(", ".join(there[:20]))
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return function, False, None
+    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    names = [one.name for one in parameters]
+    rest = any(one.kind == one.VAR_POSITIONAL for one in parameters)
+    # `run(text, language)` takes the arguments by their names, `run(args)` all of them at once.
+    by_name = not rest and (not places or places[0].name in setup["properties"])
+    if "context" in names and "context" not in setup["properties"]:
+        return function, by_name, "context"
+    second = not by_name and len(places) > 1 and places[1].default is places[1].empty
+    return function, by_name, places[1].name if second else None
+
+
+loop = None
+
+
+def finish(value):
+    """Waits for what an `async` function began."""
+    global loop
+    if loop is None:
+        import asyncio
+
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+    return loop.run_until_complete(value)
+
+
+def main():
+    setup = json.loads(receive())
+    code = receive()
+    try:
+        function, by_name, context = load(setup, code)
+    except BaseException as error:
+        send(b"x", failure(error, 9 if isinstance(error, (SyntaxError, NoFunction)) else 2))
+        return
+    del code
+    send(b"y", b"1" if context else b"0")
+    largest = setup["max_output"]
+    while True:
+        request = json.loads(receive())
+        ends = False
+        try:
+            named = {context: request["context"]} if context else {}
+            if by_name:
+                value = function(**request["arguments"], **named)
+            elif context == "context" or not named:
+                value = function(request["arguments"], **named)
+            else:
+                value = function(request["arguments"], request["context"])
+            if inspect.isawaitable(value):
+                value = finish(value)
+        except BaseException as error:
+            ends = isinstance(error, (MemoryError, SystemExit, KeyboardInterrupt, GeneratorExit))
+            kind, body = b"e", failure(error, 1)
+        else:
+            try:
+                kind, body = b"r", encode(value)
+                if len(body) > largest:
+                    kind, body = b"l", b""
+            except MemoryError as error:
+                ends, kind, body = True, b"e", failure(error, 9)
+            except Exception as error:
+                kind, body = b"n", failure(error, 9)
+        value = None
+        send(kind, body)
+        if ends:
+            return
+
+
+main()
