@@ -329,6 +329,37 @@ pub(crate) struct AddToolArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct NewToolArgs {
+    /// Its name, and that of its file
+    pub(crate) name: String,
+    /// What its script is written in
+    #[arg(long, value_name = "LANGUAGE", default_value = "python")]
+    pub(crate) lang: Language,
+    /// What it does, when to use it, what it returns
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) description: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    /// A function in a file that stays loaded
+    Python,
+    /// A shell script, started for every call
+    Sh,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TestToolsArgs {
+    /// A tool of your own; all of them where none is named
+    pub(crate) name: Option<String>,
+    /// Who calls
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct UpdateArgs {
     /// Its name
     pub(crate) name: String,
@@ -406,6 +437,28 @@ that is already there is left alone.
 
 Exit codes: 0 added, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
     Add(AddToolArgs),
+    /// Write a new tool of your own: a script that works, and its entry in tools.json
+    #[command(after_help = "\
+Examples:
+  toolgate tools new shout
+  toolgate tools new disk_free --lang sh --description 'Says how much space is left. Returns kilobytes.'
+
+The script is written beside tools.json, and never over one that is there. docs/tools.md says what a script
+gets and may answer.
+
+Exit codes: 0 written, 1 refused, 2 wrong usage, 78 configuration refused.")]
+    New(NewToolArgs),
+    /// Run the examples of your own tools, and compare with the results they expect
+    #[command(after_help = "\
+Examples:
+  toolgate tools test              all of them
+  toolgate tools test shout        those of one tool
+  toolgate tools test --json | jq '.examples[] | select(.passed | not)'
+
+The tools are really called, with all that they do. An example without `expected_result` has to succeed.
+
+Exit codes: 0 all passed, 1 one did not, 78 configuration refused.")]
+    Test(TestToolsArgs),
     /// Change a tool of your own in tools.json
     #[command(after_help = "\
 Examples:

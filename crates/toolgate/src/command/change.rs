@@ -96,7 +96,7 @@ pub(crate) fn remove(
 }
 
 /// Makes a change. With a server running for this project it would go there; so far there is none.
-fn submit(
+pub(crate) fn submit(
     kind: Kind,
     name: String,
     act: Act,
@@ -170,7 +170,7 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-fn no_file(kind: Kind) -> anyhow::Error {
+pub(crate) fn no_file(kind: Kind) -> anyhow::Error {
     let (what, line, blank) = match kind {
         Kind::Tool => ("tools of its own", "registries: { tools: tools/tools.json }", r#"{"tools": []}"#),
         Kind::Server => {

@@ -1,4 +1,4 @@
-//! `toolgate tools list|show|call`; what changes tools is in [`change`].
+//! `toolgate tools list|show|call`; what changes tools is in [`change`], what tests them in [`examples`].
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json};
@@ -14,7 +14,7 @@ use toolgate_types::{Caller, ErrorCode, ServerName};
 
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
-use crate::command::{change, content, live, log};
+use crate::command::{change, content, examples, live, log, scaffold};
 use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
 
@@ -24,6 +24,8 @@ pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) ->
         ToolsCommand::Show(args) => show(&args.name, project, output),
         ToolsCommand::Call(args) => call(args, project, output),
         ToolsCommand::Add(args) => change::add_tool(args, project, output),
+        ToolsCommand::New(args) => scaffold::run(args, project, output),
+        ToolsCommand::Test(args) => examples::run(args, project, output),
         ToolsCommand::Update(args) => change::update(Kind::Tool, args, project, output),
         ToolsCommand::Remove(args) => change::remove(Kind::Tool, args, project, output),
     }

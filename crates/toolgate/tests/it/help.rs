@@ -223,12 +223,11 @@ fn every_help_has_examples() {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");
     }
-    for command in ["add", "update", "remove"] {
-        for noun in ["tools", "servers"] {
-            let help = run(&format!("{noun} {command} --help")).stdout;
-            assert!(help.contains(&format!("\nExamples:\n  toolgate {noun} {command} ")), "{help}");
-            assert!(help.contains("\nExit codes: 0 "), "{help}");
-        }
+    let changes = ["tools", "servers"].map(|noun| ["add", "update", "remove"].map(|command| (noun, command)));
+    for (noun, command) in changes.into_iter().flatten().chain([("tools", "new"), ("tools", "test")]) {
+        let help = run(&format!("{noun} {command} --help")).stdout;
+        assert!(help.contains(&format!("\nExamples:\n  toolgate {noun} {command} ")), "{help}");
+        assert!(help.contains("\nExit codes: 0 "), "{help}");
     }
 }
 

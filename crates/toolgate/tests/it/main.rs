@@ -30,6 +30,7 @@ mod registry;
 mod results;
 mod road;
 mod scripts;
+mod scripts_new;
 mod scripts_serve;
 mod secrets;
 mod serve;

@@ -1,0 +1,169 @@
+//! `toolgate tools test`: the examples of one's own tools, run for real and compared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value as Json;
+use toolgate_mcp::{Raw, Trace};
+use toolgate_runtime::catalog::Upstream;
+use toolgate_runtime::{CallRequest, Called, Origin, Runtime};
+use toolgate_types::tool::Example;
+use toolgate_types::{Caller, ToolDefinition};
+
+use crate::cli::{Answers, Project, TestToolsArgs};
+use crate::command::{live, log, tools};
+use crate::output::{BOLD, DIM, Output, hinted};
+use crate::{DONE, FAILED};
+
+/// How one example did.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Outcome {
+    tool: String,
+    example: String,
+    passed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    got: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    milliseconds: f64,
+}
+
+pub(crate) fn run(args: &TestToolsArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+    live::with(
+        project,
+        output,
+        Answers::Ask,
+        |_| false,
+        async |runtime, _| {
+            let caller = tools::caller(&runtime, &args.caller)?;
+            let catalog = runtime.catalog();
+            let is_wanted = |name: &str| args.name.as_ref().is_none_or(|wanted| wanted == name);
+            let own: Vec<&Arc<ToolDefinition>> = catalog
+                .tools()
+                .filter_map(|tool| match &tool.upstream {
+                    Upstream::Script(definition) if is_wanted(&tool.name) => Some(definition),
+                    _ => None,
+                })
+                .collect();
+            if let (Some(name), true) = (&args.name, own.is_empty()) {
+                let hint = "`toolgate tools list` shows all; only your own have examples";
+                return Err(hinted(format!("there is no tool `{name}` of your own"), hint));
+            }
+            runtime.log_to(runtime.keeping.open(log::Calls::One)?);
+            let mut outcomes = Vec::new();
+            for tool in &own {
+                for example in &tool.examples {
+                    let outcome = one(&runtime, &caller, tool, example).await;
+                    if !output.json {
+                        output.result(&shown(&outcome));
+                    }
+                    outcomes.push(outcome);
+                }
+            }
+            let without: Vec<_> =
+                own.iter().filter(|tool| tool.examples.is_empty()).map(|tool| tool.name.as_str()).collect();
+            let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
+            if output.json {
+                let document = serde_json::json!({ "ok": failed == 0, "passed": outcomes.len() - failed,
+                "failed": failed, "examples": outcomes, "without": without });
+                output.document(&document)?;
+            } else {
+                output.result(&format!("{} passed, {failed} failed\n", outcomes.len() - failed));
+                if !without.is_empty() {
+                    output.message(&format!("no examples: {}\n", without.join(", ")));
+                }
+            }
+            Ok(if failed == 0 { DONE } else { FAILED })
+        },
+    )
+}
+
+async fn one(runtime: &Runtime, caller: &Caller, tool: &ToolDefinition, example: &Example) -> Outcome {
+    let request = CallRequest {
+        name: tool.name.to_string(),
+        arguments: Raw::of(&example.params).into(),
+        trace: Trace::fresh(),
+        origin: Origin::default(),
+        whole: true,
+    };
+    let Called { result, .. } = runtime.call(caller, request).await;
+    let expected: Option<Json> =
+        example.expected_result.as_ref().and_then(|text| serde_json::from_str(text.get()).ok());
+    let data: Option<Json> = result.data.as_ref().and_then(|data| data.parse().ok());
+    let got = data.map(|data| comparable(data, expected.as_ref()));
+    let passed = result.error.is_none()
+        && match (&expected, &got) {
+            (Some(expected), Some(got)) => is_same(expected, got),
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+    Outcome {
+        tool: tool.name.to_string(),
+        example: example.description.clone(),
+        passed,
+        expected: expected.filter(|_| !passed),
+        got: got.filter(|_| !passed),
+        error: result.error.as_ref().map(|error| format!("{}: {error}", error.code.label())),
+        milliseconds: result.metadata.execution_time,
+    }
+}
+
+/// What a tool gave, in the form in which it was expected: text stands for itself, or for the JSON in it.
+fn comparable(data: Json, expected: Option<&Json>) -> Json {
+    let text = match data.as_array().map(Vec::as_slice) {
+        Some([block]) if block["type"] == "text" => block["text"].as_str().map(str::to_owned),
+        _ => None,
+    };
+    match (text, expected) {
+        (Some(text), Some(Json::String(_))) => Json::String(text),
+        (Some(text), Some(_)) => serde_json::from_str(&text).unwrap_or(data),
+        _ => data,
+    }
+}
+
+/// Whether two documents say the same, however their numbers are spelt.
+fn is_same(a: &Json, b: &Json) -> bool {
+    match (a, b) {
+        (Json::Number(a), Json::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Json::Array(a), Json::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b)),
+        (Json::Object(a), Json::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| is_same(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+fn shown(outcome: &Outcome) -> String {
+    let Outcome { tool, example, passed, expected, got, error, milliseconds } = outcome;
+    let word = if *passed { "ok    " } else { "FAILED" };
+    let took = Duration::from_secs_f64((milliseconds / 1000.0).max(0.0)).as_millis();
+    let mut text = format!("{word} {BOLD}{tool}{BOLD:#}: {example} {DIM}{took} ms{DIM:#}\n");
+    text.extend(error.iter().map(|error| format!("    {error}\n")));
+    if let (None, Some(expected)) = (error, expected) {
+        let got = got.as_ref().map(ToString::to_string).unwrap_or_default();
+        text.push_str(&format!("    expected {expected}\n    got      {got}\n"));
+    }
+    text
+}
+
+#[test]
+fn numbers_are_the_same_however_they_are_spelt() {
+    use serde_json::json;
+    assert!(is_same(&json!({ "a": [1, 2.0] }), &json!({ "a": [1.0, 2] })));
+    assert!(!is_same(&json!({ "a": 1 }), &json!({ "a": 1, "b": 2 })));
+    assert!(!is_same(&json!([1]), &json!([1, 2])));
+    assert!(!is_same(&json!("1"), &json!(1)));
+}
+
+#[test]
+fn text_is_compared_as_what_is_expected() {
+    use serde_json::json;
+    let text = |text: &str| json!([{ "type": "text", "text": text }]);
+    assert_eq!(comparable(text("3"), Some(&json!(3))), json!(3));
+    assert_eq!(comparable(text("3"), Some(&json!("3"))), json!("3"));
+    assert_eq!(comparable(json!({ "n": 1 }), Some(&json!("x"))), json!({ "n": 1 }));
+}

@@ -1,0 +1,102 @@
+//! The way of a newcomer: a new tool, a change, a call, its examples.
+
+use serde_json::{Value as Json, json};
+
+use crate::program::Program;
+use crate::scripts::{call, project, write_script};
+
+#[test]
+fn from_nothing_to_a_tool_that_is_tested() {
+    let program = Program::new(&[]);
+    assert_eq!(program.run("init").code, 0);
+    let before = program.read("tools/tools.json");
+    for (language, file) in [("python", "shout.py"), ("sh", "whisper.sh")] {
+        let name = file.split('.').next().expect("a name");
+        let run = program.run(&format!("tools new {name} --lang {language}"));
+        assert_eq!(run.code, 0, "{run}");
+        assert!(run.stderr.contains(&format!("wrote tools/{file}")), "{run}");
+        assert!(run.stderr.contains(&format!("`toolgate tools call {name} text=hello`")), "{run}");
+        // What it says to type works.
+        assert_eq!(
+            call(&program, name, &json!({ "text": "hello" }))["data"],
+            json!({ "text": "hello", "length": 5 })
+        );
+    }
+    // What was there is there, as it was written.
+    let after = program.read("tools/tools.json");
+    assert!(after.starts_with(before.split("\n  ]").next().expect("the tools")), "{after}");
+    assert_eq!(program.run("check").code, 0);
+    let run = program.run("tools test");
+    assert_eq!((run.code, run.stdout.lines().last()), (0, Some("3 passed, 0 failed")), "{run}");
+    assert!(run.stderr.contains("no examples: disk_usage"), "{run}");
+
+    write_script(
+        &program,
+        "shout.py",
+        "def run(args):\n  return {'text': args['text'].upper(), 'length': 5}\n",
+    );
+    let run = program.run("tools test shout");
+    assert_eq!(run.code, 1, "{run}");
+    for line in [
+        "FAILED shout: A short text",
+        r#"    expected {"text":"hello","length":5}"#,
+        r#"    got      {"text":"HELLO","length":5}"#,
+        "0 passed, 1 failed",
+    ] {
+        assert!(run.stdout.contains(line), "{line}: {run}");
+    }
+    assert_eq!(program.run("tools test whisper").code, 0, "the other is not concerned");
+}
+
+#[test]
+fn nothing_is_written_over() {
+    let program = Program::new(&[]);
+    program.run("init");
+    program.write("tools/mine.py", "# mine\n");
+    let before = program.files();
+    for (arguments, code, said) in [
+        ("tools new mine", 1, "tools/mine.py was not written"),
+        ("tools new word_count", 1, "there is a tool `word_count` already"),
+        ("tools new ../../out", 1, "is not a name"),
+        ("tools new other --if-revision 0000000000000000", 1, ""),
+        ("tools new other --lang cobol", 2, "cobol"),
+    ] {
+        let run = program.run(arguments);
+        assert_eq!(run.code, code, "{arguments}: {run}");
+        assert!(run.stderr.contains(said), "{arguments}: {run}");
+    }
+    assert_eq!(program.files(), before);
+    let refused = project(&[("tool.py", "", json!({ "timeout": "soon" }))]);
+    assert_eq!(refused.run("tools new other").code, 78);
+    let quoted = program.run_list(&["tools", "new", "quoted", "--description", "Says \"\"\"it\"\"\".\n\\"]);
+    assert_eq!(quoted.code, 0, "{quoted}");
+    assert_eq!(program.run("tools test quoted").code, 0, "a description cannot break the script");
+    let document = program.run("tools new other --json").json();
+    assert_eq!((&document["ok"], &document["name"]), (&json!(true), &json!("other")));
+}
+
+#[test]
+fn examples_for_programs() {
+    let example = |description: &str, params: Json, expected: Json| json!({ "description": description, "params": params, "expected_result": expected });
+    let examples = json!([
+        example("a number", json!({ "give": 1 }), json!(1.0)),
+        example("a text", json!({ "give": "a" }), json!("a")),
+        example("a list", json!({ "give": [1, { "b": null }] }), json!([1, { "b": null }])),
+        example("another", json!({ "give": { "a": 1, "b": 2 } }), json!({ "a": 1 })),
+        { "description": "anything", "params": { "give": 7 } },
+        { "description": "nothing", "params": {} },
+    ]);
+    let program =
+        project(&[("tool.py", "def run(args):\n  return args['give']", json!({ "examples": examples }))]);
+    let run = program.run("tools test --json");
+    let document = run.json();
+    assert_eq!((run.code, &document["passed"], &document["failed"]), (1, &json!(4), &json!(2)), "{run}");
+    let passed: Vec<_> =
+        document["examples"].as_array().expect("a list").iter().map(|one| &one["passed"]).collect();
+    assert_eq!(passed, [true, true, true, false, true, false], "{run}");
+    assert_eq!(document["examples"][3]["got"], json!({ "a": 1, "b": 2 }));
+    assert_eq!(document["examples"][5]["error"], "tool_execution_error: KeyError: 'give'");
+    let run = program.run("tools test nothing");
+    assert_eq!(run.code, 1, "{run}");
+    assert!(run.stderr.contains("there is no tool `nothing` of your own"), "{run}");
+}
