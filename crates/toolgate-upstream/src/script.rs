@@ -4,7 +4,7 @@
 //! call, gets the arguments as JSON on stdin and answers on stdout. Only what was decided on and checked gets here:
 //!
 //! ```compile_fail
-//! # async fn f(scripts: &toolgate_upstream::Scripts, tool: &toolgate_types::ToolDefinition, context: toolgate_types::ToolContext) {
+//! # async fn f(scripts: &toolgate_upstream::Scripts, tool: &std::sync::Arc<toolgate_types::ToolDefinition>, context: toolgate_types::ToolContext) {
 //! let arguments = toolgate_types::json::Raw::of(&"{}");
 //! scripts.invoke(tool, &arguments, context).await;
 //! # }
@@ -135,19 +135,11 @@ impl Scripts {
     /// When the script cannot be run, fails, or gives what is no result.
     pub async fn invoke(
         &self,
-        tool: &ToolDefinition,
+        tool: &Arc<ToolDefinition>,
         input: &Input,
         context: ToolContext,
     ) -> Result<Raw, ScriptError> {
-        self.run(tool, input.arguments(), &context).await
-    }
-
-    async fn run(
-        &self,
-        tool: &ToolDefinition,
-        arguments: &Raw,
-        context: &ToolContext,
-    ) -> Result<Raw, ScriptError> {
+        let arguments = input.arguments();
         let job = Job {
             tool,
             script: &tool.script,
@@ -156,9 +148,9 @@ impl Scripts {
             leaving: &self.leaving,
         };
         if is_python(&tool.script) {
-            self.pool(tool).call(&job, arguments, context).await
+            self.pool(tool).call(&job, arguments, &context).await
         } else {
-            program::run(&job, arguments, context).await
+            program::run(&job, arguments, &context).await
         }
     }
 
@@ -191,8 +183,9 @@ impl Scripts {
 
     /// Ends every process, and waits for them.
     pub async fn stop(&self) {
-        for (_, pool) in self.pools().drain() {
-            pool.close();
+        let pools: Vec<_> = self.pools().drain().map(|(_, pool)| pool).collect();
+        for pool in pools {
+            pool.stop().await;
         }
         self.leaving.wait().await;
     }
@@ -205,7 +198,7 @@ impl Scripts {
 /// A call of a script: what is to be run, and how.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    tool: &'a ToolDefinition,
+    tool: &'a Arc<ToolDefinition>,
     script: &'a Script,
     limits: WireLimits,
     shim: Option<&'a Path>,

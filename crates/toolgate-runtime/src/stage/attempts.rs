@@ -172,6 +172,14 @@ mod tests {
         let closed = || InvokeError::Ended("it exited with code 3".to_owned());
         assert_eq!(tried(false, closed).await, (ProviderFailure, Outcome::Unknown, 1));
         assert_eq!(tried(true, closed).await, (ProviderFailure, Outcome::Unknown, 4));
+        let died = || InvokeError::Script(ScriptError::Died("it was killed".to_owned()));
+        assert_eq!(tried(false, died).await, (ErrorCode::ToolExecutionError, Outcome::Unknown, 1));
+        assert_eq!(tried(true, died).await, (ErrorCode::ToolExecutionError, Outcome::Unknown, 4));
+        let missing = || {
+            let (message, hint, cause) = ("it is not there".to_owned(), None, None);
+            InvokeError::Script(ScriptError::Unusable { message, hint, cause })
+        };
+        assert_eq!(tried(true, missing).await, (ErrorCode::ToolExecutionError, Outcome::NotStarted, 1));
         let unreachable = || link(LinkError::Unreachable("refused".to_owned()));
         assert_eq!(tried(false, unreachable).await, (ServiceUnavailable, Outcome::NotStarted, 4));
         let refused = || link(LinkError::Redirect(None));

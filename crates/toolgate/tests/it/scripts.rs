@@ -80,8 +80,11 @@ fn the_quickstart_runs() {
         program.write(file, fs_err::read(format!("{folder}/{file}")).expect("an example"));
         mode(&program, file, bits);
     }
-    let run = program.run_list(&["tools", "call", "word_count", "text=a b c"]);
-    assert_eq!((run.code, run.stdout.trim()), (0, r#"{"lines":1,"words":3,"characters":5}"#), "{run}");
+    // It promises to be fast, and Python may not be on a busy machine.
+    until("it answers", || {
+        let run = program.run_list(&["tools", "call", "word_count", "text=a b c"]);
+        run.code == 0 && run.stdout.trim() == r#"{"lines":1,"words":3,"characters":5}"#
+    });
     let usage = call(&program, "disk_usage", &json!({ "folder": "." }));
     assert!(usage["data"]["kilobytes"].as_u64().is_some_and(|size| size > 0), "{usage}");
 }

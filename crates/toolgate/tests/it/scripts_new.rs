@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::door::until;
 use crate::program::Program;
 use crate::scripts::{call, project, write_script};
 
@@ -26,9 +27,12 @@ fn from_nothing_to_a_tool_that_is_tested() {
     let after = program.read("tools/tools.json");
     assert!(after.starts_with(before.split("\n  ]").next().expect("the tools")), "{after}");
     assert_eq!(program.run("check").code, 0);
-    let run = program.run("tools test");
-    assert_eq!((run.code, run.stdout.lines().last()), (0, Some("3 passed, 0 failed")), "{run}");
-    assert!(run.stderr.contains("no examples: disk_usage"), "{run}");
+    // One of them promises to be fast, and Python may not be on a busy machine.
+    until("all examples hold", || {
+        let run = program.run("tools test");
+        assert!(run.stderr.contains("no examples: disk_usage"), "{run}");
+        run.code == 0 && run.stdout.lines().last() == Some("3 passed, 0 failed")
+    });
 
     write_script(
         &program,

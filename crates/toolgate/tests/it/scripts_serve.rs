@@ -67,7 +67,15 @@ fn a_worker_that_is_lost_is_replaced() {
         if how == 'hang': time.sleep(600)\n  if how == 'fill': bytearray(4 << 30)\n  \
         if how == 'raise': raise ValueError('no')\n  return str(os.getpid())";
     let door = door(project(&[("tool.py", source, json!({ "timeout": "2s" }))]));
-    let process = || text(&door, "tool", &json!({}));
+    let process = || {
+        // A new one may take longer to start than a call may take.
+        let mut id = Json::Null;
+        until("an answer", || {
+            id = door.call(OWNER, "tool", &json!({})).json()["data"][0]["text"].take();
+            !id.is_null()
+        });
+        id
+    };
     let first = process();
     assert_eq!(process(), first);
     assert_eq!(door.call(OWNER, "tool", &json!({ "how": "raise" })).code(), "tool_execution_error");
@@ -81,6 +89,24 @@ fn a_worker_that_is_lost_is_replaced() {
         assert_ne!(next, last, "{how}");
         last = next;
     }
+}
+
+#[test]
+fn a_tool_that_loads_slowly_is_there_for_a_later_call() {
+    // Whoever calls it first has no time to wait; nobody would ever be served if the start ended with the call.
+    let source = "import os, time\nopen(f'loading-{os.getpid()}', 'w').close()\n\
+        while not os.path.exists('go'): time.sleep(0.01)\ndef run(args): return 'loaded'";
+    let door = door(project(&[("slow.py", source, json!({ "timeout": "1s" }))]));
+    for _ in 0..2 {
+        assert_eq!(door.call(OWNER, "slow", &json!({})).code(), "timeout");
+    }
+    let loads = fs_err::read_dir(door.program.path("tools")).expect("a folder").filter(|entry| {
+        let entry = entry.as_ref().expect("an entry");
+        entry.file_name().to_string_lossy().starts_with("loading-")
+    });
+    assert_eq!(loads.count(), 1, "the second call waits for what the first began");
+    door.program.write("tools/go", "");
+    until("it is loaded", || door.call(OWNER, "slow", &json!({})).status == 200);
 }
 
 #[test]
@@ -188,10 +214,8 @@ fn calls_that_time_out_leave_nothing() {
     ]));
     let id = door.running.child.id();
     let open = || fs_err::read_dir(format!("/proc/{id}/fd")).map_or(0, Iterator::count);
-    for tool in ["cold", "warm"] {
-        door.call(OWNER, tool, &json!({}));
-    }
-    until("the first are gone", || left_behind(&found) == 0);
+    door.call(OWNER, "cold", &json!({}));
+    until("the first is gone", || left_behind(&found) == 0);
     let before = open();
     thread::scope(|scope| {
         for _ in 0..10 {
@@ -205,6 +229,8 @@ fn calls_that_time_out_leave_nothing() {
             });
         }
     });
+    // A worker that was loaded when its call had gone is kept for the next one, as long as there is the tool.
+    door.program.write("tools/tools.json", "{\"tools\": []}");
     until("no process is left", || left_behind(&found) == 0);
     until("no zombie is left", || zombies_of(id) == 0);
     until("no descriptor is left", || open() <= before + 2);
