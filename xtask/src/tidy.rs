@@ -62,7 +62,14 @@ const CRATES: &[Allowed] = &[
     Allowed { name: "toolgate-agent", may_use: &["toolgate-types", "toolgate-runtime", "toolgate-config"] },
     Allowed {
         name: "toolgate-server",
-        may_use: &["toolgate-types", "toolgate-mcp", "toolgate-audit", "toolgate-runtime", "toolgate-config"],
+        may_use: &[
+            "toolgate-types",
+            "toolgate-mcp",
+            "toolgate-audit",
+            "toolgate-store",
+            "toolgate-runtime",
+            "toolgate-config",
+        ],
     },
     Allowed {
         name: "toolgate",
