@@ -125,6 +125,8 @@ type GuardKey = (Option<ServerName>, String, ToolLimits, Option<toolgate_types::
 struct Live {
     server: Arc<Server>,
     offer: ArcSwap<Option<Offer>>,
+    /// Whether what it offers has come into the catalog.
+    shown: watch::Sender<bool>,
 }
 
 /// Why the start fails.
@@ -309,7 +311,10 @@ impl Runtime {
         let spec = live.server.spec();
         let (reason, hint) = match live.server.connection().await {
             Ok(_) => match live.refresh(live.server.take_stale()).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    live.shown.send_replace(true);
+                    return Ok(());
+                }
                 Err(error) => (error.to_string().into(), None),
             },
             Err(unavailable) => (unavailable.reason, unavailable.hint),
@@ -591,7 +596,7 @@ enum Moment {
 impl Live {
     fn new(spec: ServerSpec, wire: WireLimits, logins: &Logins, questions: &Arc<dyn Questions>) -> Self {
         let server = Arc::new(Server::new(spec, wire, logins, Arc::clone(questions)));
-        Self { server, offer: ArcSwap::from_pointee(None) }
+        Self { server, offer: ArcSwap::from_pointee(None), shown: watch::Sender::new(false) }
     }
 
     /// Asks for what may have changed; says what has.

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
 use toolgate_types::{ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_upstream::State;
 
 use super::{Live, Runtime};
 
@@ -45,6 +46,45 @@ impl Runtime {
         while leaving.try_join_next().is_some() {}
         for live in gone {
             leaving.spawn(async move { live.server.stop().await });
+        }
+    }
+
+    /// Ends the connection to a server and begins a new one. Its tools are away until it has said anew what it
+    /// offers. `false` where there is no such server.
+    pub async fn reconnect(&self, name: &str) -> bool {
+        let given = self.given.load_full();
+        let Some(old) = given.servers.iter().find(|live| live.server.spec().name.as_str() == name) else {
+            return false;
+        };
+        let mut leaving = self.leaving.lock().await;
+        // What was given may be another by now; so may the server.
+        let given = self.given.load_full();
+        let spec = old.server.spec().clone();
+        let new = Arc::new(Live::new(spec, self.wire, &self.logins, &self.questions));
+        let renewed = |live: &Arc<Live>| Arc::clone(if Arc::ptr_eq(live, old) { &new } else { live });
+        let servers: Vec<_> = given.servers.iter().map(renewed).collect();
+        if !servers.iter().any(|live| Arc::ptr_eq(live, &new)) {
+            return given.servers.iter().any(|live| live.server.spec().name.as_str() == name);
+        }
+        let (own, settings) = (given.own.clone(), given.settings.clone());
+        self.given.store(Arc::new(Given { own, settings, servers }));
+        self.replaced.send_modify(|times| *times += 1);
+        let old = Arc::clone(old);
+        leaving.spawn(async move { old.server.stop().await });
+        true
+    }
+
+    /// Waits until what a server offers is in the catalog, or it turns out to be out of reach; only
+    /// [`Runtime::keep`] makes it so. Nothing to wait for where there is no such server.
+    pub async fn arrived(&self, name: &str) {
+        let given = self.given.load_full();
+        let Some(live) = given.servers.iter().find(|live| live.server.spec().name.as_str() == name) else {
+            return;
+        };
+        let (mut shown, mut states) = (live.shown.subscribe(), live.server.states());
+        tokio::select! {
+            _ = shown.wait_for(|shown| *shown) => {}
+            _ = states.wait_for(|state| matches!(state, State::Down { .. })) => {}
         }
     }
 

@@ -54,7 +54,7 @@ impl Runtime {
                 // At the start everybody is asked; so is who comes later. What comes of it is told by its state.
                 let _ = live.server.connection().await;
             }
-            self.keep_server(&live).await
+            self.keep_server(&live, new).await
         };
         tokio::select! {
             // Until the server is stopped.
@@ -71,13 +71,17 @@ impl Runtime {
         }
     }
 
-    async fn keep_server(&self, live: &Live) {
+    async fn keep_server(&self, live: &Live, new: bool) {
+        let mut at_once = new;
         let (mut last, mut pace) = (Instant::now(), Pace::default());
         loop {
             live.server.is_stale().await;
             // One that is down is looked at when it is back, and not brought back to be looked at.
             let _ = live.server.states().wait_for(|state| matches!(state, State::Ready(_))).await;
-            sleep_until(last + pace.pause(last.elapsed())).await;
+            // Somebody waits for one that has just come.
+            if !std::mem::take(&mut at_once) {
+                sleep_until(last + pace.pause(last.elapsed())).await;
+            }
             last = Instant::now();
             let outcome = live.refresh(live.server.take_stale()).await;
             pace.looked(outcome.as_ref().is_ok_and(|changed| !changed.is_empty()));
@@ -89,6 +93,7 @@ impl Runtime {
                     if changed.prompts || changed.resources {
                         self.version.send_modify(|version| *version += 1);
                     }
+                    live.shown.send_replace(true);
                 }
                 Err(error) => tracing::warn!("what changed cannot be told: {error}"),
             }
