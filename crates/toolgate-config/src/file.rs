@@ -11,6 +11,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 use toolgate_types::audit::Reserve;
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::door::HostName;
+use toolgate_types::network::Network;
 use toolgate_types::redact::Pattern;
 use toolgate_types::tool::Permission;
 use toolgate_types::{ByteSize, CallerId, HumanDuration, KeyHash, ServerName, Text, ToolName};
@@ -136,6 +137,9 @@ keys! {
         max_connections: NonZeroU32 = "2000",
         /// Those of one address.
         max_connections_per_address: NonZeroU32 = "1000",
+        /// MCP servers that are registered over HTTP must be on the internet. Those in these networks may be
+        /// registered, too, such as `10.1.0.0/16`. What this project's files say is not asked about that.
+        allow_networks: Vec<At<Network>>,
     }
 }
 

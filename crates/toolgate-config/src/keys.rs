@@ -442,6 +442,7 @@ read_by_parsing! {
     std::net::SocketAddr: "an address with a port", { "type": "string", "examples": ["127.0.0.1:7332", "[::1]:7332"] };
     toolgate_types::KeyHash: "the SHA-256 of a key", { "type": "string", "pattern": "^[0-9A-Fa-f]{64}$" };
     toolgate_types::door::HostName: "the name of a host", { "type": "string", "pattern": "^[A-Za-z0-9.-]{1,253}$" };
+    toolgate_types::network::Network: "a network", { "type": "string", "examples": ["10.1.0.0/16", "fd00::/8"] };
     toolgate_types::CallerId: "a caller's id", { "type": "string", "pattern": "^[A-Za-z0-9._@:/-]{1,128}$" };
     toolgate_types::caller::PermissionPattern: "a permission pattern", { "type": "string", "pattern": "^(\\*|[A-Za-z0-9_.-]+):(\\*|[A-Za-z0-9_.-]+)$" };
     toolgate_types::redact::Pattern: "a pattern", { "type": "string", "format": "regex", "minLength": 1, "maxLength": 1000 };

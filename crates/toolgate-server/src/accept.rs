@@ -18,7 +18,8 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 use toolgate_types::DoorRules;
 
@@ -33,6 +34,8 @@ const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 /// How long to wait where the system has no more room for a connection.
 const NO_ROOM: Duration = Duration::from_millis(100);
+/// Connections to the socket in the project's folder; more wait.
+const MOST_AT_MACHINE: usize = 64;
 /// What is said to whoever finds no place.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
@@ -43,6 +46,10 @@ pub(crate) struct Ends {
     pub(crate) peer: IpAddr,
     pub(crate) local: IpAddr,
 }
+
+/// A request that came by the socket in the project's folder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AtMachine;
 
 pub(crate) async fn serve(door: &Arc<Door>, listener: TcpListener) {
     let router = rest::router(door);
@@ -84,16 +91,51 @@ pub(crate) async fn serve(door: &Arc<Door>, listener: TcpListener) {
     while connections.join_next().await.is_some() {}
 }
 
+/// The same for the socket in the project's folder. Only who runs us may speak there, and its system's superuser.
+pub(crate) async fn serve_socket(door: &Arc<Door>, listener: UnixListener) {
+    let router = rest::router(door);
+    let mut connections = JoinSet::new();
+    let mut closing = pin!(door.running.closing());
+    let own = rustix::process::geteuid().as_raw();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MOST_AT_MACHINE => match accepted {
+                Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| [own, 0].contains(&peer.uid())) => {
+                    let (door, router) = (Arc::clone(door), router.clone());
+                    connections.spawn(async move { talk(&door, router, stream, AtMachine).await });
+                }
+                Ok(_) => tracing::warn!("somebody else came to the socket"),
+                Err(error) => {
+                    tracing::warn!("a connection could not be taken: {error}");
+                    tokio::time::sleep(NO_ROOM).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = &mut closing => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
 /// One connection, until its end.
 async fn converse(door: &Door, router: Router, stream: TcpStream, peer: IpAddr) {
-    let _counted = door.running.connection();
     let Ok(local) = stream.local_addr() else { return };
     // Answers are written whole; waiting for more of them helps nobody.
     let _ = stream.set_nodelay(true);
-    let ends = Ends { peer, local: local.ip().to_canonical() };
+    talk(door, router, stream, Ends { peer, local: local.ip().to_canonical() }).await;
+}
+
+/// Requests and answers. `from` is what every request is known by: where it came from.
+async fn talk<S, F>(door: &Door, router: Router, stream: S, from: F)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Copy + Send + Sync + std::fmt::Debug + 'static,
+{
+    let _counted = door.running.connection();
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(ends);
+        request.extensions_mut().insert(from);
         router.call(request)
     });
     let connection = http1::Builder::new()
@@ -111,7 +153,7 @@ async fn converse(door: &Door, router: Router, stream: TcpStream, peer: IpAddr) 
         }
     };
     if let Err(error) = outcome {
-        tracing::debug!(%peer, "a connection ended early: {error}");
+        tracing::debug!(?from, "a connection ended early: {error}");
     }
 }
 

@@ -32,6 +32,8 @@ const FORWARDED: [HeaderName; 2] = [header::FORWARDED, HeaderName::from_static("
 pub(crate) struct Gate {
     keys: Vec<(KeyHash, Arc<Caller>)>,
     anonymous: Option<Arc<Caller>>,
+    /// The person at the machine.
+    owner: Arc<Caller>,
     hosts: Vec<HostName>,
     failures: Failures,
 }
@@ -45,7 +47,13 @@ impl Gate {
         let keys = keys.iter().filter_map(|(id, key)| Some((*key, known(id)?))).collect();
         let anonymous = runtime.caller(Caller::ANONYMOUS).filter(|caller| !caller.permissions.is_empty());
         let anonymous = anonymous.map(|caller| Arc::new(caller.clone()));
-        Self { keys, anonymous, hosts, failures: Failures::default() }
+        let owner = known(&Caller::owner().id).unwrap_or_else(|| Arc::new(Caller::owner()));
+        Self { keys, anonymous, owner, hosts, failures: Failures::default() }
+    }
+
+    /// The person at the machine.
+    pub(crate) fn owner(&self) -> Arc<Caller> {
+        Arc::clone(&self.owner)
     }
 
     /// The caller of a request, or why there is none.
@@ -130,6 +138,12 @@ impl Gate {
 pub(crate) fn demand(caller: &Caller, permission: &str) -> Result<(), Refusal> {
     let permission: Permission = permission.parse().expect("what we demand is a permission");
     if caller.has(&permission) { Ok(()) } else { Err(Refusal::lacks(&permission)) }
+}
+
+/// Whether a caller was given a permission of ours by its name.
+pub(crate) fn demand_by_name(caller: &Caller, permission: &str) -> Result<(), Refusal> {
+    let permission: Permission = permission.parse().expect("what we demand is a permission");
+    if caller.has_by_name(&permission) { Ok(()) } else { Err(Refusal::lacks(&permission)) }
 }
 
 /// What a request is for, where it says so once.

@@ -13,6 +13,8 @@ use serde::Serialize;
 use serde_json::json;
 use toolgate_mcp::Trace;
 use toolgate_runtime::Called;
+use toolgate_store::registry::Problem;
+use toolgate_store::store::Rev;
 use toolgate_types::call::ErrorClass;
 use toolgate_types::tool::Permission;
 use toolgate_types::{CallError, ErrorCode};
@@ -32,11 +34,23 @@ pub struct Refusal {
     pub(crate) retry_after: Option<Duration>,
     /// What to send to get in.
     pub(crate) challenge: Option<String>,
+    /// What there is to say of the registry.
+    pub(crate) details: Option<Box<Details>>,
+}
+
+/// What more there is to say of a change that was refused.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Details {
+    /// All that is wrong.
+    pub(crate) problems: Vec<Problem>,
+    /// Where the registry is, where something else was expected.
+    pub(crate) revision: Option<Rev>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), hint: None, retry_after: None, challenge: None }
+        let message = message.into();
+        Self { status, code, message, hint: None, retry_after: None, challenge: None, details: None }
     }
 
     #[must_use]
@@ -85,7 +99,8 @@ impl Refusal {
     pub(crate) fn told(self, trace: &Trace) -> Response {
         let class = self.class();
         let retryable = matches!(self.status.as_u16(), 408 | 429 | 503);
-        let Self { status, code, message, hint, retry_after, challenge } = self;
+        let Self { status, code, message, hint, retry_after, challenge, details } = self;
+        let Details { problems, revision } = details.map(|details| *details).unwrap_or_default();
         let mut error = json!({
             "code": code,
             "class": class,
@@ -99,8 +114,17 @@ impl Refusal {
         if let Some(time) = retry_after {
             error["retryAfterMs"] = json!(time.as_millis());
         }
+        if !problems.is_empty() {
+            error["problems"] = json!(problems);
+        }
+        if let Some(revision) = revision {
+            error["revision"] = json!(revision);
+        }
         let mut response = with_status(status, &json!({ "status": "error", "error": error }));
         beside(response.headers_mut(), retry_after, challenge);
+        if let Some(revision) = revision {
+            tagged(&mut response, revision);
+        }
         response
     }
 }
@@ -129,6 +153,13 @@ fn beside(headers: &mut HeaderMap, retry_after: Option<Duration>, challenge: Opt
     }
     if let Some(challenge) = challenge.and_then(|text| HeaderValue::from_str(&text).ok()) {
         headers.insert(header::WWW_AUTHENTICATE, challenge);
+    }
+}
+
+/// With the revision of the registry that it tells of.
+pub(crate) fn tagged(response: &mut Response, revision: Rev) {
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
+        response.headers_mut().insert(header::ETAG, tag);
     }
 }
 

@@ -14,13 +14,15 @@ pub mod keys;
 mod rest;
 mod running;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use toolgate_audit::ProjectLog;
 use toolgate_runtime::Runtime;
+use toolgate_store::registry::Registry;
+use toolgate_types::network::Network;
 use toolgate_types::{CallerId, DoorRules, KeyHash};
 
 use crate::accept::Places;
@@ -39,6 +41,8 @@ pub struct Door {
     pub(crate) running: Running,
     pub(crate) places: Arc<Places>,
     pub(crate) max_body: usize,
+    pub(crate) allow_networks: Vec<Network>,
+    registry: OnceLock<Registry>,
 }
 
 impl Door {
@@ -59,12 +63,29 @@ impl Door {
             running: Running::default(),
             places: Arc::new(Places::new(rules)),
             max_body: usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX),
+            allow_networks: rules.allow_networks.clone(),
+            registry: OnceLock::new(),
         })
     }
 
     /// Serves until it is dropped, or drained.
     pub async fn serve(self: &Arc<Self>, listener: TcpListener) {
         accept::serve(self, listener).await;
+    }
+
+    /// Serves the person at the machine, by a socket that nobody else can open.
+    pub async fn serve_socket(self: &Arc<Self>, listener: UnixListener) {
+        accept::serve_socket(self, listener).await;
+    }
+
+    /// Takes changes of tools and servers, from now on. The first registry stays.
+    pub fn manage(&self, registry: Registry) {
+        let _ = self.registry.set(registry);
+    }
+
+    /// The way to change tools and servers, once there is one.
+    pub(crate) fn registry(&self) -> Option<&Registry> {
+        self.registry.get()
     }
 
     /// Lets calls in.

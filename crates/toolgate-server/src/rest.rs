@@ -4,7 +4,10 @@
 //! that say whether we live runs for who was not admitted.
 
 mod call;
+mod changes;
 mod executions;
+mod guard;
+mod servers;
 mod tools;
 
 use std::sync::Arc;
@@ -13,16 +16,15 @@ use axum::Router;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodFilter, get, post};
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use serde_json::json;
 use toolgate_mcp::Trace;
 use toolgate_types::Caller;
 
-use crate::accept::Ends;
-use crate::admit::{Refusal, demand};
+use crate::accept::{AtMachine, Ends};
+use crate::admit::{self, Refusal};
 use crate::answer::{self, CORRELATION_ID, TRACEPARENT};
 use crate::{Door, health};
 
@@ -31,18 +33,29 @@ pub(crate) const EXECUTIONS_READ: &str = "executions:read";
 pub(crate) const METRICS_READ: &str = "metrics:read";
 pub(crate) const POLICY_READ: &str = "policy:read";
 pub(crate) const SERVERS_READ: &str = "servers:read";
+pub(crate) const SERVERS_WRITE: &str = "servers:write";
+pub(crate) const TOOLS_WRITE: &str = "tools:write";
+/// What no star gives: to say what runs on this machine.
+pub(crate) const SERVERS_EXEC: &str = "servers:exec";
 
 pub(crate) fn router(door: &Arc<Door>) -> Router {
+    let changing = MethodFilter::PUT.or(MethodFilter::PATCH).or(MethodFilter::DELETE);
     Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .route("/v1/tools", get(tools::list))
+        .route("/v1/tools", get(tools::list).post(changes::add_tool))
         // A tool may be called `execute`, too.
-        .route("/v1/tools/execute", get(tools::show_execute).post(call::execute))
-        .route("/v1/tools/{name}", get(tools::show))
+        .route(
+            "/v1/tools/execute",
+            get(tools::show_execute).post(call::execute).on(changing, changes::change_execute),
+        )
+        .route("/v1/tools/{name}", get(tools::show).on(changing, changes::change_tool))
         .route("/v1/tools/{name}/call", post(call::call))
-        .route("/v1/servers", get(servers))
+        .route("/v1/servers", get(servers::list).post(changes::add_server))
+        .route("/v1/servers/{name}", get(servers::show).on(changing, changes::change_server))
+        .route("/v1/servers/{name}/reconnect", post(servers::reconnect))
+        .route("/v1/servers/{name}/approve", post(servers::approve))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/policy/why", post(call::why))
@@ -80,8 +93,10 @@ async fn around(State(door): State<Arc<Door>>, request: Request, next: Next) -> 
 }
 
 fn meant_for_us(door: &Door, parts: &Parts) -> Result<(), Refusal> {
-    let ends = ends(parts);
-    door.gate.place(parts, ends)?;
+    // A page in a browser does not open sockets of files.
+    if parts.extensions.get::<AtMachine>().is_none() {
+        door.gate.place(parts, ends(parts))?;
+    }
     if parts.headers.contains_key(header::CONTENT_ENCODING) {
         let message = "a body is not compressed here";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message));
@@ -104,28 +119,29 @@ fn trace(headers: &HeaderMap) -> Trace {
 pub(crate) struct Guest {
     pub(crate) caller: Arc<Caller>,
     pub(crate) trace: Trace,
+    /// Whether it came by the socket in the project's folder, which its owner alone can open.
+    pub(crate) at_machine: bool,
     /// Which of the ids it brought itself.
     pub(crate) identified: bool,
     pub(crate) traced: bool,
+}
+
+impl Guest {
+    /// Whether it may manage this. Who can open the socket can write the files, too.
+    pub(crate) fn demand(&self, permission: &str) -> Result<(), Refusal> {
+        if self.at_machine { Ok(()) } else { admit::demand(&self.caller, permission) }
+    }
 }
 
 impl FromRequestParts<Arc<Door>> for Guest {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Self, Refusal> {
-        let caller = door.gate.admit(parts, ends(parts))?;
+        let at_machine = parts.extensions.get::<AtMachine>().is_some();
+        let caller = if at_machine { door.gate.owner() } else { door.gate.admit(parts, ends(parts))? };
         let trace = parts.extensions.get::<Trace>().cloned().unwrap_or_else(Trace::fresh);
         let identified = parts.headers.contains_key(&CORRELATION_ID);
         let traced = parts.headers.contains_key(&TRACEPARENT);
-        Ok(Self { caller, trace, identified, traced })
+        Ok(Self { caller, trace, at_machine, identified, traced })
     }
-}
-
-/// The MCP servers: what they are doing, and when those that are gone are tried again.
-async fn servers(State(door): State<Arc<Door>>, guest: Guest) -> Result<Response, Refusal> {
-    demand(&guest.caller, SERVERS_READ)?;
-    let mut servers = door.runtime.servers();
-    // What a program wrote to stderr is for whoever sits at the machine.
-    servers.iter_mut().for_each(|server| server.stderr.clear());
-    Ok(answer::document(&json!({ "servers": servers })))
 }

@@ -7,7 +7,7 @@
 
 mod plan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub struct Checked {
     pub servers: Vec<ServerSpec>,
     /// What must not be shown.
     pub secrets: Vec<Secret>,
+    /// The variables that entries refer to, by their names.
+    pub variables: BTreeSet<String>,
     /// Files beside the registry that had a say in this.
     pub beside: Vec<PathBuf>,
     /// What is not wrong and should be known all the same.

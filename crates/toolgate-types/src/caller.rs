@@ -70,6 +70,15 @@ impl Caller {
         self.permissions.iter().any(|pattern| pattern.covers(permission))
     }
 
+    /// Whether it was given a permission by its name. A star does not count: some things are only for whom somebody
+    /// meant to have them.
+    pub fn has_by_name(&self, permission: &Permission) -> bool {
+        let named = |pattern: &PermissionPattern| {
+            pattern.resource != Word::Any && pattern.action != Word::Any && pattern.covers(permission)
+        };
+        self.permissions.iter().any(named)
+    }
+
     /// Whether it was given anything on what a permission is about.
     pub fn knows_of(&self, permission: &Permission) -> bool {
         self.permissions.iter().any(|pattern| pattern.resource.covers(permission.resource()))

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::network::Network;
 use crate::size::ByteSize;
 
 /// The longest name of a host.
@@ -26,6 +27,9 @@ pub struct DoorRules {
     pub max_connections: NonZeroU32,
     /// Those of one address.
     pub max_connections_per_address: NonZeroU32,
+    /// Networks that are not the internet and in which servers may be all the same that are registered over HTTP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_networks: Vec<Network>,
 }
 
 impl Default for DoorRules {
@@ -39,6 +43,7 @@ impl Default for DoorRules {
             max_body: ByteSize::from_mib(4),
             max_connections: const { number(2000) },
             max_connections_per_address: const { number(1000) },
+            allow_networks: Vec::new(),
         }
     }
 }

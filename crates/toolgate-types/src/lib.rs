@@ -16,6 +16,7 @@ pub mod json;
 pub mod key;
 pub mod limits;
 pub mod name;
+pub mod network;
 pub mod oauth;
 pub mod redact;
 pub mod secret;

@@ -13,5 +13,6 @@ impl Draft {
         rules.max_connections = file.max_connections.map_or(rules.max_connections, |at| at.value);
         rules.max_connections_per_address =
             file.max_connections_per_address.map_or(rules.max_connections_per_address, |at| at.value);
+        rules.allow_networks = values(file.allow_networks).unwrap_or_default();
     }
 }

@@ -9,22 +9,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// How long nothing may be taken of what is written.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A stream whose writes fail when nothing moves for long.
-pub(crate) struct Paced {
-    stream: TcpStream,
+pub(crate) struct Paced<S> {
+    stream: S,
     /// Runs while something waits to be written.
     waiting: bool,
     limit: Pin<Box<Sleep>>,
 }
 
-impl Paced {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+impl<S> Paced<S> {
+    pub(crate) fn new(stream: S) -> Self {
         Self { stream, waiting: false, limit: Box::pin(sleep(PATIENCE)) }
     }
 
@@ -43,7 +42,7 @@ impl Paced {
     }
 }
 
-impl AsyncRead for Paced {
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -53,7 +52,7 @@ impl AsyncRead for Paced {
     }
 }
 
-impl AsyncWrite for Paced {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.paced(cx, wrote)
@@ -85,7 +84,7 @@ impl AsyncWrite for Paced {
 async fn who_does_not_listen_is_left() {
     use tokio::io::AsyncWriteExt as _;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let deaf = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let deaf = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let mut paced = Paced::new(listener.accept().await.unwrap().0);
     // From here on time passes where nothing else can happen: when the buffers of the system are full.
     tokio::time::pause();

@@ -10,6 +10,7 @@ fn gate(anonymous: bool) -> Gate {
     Gate {
         keys: vec![(KeyHash::of("the owner's"), caller("owner")), (KeyHash::of("that of ci"), caller("ci"))],
         anonymous: anonymous.then(|| caller("anonymous")),
+        owner: caller("owner"),
         hosts: vec!["tools.example.com".parse().unwrap()],
         failures: Failures::default(),
     }

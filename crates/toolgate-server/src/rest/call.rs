@@ -23,7 +23,7 @@ use toolgate_types::json::{Arguments, Raw};
 use super::{Guest, POLICY_READ, tools};
 use crate::Door;
 use crate::admit::{Refusal, demand};
-use crate::running::Phase;
+use crate::running::{Counted, Phase};
 use crate::{answer, body};
 
 /// The longest text in a context.
@@ -110,13 +110,18 @@ pub(crate) async fn why(
 }
 
 impl Door {
-    async fn call(&self, guest: Guest, name: String, sent: Sent) -> Result<Response, Refusal> {
-        let _counted = self.running.call().map_err(|phase| match phase {
+    /// Counts something that is waited for at the end, or says why it is not let in.
+    pub(crate) fn let_in(&self) -> Result<Counted<'_>, Refusal> {
+        self.running.call().map_err(|phase| match phase {
             Phase::Starting => Refusal::unavailable("it is starting").after(Duration::from_secs(1)),
             _ => {
                 Refusal::unavailable("it is stopping, and lets no new calls in").after(Duration::from_secs(5))
             }
-        })?;
+        })
+    }
+
+    async fn call(&self, guest: Guest, name: String, sent: Sent) -> Result<Response, Refusal> {
+        let _counted = self.let_in()?;
         let request = call_request(&guest, name, sent);
         let trace = request.trace.clone();
         let called = self.runtime.call(&guest.caller, request).await;

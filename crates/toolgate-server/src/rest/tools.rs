@@ -41,7 +41,7 @@ pub(crate) async fn list(
     };
     let catalog = door.runtime.catalog();
     let tools: Vec<_> = catalog.tools().map(AsRef::as_ref).filter(|tool| fits(tool)).collect();
-    Ok(answer::document(&json!({ "tools": tools })))
+    Ok(door.tagged(answer::document(&json!({ "tools": tools }))))
 }
 
 pub(crate) async fn show(
@@ -59,7 +59,7 @@ pub(crate) async fn show_execute(State(door): State<Arc<Door>>, guest: Guest) ->
 fn one(door: &Door, guest: &Guest, name: &str) -> Result<Response, Refusal> {
     let catalog = door.runtime.catalog();
     let tool = catalog.resolve(name).filter(|tool| door.runtime.may_see(&guest.caller, tool));
-    tool.map(|tool| answer::document(tool.as_ref())).ok_or_else(|| unknown(name))
+    tool.map(|tool| door.tagged(answer::document(tool.as_ref()))).ok_or_else(|| unknown(name))
 }
 
 /// One that a caller may not know of reads like one that is not there.

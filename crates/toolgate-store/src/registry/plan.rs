@@ -118,6 +118,7 @@ impl Plan {
         let mut checked = check(Candidate { texts: &texts, whole })?;
         if !whole {
             checked.tools = self.merged(&checked.tools, &names);
+            checked.variables.extend(base.checked.variables.iter().cloned());
             for known in &base.checked.secrets {
                 if !checked.secrets.iter().any(|own| own.expose() == known.expose()) {
                     checked.secrets.push(known.clone());

@@ -3,7 +3,6 @@
 //! Every command that changes tools or servers, and every one that goes on while they change, begins here.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,18 +39,25 @@ impl Files {
         Registry::open(store, self.check(), publish).await
     }
 
-    /// Keeps a runtime at what the files say. Runs until it is dropped.
-    pub(crate) async fn keep(self, runtime: &Arc<Runtime>, output: &Output) -> Infallible {
+    /// Opens the registry for a runtime, which has then what the files say now. Where that fails it is told, and the
+    /// runtime stays as it is.
+    pub(crate) async fn open_for(
+        self,
+        runtime: &Arc<Runtime>,
+        output: &Output,
+    ) -> Option<(Registry, Actor<FileStore>)> {
         let publish = used_by(runtime);
         match self.open(Arc::clone(&publish)).await {
             Ok((registry, actor)) => {
                 // What was written since the project was loaded.
                 publish(registry.state()).await;
-                actor.run().await;
+                Some((registry, actor))
             }
-            Err(error) => output.message(&format!("changes of the files are not taken over: {error}\n")),
+            Err(error) => {
+                output.message(&format!("changes of the files are not taken over: {error}\n"));
+                None
+            }
         }
-        std::future::pending().await
     }
 
     /// What the project would be, with these texts in the place of its registries.
@@ -71,6 +77,7 @@ impl Files {
                 settings: config.tool_settings,
                 servers: config.servers,
                 secrets: config.secrets,
+                variables: config.variables.into_keys().collect(),
                 beside: self.beside(&loaded.report),
                 notes: told(Severity::Warning),
             })

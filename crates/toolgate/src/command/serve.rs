@@ -136,12 +136,22 @@ async fn serve(
             Ok(errors) => return Ok(live::tell(&errors, output)),
             Err(code) => return Ok(code),
         }
+        let registry = plan.files.clone().open_for(runtime, output).await;
+        if let Some((registry, _)) = &registry {
+            door.manage(registry.clone());
+        }
+        let changes = async {
+            if let Some((_, actor)) = registry {
+                actor.run().await;
+            }
+            std::future::pending().await
+        };
         door.open();
         greet(plan, &format!("http://{address}"), project, output)?;
         tokio::select! {
             never = runtime.keep() => match never {},
             never = prepare(runtime) => match never {},
-            never = plan.files.clone().keep(runtime, output) => match never {},
+            never = changes => match never {},
         }
     };
     let stop = async {

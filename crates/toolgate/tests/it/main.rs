@@ -19,6 +19,7 @@ mod import;
 mod init;
 mod kit;
 mod log;
+mod managing;
 mod mistakes;
 mod outage;
 mod packages;

@@ -72,7 +72,7 @@ fn tools_are_listed_filtered_shown_and_called() {
     }
     assert_eq!(door.get("/v1/tools/execute", OWNER).told(), (404, "tool_not_found".to_owned()));
     assert_eq!(door.get("/v1/nothing", OWNER).told(), (404, "not_found".to_owned()));
-    assert_eq!(door.post("/v1/tools", OWNER, &json!({})).told(), (405, "method_not_allowed".to_owned()));
+    assert_eq!(door.post("/v1/servers/s", OWNER, &json!({})).told(), (405, "method_not_allowed".to_owned()));
 }
 
 #[test]
