@@ -48,7 +48,7 @@ pub struct Checked {
 }
 
 /// Something that is wrong with an entry or a file.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Problem {
     /// What is wrong.
     pub message: String,

@@ -21,6 +21,7 @@ pub(crate) mod scaffold;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod servers;
+pub(crate) mod socket;
 pub(crate) mod tools;
 pub(crate) mod watch;
 pub(crate) mod why;

@@ -6,12 +6,13 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json, json};
 use toolgate_config::{Environment, load};
-use toolgate_store::document::{Act, Kind, Op, Unfit};
+use toolgate_store::document::{Act, DocumentError, Kind, Op};
 use toolgate_store::registry::{Change, Done, OpenError, Problem, Problems, Refused};
 use toolgate_types::redact::{literal_parts, looks_secret, printable};
 
 use crate::cli::{AddServerArgs, AddToolArgs, ChangeArgs, Project, RemoveArgs, UpdateArgs};
 use crate::command::registry::Files;
+use crate::command::socket;
 use crate::output::{BOLD, Output, hinted, shown_path};
 use crate::{DONE, FAILED, REFUSED};
 
@@ -95,7 +96,7 @@ pub(crate) fn remove(
     submit(kind, args.name.clone(), Act::Remove, &args.change, project, output)
 }
 
-/// Makes a change. With a server running for this project it would go there; so far there is none.
+/// Makes a change: by the server that runs for this project, or where none does, on the files.
 pub(crate) fn submit(
     kind: Kind,
     name: String,
@@ -129,21 +130,16 @@ pub(crate) fn submit(
     let Some(file) = file else { return Err(no_file(kind)) };
     let file = file.strip_prefix(&config.project).map_or_else(|_| shown_path(&file), shown_path);
     let change = Change { expect: args.if_revision, op: Op { kind, name: name.clone(), act } };
-    // Files and a queue: nothing here waits for a descriptor.
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let outcome = tokio.block_on(async {
-        let nobody = std::sync::Arc::new(|_| futures_util::FutureExt::boxed(async {}));
-        let (registry, actor) = files.open(nobody).await?;
-        tokio::select! {
-            outcome = registry.submit(change) => anyhow::Ok(outcome),
-            () = actor.run() => bail!("the registry was closed"),
-        }
-    });
+    let outcome = match socket::submit(&project.folder, &change)? {
+        Some(outcome) => Ok((outcome.map_err(Told::from), "server")),
+        None => directly(files, change)
+            .map(|outcome| (outcome.map_err(|refused| Told::of(&refused, &name)), "files")),
+    };
     match outcome {
-        Ok(Ok(Done { rev, notes })) => {
+        Ok((Ok(Done { rev, notes }), via)) => {
             if output.json {
                 let kind = kind_name(kind);
-                output.document(&json!({ "ok": true, "change": verb, "kind": kind, "name": name, "file": file, "revision": rev, "notes": notes }))?;
+                output.document(&json!({ "ok": true, "change": verb, "kind": kind, "name": name, "file": file, "revision": rev, "notes": notes, "via": via }))?;
             } else {
                 let (label, name) = (kind.label(), printable(&name));
                 output.result(&format!("{verb} {label} {BOLD}{name}{BOLD:#} in {file}, revision {rev}\n"));
@@ -151,16 +147,31 @@ pub(crate) fn submit(
             notes.iter().for_each(|note| output.message(&shown("warning", note)));
             Ok(DONE)
         }
-        Ok(Err(refused)) => tell(&refused, &name, output),
-        Err(error) => match error.downcast::<OpenError>() {
-            Ok(OpenError::Refused(problems)) => tell(&Refused::Unreadable(problems), &name, output),
-            Ok(OpenError::Document(error)) => {
-                Err(anyhow!(error).context(format!("{file} cannot be changed")))
-            }
-            Ok(OpenError::Unavailable(error)) => tell(&Refused::Unavailable(error), &name, output),
+        Ok((Err(told), via)) => told.tell(via, output),
+        Err(error) => match error.downcast::<DocumentError>() {
+            Ok(error) => Err(anyhow!(error).context(format!("{file} cannot be changed"))),
             Err(error) => Err(error),
         },
     }
+}
+
+/// Makes a change on the files.
+fn directly(files: Files, change: Change) -> anyhow::Result<Result<Done, Refused>> {
+    // Files and a queue: nothing here waits for a descriptor.
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    tokio.block_on(async {
+        let nobody = std::sync::Arc::new(|_| futures_util::FutureExt::boxed(async {}));
+        let (registry, actor) = match files.open(nobody).await {
+            Ok(opened) => opened,
+            Err(OpenError::Refused(problems)) => return Ok(Err(Refused::Unreadable(problems))),
+            Err(OpenError::Unavailable(error)) => return Ok(Err(Refused::Unavailable(error))),
+            Err(OpenError::Document(error)) => return Err(error.into()),
+        };
+        tokio::select! {
+            outcome = registry.submit(change) => Ok(outcome),
+            () = actor.run() => bail!("the registry was closed"),
+        }
+    })
 }
 
 fn kind_name(kind: Kind) -> &'static str {
@@ -182,41 +193,66 @@ pub(crate) fn no_file(kind: Kind) -> anyhow::Error {
 }
 
 /// Why nothing was changed.
-fn tell(refused: &Refused, name: &str, output: &Output) -> anyhow::Result<u8> {
-    let problems = match refused {
-        Refused::Invalid(Problems(problems)) | Refused::Unreadable(Problems(problems)) => problems.as_slice(),
-        _ => &[],
-    };
-    let hint = match refused {
-        Refused::Unfit(Unfit::Exists { .. }) => Some("`update` changes it"),
-        Refused::Unfit(Unfit::Missing { .. }) => {
-            Some("`add` makes it; the project file may name others, which are changed there")
-        }
-        Refused::Conflict { .. } => Some("look at what has changed, then try again with this revision"),
-        Refused::Unreadable(_) => Some("mend them; `toolgate check` shows what is wrong"),
-        Refused::Unavailable(_) => Some("look at the disk and the rights of the files; nothing was changed"),
-        _ => None,
-    };
-    let message = match refused {
-        Refused::Invalid(_) => format!("`{}` is refused, and nothing was changed", printable(name)),
-        Refused::Unreadable(_) => "the files are not in order, and nothing was changed".to_owned(),
-        refused => refused.to_string(),
-    };
-    if output.json {
-        let current = match refused {
-            Refused::Conflict { current } => Some(current),
+struct Told {
+    code: String,
+    message: String,
+    problems: Vec<Problem>,
+    revision: Option<String>,
+}
+
+impl From<socket::Refusal> for Told {
+    fn from(socket::Refusal { code, message, problems, revision }: socket::Refusal) -> Self {
+        Self { code, message, problems, revision }
+    }
+}
+
+impl Told {
+    fn of(refused: &Refused, name: &str) -> Self {
+        let problems = match refused {
+            Refused::Invalid(Problems(problems)) | Refused::Unreadable(Problems(problems)) => {
+                problems.clone()
+            }
+            Refused::Unavailable(error) => {
+                vec![Problem { message: error.0.to_string(), place: None, hint: None }]
+            }
+            _ => Vec::new(),
+        };
+        let message = match refused {
+            Refused::Invalid(_) => format!("`{}` is refused, and nothing was changed", printable(name)),
+            Refused::Unreadable(_) => "the files are not in order, and nothing was changed".to_owned(),
+            refused => refused.to_string(),
+        };
+        let revision = match refused {
+            Refused::Conflict { current } => Some(current.to_string()),
             _ => None,
         };
-        output.document(&json!({ "ok": false, "code": refused.code(), "error": message, "problems": problems, "revision": current, "hint": hint }))?;
+        Self { code: refused.code().to_owned(), message, problems, revision }
     }
-    let mut text = format!("{BOLD}error{BOLD:#}: {message}\n");
-    if let Refused::Unavailable(error) = refused {
-        text.push_str(&format!("  because: {}\n", printable(&error.0.to_string())));
+
+    fn hint(&self) -> Option<&'static str> {
+        match self.code.as_str() {
+            "already_exists" => Some("`update` changes it"),
+            "not_found" => Some("`add` makes it; the project file may name others, which are changed there"),
+            "conflict" => Some("look at what has changed, then try again with this revision"),
+            "configuration_refused" => Some("mend them; `toolgate check` shows what is wrong"),
+            "storage_unavailable" => {
+                Some("look at the disk and the rights of the files; nothing was changed")
+            }
+            _ => None,
+        }
     }
-    problems.iter().for_each(|problem| text.push_str(&shown("because", problem)));
-    text.extend(hint.map(|hint| format!("hint: {hint}\n")));
-    output.message(&text);
-    Ok(if matches!(refused, Refused::Unreadable(_)) { REFUSED } else { FAILED })
+
+    fn tell(&self, via: &str, output: &Output) -> anyhow::Result<u8> {
+        let (Self { code, message, problems, revision }, hint) = (self, self.hint());
+        if output.json {
+            output.document(&json!({ "ok": false, "code": code, "error": message, "problems": problems, "revision": revision, "hint": hint, "via": via }))?;
+        }
+        let mut text = format!("{BOLD}error{BOLD:#}: {}\n", printable(message));
+        problems.iter().for_each(|problem| text.push_str(&shown("because", problem)));
+        text.extend(hint.map(|hint| format!("hint: {hint}\n")));
+        output.message(&text);
+        Ok(if code == "configuration_refused" { REFUSED } else { FAILED })
+    }
 }
 
 fn shown(label: &str, Problem { message, place, hint }: &Problem) -> String {

@@ -20,6 +20,7 @@ use toolgate_types::{Caller, CallerId, DoorRules, KeyHash, Secret};
 
 use crate::cli::{Answers, Project, ServeArgs};
 use crate::command::registry::Files;
+use crate::command::socket::Socket;
 use crate::command::{live, log};
 use crate::output::{BOLD, Output, hinted, toolgate_in};
 use crate::{DONE, FAILED, REFUSED};
@@ -170,8 +171,15 @@ async fn serve(
             }
         }
     };
+    let mut socket = listen(project, output);
+    let at_machine = socket.as_mut().and_then(|socket| socket.listener.take());
     let serving = async {
-        door.serve(listener).await;
+        let commands = async {
+            if let Some(listener) = at_machine {
+                door.serve_socket(listener).await;
+            }
+        };
+        tokio::join!(door.serve(listener), commands);
         // It was drained; whoever did that says how it ended.
         std::future::pending::<()>().await;
     };
@@ -179,6 +187,21 @@ async fn serve(
         code = start => code.map(Ended::With),
         ended = stop => Ok(ended),
         () = serving => unreachable!("it waits for ever"),
+    }
+}
+
+/// The socket for commands, where there can be one. Without it they write to the files, which are looked at.
+fn listen(project: &Project, output: &Output) -> Option<Socket> {
+    match Socket::listen(&project.folder) {
+        Ok(Some(socket)) => Some(socket),
+        Ok(None) => {
+            output.message("note: another `toolgate serve` runs for this project; commands go to that one\n");
+            None
+        }
+        Err(error) => {
+            output.message(&format!("note: commands write to the files, as there is no socket: {error}\n"));
+            None
+        }
     }
 }
 

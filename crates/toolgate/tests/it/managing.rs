@@ -338,3 +338,87 @@ fn edits_by_hand_and_changes_go_together() {
     assert_eq!(made.status, 201, "{made:?}");
     assert!(is_there("mended") && is_there("sum") && !is_there("by_hand"));
 }
+
+/// The output of a command, without its revision.
+fn said(program: &Program, line: &str) -> String {
+    let run = program.run(line);
+    let text = format!("{} {}{}", run.code, run.stdout, run.stderr);
+    match text.split_once("revision ") {
+        Some((before, after)) => format!("{before}revision R{}", &after[16..]),
+        None => text,
+    }
+}
+
+/// Commands say the same and end the same, whether a server runs or not; with one they are in use at once.
+#[test]
+fn commands_go_to_the_server_that_runs() {
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+    let lines = [
+        "tools add sum --script sum.py --description Adds.",
+        "tools add sum --script sum.py --description Adds.",
+        "tools add bad --script ../sum.py --description Adds. --set colour=red",
+        "tools update sum --set description=Sums.",
+        "tools update other --set description=Sums.",
+        "tools remove sum --yes --if-revision 0000000000000000",
+        "servers add kit --url http://127.0.0.1:1/mcp --set startup=lazy --set enabled=false",
+        "servers update kit --unset startup",
+        "servers remove kit --yes",
+        "tools remove sum --yes",
+    ];
+    let alone = project(&json!({}));
+    let mut door = Door::of(project(&json!({})));
+    let socket = door.program.path(".toolgate/socket");
+    let kind = fs_err::symlink_metadata(&socket).expect("a socket");
+    assert!(kind.file_type().is_socket() && kind.permissions().mode() & 0o777 == 0o600, "{kind:?}");
+    for line in lines {
+        assert_eq!(said(&door.program, line), said(&alone, line), "{line}");
+        assert_eq!(door.program.read("tools/tools.json"), alone.read("tools/tools.json"), "{line}");
+        assert_eq!(door.program.read("mcp.json"), alone.read("mcp.json"), "{line}");
+    }
+    let add = "tools add sum --script sum.py --description Adds. --json";
+    let (by_server, by_files) = (door.program.run(add).json(), alone.run(add).json());
+    assert_eq!((&by_server["via"], &by_files["via"]), (&json!("server"), &json!("files")));
+    assert_eq!(by_server["revision"], by_files["revision"]);
+    assert_eq!(door.get("/v1/tools/sum", OWNER).status, 200, "it is in use when the command ends");
+    // No key, and another host: whoever can open the socket can write the files.
+    let kit = format!("servers add kit -- {} good", testkit().display());
+    assert_eq!(door.program.run(&kit).code, 0, "it runs here, and its owner said so");
+    assert_eq!(door.call(OWNER, "echo", &json!({ "message": "hello" })).status, 200);
+    // What is broken is told alike, too.
+    for program in [&door.program, &alone] {
+        program.write("tools/tools.json", "{ \"tools\": [ ");
+    }
+    let line = "tools remove sum --yes";
+    assert_eq!((said(&door.program, line), door.program.run(line).code), (said(&alone, line), 78));
+    // A second one goes without, and takes nothing away when it ends.
+    door.program.write("tools/tools.json", "{\"tools\": []}\n");
+    let second = door.program.start("serve --json --listen 127.0.0.1:0");
+    second.line(|line| line.starts_with('{'));
+    drop(second);
+    assert!(socket.exists());
+    door.signal("-TERM");
+    assert_eq!(door.ended(), Some(0));
+    assert!(!socket.exists(), "it is taken away at the end");
+}
+
+/// What a server that was killed left behind stops nobody; one that does not answer is told, and nothing is written.
+#[test]
+fn sockets_that_nobody_serves() {
+    use std::os::unix::net::UnixListener;
+    let program = project(&json!({}));
+    fs_err::create_dir_all(program.path(".toolgate")).expect("a folder");
+    let socket = program.path(".toolgate/socket");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let before = program.read("tools/tools.json");
+    let run = program.run("tools add sum --script sum.py --description Adds.");
+    assert_eq!(run.code, 1, "{run}");
+    assert!(run.stderr.contains("does not answer") && run.stderr.contains("hint: "), "{run}");
+    assert_eq!(program.read("tools/tools.json"), before);
+    drop(listener);
+    assert!(socket.exists(), "as after a kill");
+    let run = program.run("tools add sum --script sum.py --description Adds. --json");
+    assert_eq!((run.code, &run.json()["via"]), (0, &json!("files")), "{run}");
+    let door = Door::of(program);
+    let run = door.program.run("tools update sum --set description=Sums. --json");
+    assert_eq!((run.code, &run.json()["via"]), (0, &json!("server")), "{run}");
+}
