@@ -198,7 +198,7 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
         let path = entry.expect("the folder can be read").path();
         if path.is_dir() {
             collect(&path, files);
-        } else {
+        } else if path.is_file() {
             files.insert(path.clone(), fs_err::read(&path).expect("the file can be read"));
         }
     }
