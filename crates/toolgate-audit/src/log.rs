@@ -172,6 +172,11 @@ impl Log {
         !state.down && !state.closed
     }
 
+    /// Writes none of these down, from now on.
+    pub fn learn(&self, secrets: &[Secret]) {
+        self.0.renderer.learn(secrets);
+    }
+
     /// A text without what must not be shown, as it would be written down.
     pub fn masked(&self, text: &str) -> String {
         self.0.renderer.masked(text)

@@ -210,18 +210,24 @@ pub(crate) struct Renderer {
 }
 
 impl Renderer {
+    /// Hides these as well, from now on.
+    pub(crate) fn learn(&self, secrets: &[Secret]) {
+        self.redactor.learn(secrets);
+    }
+
     pub(crate) fn new(redactor: Redactor, max_body: usize) -> Self {
         Self { redactor, max_body, nothing: SecretFields::default() }
     }
 
     pub(crate) fn masked(&self, text: &str) -> String {
-        self.redactor.with(&[]).masked(text).into_owned()
+        self.redactor.with(&self.redactor.known(), &[]).masked(text).into_owned()
     }
 
     pub(crate) fn ids(&self, begin: &Begin<'_>) -> Ids {
         let secrets = begin.secret.map(|secret| secret.texts(begin.arguments.get())).unwrap_or_default();
         let mut text = String::with_capacity(128);
-        let line = self.redactor.with(&secrets);
+        let known = self.redactor.known();
+        let line = self.redactor.with(&known, &secrets);
         member("call", begin.call, line, &mut text);
         member("caller", begin.caller, line, &mut text);
         member("tool", begin.tool, line, &mut text);
@@ -232,7 +238,8 @@ impl Renderer {
     }
 
     pub(crate) fn begin(&self, ids: &Ids, begin: &Begin<'_>) -> String {
-        let line = self.redactor.with(&ids.secrets);
+        let known = self.redactor.known();
+        let line = self.redactor.with(&known, &ids.secrets);
         let mut out = String::with_capacity(256 + begin.arguments.bytes().len());
         out.push_str(r#""kind":"begin""#);
         out.push_str(&ids.text);
@@ -266,7 +273,8 @@ impl Renderer {
         if let (Some(secret), Some(output)) = (end.secret, end.output) {
             secrets.extend(secret.texts(output.get()));
         }
-        let line = self.redactor.with(&secrets);
+        let known = self.redactor.known();
+        let line = self.redactor.with(&known, &secrets);
         let mut out = String::with_capacity(512 + end.output.map_or(0, |output| output.bytes().len()));
         out.push_str(r#""kind":"end""#);
         out.push_str(&ids.text);
@@ -307,7 +315,8 @@ impl Renderer {
 
     /// Something that happened beside the calls.
     pub(crate) fn event(&self, event: &Event<'_>) -> String {
-        let line = self.redactor.with(&[]);
+        let known = self.redactor.known();
+        let line = self.redactor.with(&known, &[]);
         let mut out = String::with_capacity(256);
         match *event {
             Event::Start { version, policy, config } => {
@@ -527,7 +536,13 @@ mod tests {
         let arguments = Raw::trusted(r#"["ää","hunter22","b"]"#.to_owned());
         let mut out = String::new();
         let renderer = renderer(4);
-        renderer.body("arguments", &arguments, renderer.redactor.with(&[]), None, &mut out);
+        renderer.body(
+            "arguments",
+            &arguments,
+            renderer.redactor.with(&renderer.redactor.known(), &[]),
+            None,
+            &mut out,
+        );
         let rest = chain::hex(&Sha256::digest("ä\",\"***\",\"b\"]"));
         let rest = std::str::from_utf8(&rest).unwrap();
         assert_eq!(out, format!(r#","arguments_cut":{{"head":"[\"ä","length":18,"sha256":"{rest}"}}"#));

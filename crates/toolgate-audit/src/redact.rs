@@ -5,6 +5,7 @@
 //! whatever it looks like. Invariant: linear in the text; the result is JSON on one line.
 
 use std::borrow::Cow;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use memchr::memchr2;
 use toolgate_types::Secret;
@@ -25,29 +26,48 @@ const SHORTEST_KNOWN: usize = 4;
 /// Knows what must not be shown.
 #[derive(Debug)]
 pub struct Redactor {
-    known: Vec<Secret>,
+    /// With all their spellings. It grows: what was secret stays so.
+    known: RwLock<Arc<Vec<Secret>>>,
     patterns: Vec<Pattern>,
 }
 
 impl Redactor {
     /// Knows these secrets, and what fits these patterns, beside the common shapes of keys.
-    pub fn new(mut known: Vec<Secret>, patterns: Vec<Pattern>) -> Self {
-        known.retain(|secret| secret.expose().len() >= SHORTEST_KNOWN);
-        let spelled: Vec<_> = known.iter().flat_map(spelled).collect();
-        known.extend(spelled);
-        Self { known, patterns }
+    pub fn new(known: Vec<Secret>, patterns: Vec<Pattern>) -> Self {
+        let redactor = Self { known: RwLock::default(), patterns };
+        redactor.learn(&known);
+        redactor
+    }
+
+    /// Knows these as well, from now on.
+    pub fn learn(&self, secrets: &[Secret]) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |secret: &&Secret| {
+            let text = secret.expose();
+            text.len() >= SHORTEST_KNOWN && !known.iter().any(|known| known.expose() == text)
+        };
+        let new: Vec<Secret> = secrets.iter().filter(is_new).cloned().collect();
+        if !new.is_empty() {
+            let spelled: Vec<_> = new.iter().flat_map(spelled).collect();
+            *known = Arc::new(known.iter().cloned().chain(new).chain(spelled).collect());
+        }
+    }
+
+    /// The secrets that are known now.
+    pub(crate) fn known(&self) -> Arc<Vec<Secret>> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A JSON text that says the same and shows nothing that must not be.
     pub fn json(&self, json: &str) -> String {
         let mut out = String::with_capacity(json.len());
-        self.with(&[]).json(json, &SecretFields::default(), &mut out);
+        self.with(&self.known(), &[]).json(json, &SecretFields::default(), &mut out);
         out
     }
 
-    /// With more secrets, those of one call.
-    pub(crate) fn with<'a>(&'a self, more: &'a [Secret]) -> Redaction<'a> {
-        Redaction { known: &self.known, more, patterns: &self.patterns }
+    /// With what is known, and more secrets, those of one call.
+    pub(crate) fn with<'a>(&'a self, known: &'a [Secret], more: &'a [Secret]) -> Redaction<'a> {
+        Redaction { known, more, patterns: &self.patterns }
     }
 }
 
@@ -321,7 +341,8 @@ mod tests {
         let known = vec![Secret::new("hun\"ter\n22"), Secret::new("98765432")];
         let patterns = vec!["ACME-[0-9]+".parse().unwrap()];
         let mut out = String::new();
-        Redactor::new(known, patterns).with(&[Secret::new("swordfish")]).json(
+        let redactor = Redactor::new(known, patterns);
+        redactor.with(&redactor.known(), &[Secret::new("swordfish")]).json(
             json,
             &SecretFields::default(),
             &mut out,
@@ -386,13 +407,13 @@ mod tests {
         let json =
             r#"{"a":{"b":["x",1,true,null,""]},"list":[{"pin":12,"mode":12},{"p\u0069n":"z"}],"b":"x"}"#;
         let mut out = String::new();
-        Redactor::new(Vec::new(), Vec::new()).with(&[]).json(json, &fields, &mut out);
+        Redactor::new(Vec::new(), Vec::new()).with(&[], &[]).json(json, &fields, &mut out);
         let expected = r#"{"a":{"b":["***","***",true,null,""]},"list":[{"pin":"***","mode":12},{"p\u0069n":"***"}],"b":"x"}"#;
         assert_eq!(out, expected);
         let whole = SecretFields::of(&serde_json::json!({ "writeOnly": true }));
         for (json, expected) in [(r#""x""#, r#""***""#), ("[1]", r#"["***"]"#)] {
             let mut out = String::new();
-            Redactor::new(Vec::new(), Vec::new()).with(&[]).json(json, &whole, &mut out);
+            Redactor::new(Vec::new(), Vec::new()).with(&[], &[]).json(json, &whole, &mut out);
             assert_eq!(out, expected);
         }
     }
@@ -473,7 +494,7 @@ mod tests {
         #[test]
         fn short_texts_are_masked_like_long_ones(text in "(Basic |bearer |AKIA|sk|key|token|[a-z0-9 :=_-]){0,20}") {
             let mut out = String::new();
-            Redactor::new(Vec::new(), Vec::new()).with(&[]).text(&text, &mut out);
+            Redactor::new(Vec::new(), Vec::new()).with(&[], &[]).text(&text, &mut out);
             prop_assert_eq!(out, serde_json::to_string(&mask_sought(&text, Sought::default())).unwrap());
         }
 
@@ -484,7 +505,7 @@ mod tests {
             let known = SECRETS.map(Secret::new).to_vec();
             let patterns = vec!["ACME-[0-9]+".parse().unwrap()];
             let json = value.to_string();
-            Redactor::new(known, patterns).with(&[]).json(&json, &SecretFields::default(), &mut out);
+            out.push_str(&Redactor::new(known, patterns).json(&json));
             let parsed: serde_json::Value = serde_json::from_str(&out).unwrap();
             prop_assert_eq!(parts(&parsed), parts(&value), "{}", out);
             for text in texts(&parsed) {

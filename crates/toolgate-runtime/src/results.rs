@@ -84,6 +84,11 @@ impl Results {
         Arc::new(Self { folder: project.join(FOLDER), limits, redactor })
     }
 
+    /// Keeps none of these, from now on.
+    pub fn learn(&self, secrets: &[toolgate_types::Secret]) {
+        self.redactor.learn(secrets);
+    }
+
     /// Keeps a result that is too large and puts a preview in its place; one that is not stays as it is.
     pub(crate) async fn cut(
         self: &Arc<Self>,

@@ -255,8 +255,9 @@ impl Runtime {
                 .hint(format!("`toolgate tools show {}` says what it takes", tool.name))
         })?;
         passage.passed(Stage::ValidateInput, None);
-        if !self.egress.is_off() && tool.server.is_some() {
-            egress::admit(&self.egress, request.read()?)
+        let rules = self.egress.load_full();
+        if !rules.is_off() && tool.server.is_some() {
+            egress::admit(&rules, request.read()?)
                 .map_err(|kept| CallError::new(ErrorCode::Unauthorized, Stage::Egress, kept.to_string()))?;
             passage.passed(Stage::Egress, None);
         }

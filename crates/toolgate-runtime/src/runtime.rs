@@ -94,7 +94,7 @@ pub struct Runtime {
     questions: Arc<dyn Questions>,
     pub(crate) limits: Limits,
     catalog: ArcSwap<Catalog>,
-    secrets: Vec<Secret>,
+    secrets: ArcSwap<Vec<Secret>>,
     pub(crate) log: OnceLock<Log>,
     pub(crate) spans: OnceLock<Exporter>,
     /// Definitions that changed: those written down, and those that wait for a log.
@@ -102,7 +102,7 @@ pub struct Runtime {
     callers: Vec<Caller>,
     pub(crate) policy: Policy,
     pub(crate) approver: Arc<dyn Approver>,
-    pub(crate) egress: EgressRules,
+    pub(crate) egress: ArcSwap<EgressRules>,
     pub(crate) results: Option<Arc<Results>>,
     slots: Arc<Semaphore>,
     guards: Mutex<HashMap<GuardKey, Arc<Guard>>>,
@@ -258,14 +258,14 @@ impl Runtime {
             wire,
             logins: setup.logins,
             questions: setup.questions,
-            secrets: setup.secrets,
+            secrets: ArcSwap::from_pointee(setup.secrets),
             log: OnceLock::new(),
             spans: OnceLock::new(),
             changed: Mutex::default(),
             callers: setup.callers,
             policy: setup.policy,
             approver: setup.approver,
-            egress: setup.egress,
+            egress: ArcSwap::from_pointee(setup.egress),
             results: setup.results,
             slots: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             guards: Mutex::default(),
@@ -492,8 +492,24 @@ impl Runtime {
     }
 
     /// What must not be shown.
-    pub fn secrets(&self) -> &[Secret] {
-        &self.secrets
+    pub fn secrets(&self) -> Arc<Vec<Secret>> {
+        self.secrets.load_full()
+    }
+
+    /// Shows, keeps and lets out none of these, from now on.
+    pub fn learn(&self, secrets: &[Secret]) {
+        let with = |known: &[Secret]| -> Vec<Secret> {
+            let is_new = |new: &&Secret| !known.iter().any(|known| known.expose() == new.expose());
+            known.iter().chain(secrets.iter().filter(is_new)).cloned().collect()
+        };
+        self.secrets.rcu(|known| with(known));
+        self.egress.rcu(|rules| EgressRules { known: with(&rules.known), ..EgressRules::clone(rules) });
+        if let Some(log) = self.log.get() {
+            log.learn(secrets);
+        }
+        if let Some(results) = &self.results {
+            results.learn(secrets);
+        }
     }
 
     /// Takes over what a log says of the time before this process. The first time counts, before any call.

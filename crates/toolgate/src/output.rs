@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
@@ -80,19 +80,39 @@ pub(crate) struct Output {
 
 /// What no message may show.
 struct Hidden {
-    secrets: Vec<Secret>,
+    secrets: RwLock<Vec<Secret>>,
     patterns: Vec<Pattern>,
 }
 
+/// The way to hide more, for whoever learns of it later.
+#[derive(Clone)]
+pub(crate) struct Hider(Arc<OnceLock<Hidden>>);
+
+impl Hider {
+    pub(crate) fn add(&self, secrets: &[Secret]) {
+        let Some(hidden) = self.0.get() else { return };
+        let mut known = hidden.secrets.write().unwrap_or_else(PoisonError::into_inner);
+        for secret in secrets {
+            if !known.iter().any(|known| known.expose() == secret.expose()) {
+                known.push(secret.clone());
+            }
+        }
+    }
+}
+
 impl Hidden {
+    fn secrets(&self) -> RwLockReadGuard<'_, Vec<Secret>> {
+        self.secrets.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// For texts of ours: what is known, wherever it comes from.
     fn mask(&self, text: &str) -> String {
-        mask_known(text, &self.secrets)
+        mask_known(text, &self.secrets())
     }
 
     /// For texts that others may have had a say in.
     fn mask_all(&self, text: &str) -> String {
-        mask_sought(text, Sought { known: &self.secrets, more: &[], patterns: &self.patterns }).into_owned()
+        mask_sought(text, Sought { known: &self.secrets(), more: &[], patterns: &self.patterns }).into_owned()
     }
 }
 
@@ -143,9 +163,15 @@ impl Output {
         Self { json, choice, hidden: Arc::default() }
     }
 
+    /// The way to hide more.
+    pub(crate) fn hidden(&self) -> Hider {
+        Hider(Arc::clone(&self.hidden))
+    }
+
     /// From now on no message shows these.
     pub(crate) fn hide(&self, secrets: &[Secret], patterns: &[Pattern]) {
-        let _ = self.hidden.set(Hidden { secrets: secrets.to_vec(), patterns: patterns.to_vec() });
+        let _ =
+            self.hidden.set(Hidden { secrets: RwLock::new(secrets.to_vec()), patterns: patterns.to_vec() });
     }
 
     /// Where log lines go.

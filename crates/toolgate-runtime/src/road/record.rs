@@ -107,7 +107,7 @@ impl Runtime {
     pub(super) fn masked(&self, text: &str) -> String {
         match self.log.get() {
             Some(log) => log.masked(text),
-            None => redact::mask(text, self.secrets()),
+            None => redact::mask(text, &self.secrets()),
         }
     }
 }

@@ -46,7 +46,7 @@ impl Files {
         runtime: &Arc<Runtime>,
         output: &Output,
     ) -> Option<(Registry, Actor<FileStore>)> {
-        let publish = used_by(runtime);
+        let publish = used_by(runtime, output);
         match self.open(Arc::clone(&publish)).await {
             Ok((registry, actor)) => {
                 // What was written since the project was loaded.
@@ -117,12 +117,15 @@ impl Files {
 }
 
 /// A runtime that uses what the registry says.
-pub(crate) fn used_by(runtime: &Arc<Runtime>) -> Publish {
-    let runtime = Arc::clone(runtime);
+pub(crate) fn used_by(runtime: &Arc<Runtime>, output: &Output) -> Publish {
+    let (runtime, hidden) = (Arc::clone(runtime), output.hidden());
     Arc::new(move |state| {
-        let runtime = Arc::clone(&runtime);
+        let (runtime, hidden) = (Arc::clone(&runtime), hidden.clone());
         async move {
-            let Checked { tools, settings, servers, .. } = (*state.checked).clone();
+            let Checked { tools, settings, servers, secrets, .. } = (*state.checked).clone();
+            // Before anything can show them.
+            hidden.add(&secrets);
+            runtime.learn(&secrets);
             runtime.replace(tools, settings, servers).await;
         }
         .boxed()

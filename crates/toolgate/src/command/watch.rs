@@ -15,7 +15,7 @@ use crate::output::{BOLD, Output};
 
 /// Runs until it is dropped, which Ctrl-C does.
 pub(crate) async fn run(runtime: &Arc<Runtime>, files: Files, output: &Output) -> anyhow::Result<u8> {
-    let publish = registry::used_by(runtime);
+    let publish = registry::used_by(runtime, output);
     let (registry, actor) = files.open(Arc::clone(&publish)).await?;
     // What was written since the project was loaded.
     publish(registry.state()).await;

@@ -422,3 +422,19 @@ fn sockets_that_nobody_serves() {
     let run = door.program.run("tools update sum --set description=Sums. --json");
     assert_eq!((run.code, &run.json()["via"]), (0, &json!("server")), "{run}");
 }
+
+/// Secrets that come with a later change are hidden like those that were there at the start.
+#[test]
+fn secrets_that_come_later() {
+    let door = Door::of(project(&json!({ "egress": { "secrets": true } })));
+    let secret = "plain-words-of-mine";
+    let kit = format!("servers add kit --env API_TOKEN={secret} -- {} good", testkit().display());
+    let call = || door.call(OWNER, "echo", &json!({ "message": format!("it is {secret}") }));
+    assert_eq!(door.program.run(&kit).code, 0);
+    let refused = call();
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(refused.body.contains("must not leave") && !refused.body.contains(secret), "{refused:?}");
+    let written = door.executions("limit=5");
+    assert_eq!(written.len(), 1);
+    assert!(!json!(written).to_string().contains(secret), "{written:?}");
+}
