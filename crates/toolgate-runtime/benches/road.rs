@@ -1,6 +1,6 @@
 //! What the road costs without the tool: processor time and allocations of one call, with permissions
 //! alone, with a policy of twenty rules, and with the log, which is in memory and whose own threads do not
-//! count. `cargo xtask bench road` runs it.
+//! count. Allocations and instructions are held against those in `road.json`. `cargo xtask bench road` runs it.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use toolgate_audit::Log;
 use toolgate_policy::{Policy, Rules};
 use toolgate_runtime::runtime::Setup;
@@ -41,8 +41,19 @@ const CASES: [Case; 4] = [
     Case { name: "20 rules, all apply", rules: Some(20), log: false, micros: 40, allocations: 0 },
 ];
 
+/// What was measured when the figures were last kept, beside this file: what says the same on every machine.
+const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/road.json");
+
+/// How much more than kept is not passed over.
+const MOST_MORE: f64 = 1.1;
+
 #[expect(clippy::print_stdout, reason = "the figures are what it is run for")]
-fn main() {
+fn main() -> std::process::ExitCode {
+    let kept: Map<String, Value> = fs_err::read_to_string(KEPT)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
+    let (mut now, mut worse) = (Map::new(), false);
     let folder = tempfile::tempdir_in(scratch()).expect("there is room for a log");
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it starts");
     for Case { name, rules, log, micros, allocations } in CASES {
@@ -54,19 +65,28 @@ fn main() {
         let call = async |request| {
             let called = runtime.call(&caller, request).await;
             assert!(called.result.error.is_none(), "{:?}", called.result.error);
+            called.steps
         };
         // Schemas are compiled with the first one.
         tokio.block_on(call(request()));
         let requests: Vec<_> = (0..CALLS).map(|_| request()).collect();
-        let before = cpu();
+        let mut stages: Vec<(&str, u128)> = Vec::new();
+        let (before, mut counter) = (cpu(), instructions());
         tokio.block_on(async {
             for request in requests {
-                call(request).await;
+                for (at, step) in call(request).await.into_iter().enumerate() {
+                    match stages.get_mut(at) {
+                        Some((_, nanos)) => *nanos += step.nanos,
+                        None => stages.push((step.stage.label(), step.nanos)),
+                    }
+                }
             }
         });
+        let executed =
+            counter.as_mut().and_then(|counter| counter.read().ok()).map(|all| all / u64::from(CALLS));
         let each = (cpu() - before) / CALLS;
         let one = request();
-        let counted = allocation_counter::measure(|| tokio.block_on(call(one)));
+        let counted = allocation_counter::measure(|| drop(tokio.block_on(call(one))));
         let verdict = |met: bool| if met { "met" } else { "missed" };
         println!(
             "{name}: {each:.1?} CPU a call, bar {micros} µs: {}",
@@ -77,7 +97,38 @@ fn main() {
             most => format!(", bar {most}: {}", verdict(counted.count_total <= most)),
         };
         println!("{name}: {} allocations of {} bytes a call{bar}", counted.count_total, counted.bytes_total);
+        let stage =
+            |(stage, nanos): &(&str, u128)| format!("{stage} {:.1}", *nanos as f64 / f64::from(CALLS) / 1e3);
+        println!("{name}: µs by stage: {}", stages.iter().map(stage).collect::<Vec<_>>().join(", "));
+        for (what, count) in [("allocations", Some(counted.count_total)), ("instructions", executed)] {
+            let Some(count) = count else {
+                println!("{name}: {what} cannot be counted here");
+                continue;
+            };
+            now.entry(name).or_insert_with(|| json!({}))[what] = json!(count);
+            if let Some(then) = kept.get(name).and_then(|kept| kept[what].as_u64()) {
+                let more = count as f64 / then as f64;
+                worse |= more > MOST_MORE;
+                println!("{name}: {count} {what}, {:+.1} % since they were kept", (more - 1.0) * 100.0);
+            }
+        }
     }
+    if std::env::var_os("TOOLGATE_KEEP_FIGURES").is_some() {
+        let text = serde_json::to_string_pretty(&now).expect("they are JSON");
+        fs_err::write(KEPT, text + "\n").expect("the file can be written");
+        println!("kept in {KEPT}");
+    } else if worse {
+        println!("something is up by more than 10 %; `TOOLGATE_KEEP_FIGURES=1` keeps the new figures");
+        return std::process::ExitCode::FAILURE;
+    }
+    std::process::ExitCode::SUCCESS
+}
+
+/// Counts what this thread executes, outside of the kernel; nothing where that is not allowed.
+fn instructions() -> Option<perf_event::Counter> {
+    let mut counter = perf_event::Builder::new(perf_event::events::Hardware::INSTRUCTIONS).build().ok()?;
+    counter.enable().ok()?;
+    Some(counter)
 }
 
 /// A place in memory, where there is one: what the disk costs is measured elsewhere.

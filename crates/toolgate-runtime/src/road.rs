@@ -139,6 +139,9 @@ pub struct Step {
     pub note: Option<String>,
     /// How long it took, in microseconds.
     pub micros: u128,
+    /// The same to the nanosecond, for measurements.
+    #[serde(skip)]
+    pub nanos: u128,
 }
 
 /// What is noted on the way.
@@ -191,7 +194,8 @@ impl Passage {
 
     fn passed(&mut self, stage: Stage, note: Option<String>) {
         let now = Instant::now();
-        self.steps.push(Step { stage, note, micros: (now - self.since).as_micros() });
+        let took = now - self.since;
+        self.steps.push(Step { stage, note, micros: took.as_micros(), nanos: took.as_nanos() });
         self.since = now;
     }
 }
