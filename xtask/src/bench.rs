@@ -32,6 +32,8 @@ pub(crate) enum Name {
     Registry,
     /// The execution log: records a second, the time it adds to a call, the time a question takes.
     Log,
+    /// Tools of one's own: a Python worker that is there, and a program that is started.
+    Scripts,
 }
 
 /// Processor time that one `toolgate check` may take, so that an editor can run it on every save.
@@ -68,6 +70,9 @@ pub(crate) fn run(name: Option<Name>) -> anyhow::Result<bool> {
     }
     if matches!(name, None | Some(Name::Log)) {
         log()?;
+    }
+    if matches!(name, None | Some(Name::Scripts)) {
+        scripts()?;
     }
     Ok(true)
 }
@@ -109,6 +114,16 @@ fn log() -> anyhow::Result<()> {
     );
     told.lines().for_each(|line| println!("  {line}"));
     println!("  bars          50,000 records/s written; 50 µs p50 added to a call that may be repeated");
+    println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
+    Ok(())
+}
+
+fn scripts() -> anyhow::Result<()> {
+    println!("Building the benchmark …");
+    let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-runtime", "--bench", "scripts"]);
+    let told = program::stdout(bench)?;
+    println!("bench `scripts`: calls of tools of one's own, the whole road included");
+    told.lines().for_each(|line| println!("  {line}"));
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     Ok(())
 }

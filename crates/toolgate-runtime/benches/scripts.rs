@@ -1,0 +1,176 @@
+//! What tools of one's own cost: a Python function in a worker that is there, and an executable that is started,
+//! beside the same program started without Toolgate. `cargo xtask bench scripts` runs it.
+//!
+//! The benchmark is its own shim. Contenders take turns, so that both meet the same machine.
+#![expect(clippy::print_stdout, reason = "the figures are what it is run for")]
+#![expect(clippy::disallowed_methods, reason = "it measures real programs in real time")]
+
+use std::io::Write;
+use std::num::NonZeroU32;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use serde_json::value::RawValue;
+use toolgate_policy::Policy;
+use toolgate_runtime::runtime::Setup;
+use toolgate_runtime::{CallRequest, NobodyApproves, Origin, Runtime};
+use toolgate_types::egress::EgressRules;
+use toolgate_types::tool::{Level, Script};
+use toolgate_types::{ByteSize, Caller, HumanDuration, Limits, OnCollision, ToolDefinition, ToolLimits};
+use toolgate_upstream::process::shim;
+use toolgate_upstream::{Logins, Nobody, Raw, Trace};
+
+const WARM_CALLS: usize = 3_000;
+const COLD_CALLS: usize = 200;
+/// The bars: a warm call, and how often its own bare start a cold one may take.
+const WARM: Duration = Duration::from_micros(500);
+const COLD: f64 = 3.0;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|first| first == "shim") {
+        return shim::main(args);
+    }
+    let folder = tempfile::tempdir().expect("there is room");
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    tokio.expect("it starts").block_on(measure(folder.path()));
+    ExitCode::SUCCESS
+}
+
+async fn measure(folder: &Path) {
+    let python = written(folder, "python.py", "def run(args):\n    return {'text': args['text']}\n");
+    let shell = written(folder, "shell.sh", "#!/bin/sh\nread -r arguments\necho \"$arguments\"\n");
+    let binary = folder.join("binary");
+    fs_err::copy("/bin/cat", &binary).expect("there is a program");
+    let own = vec![tool("python", python), tool("shell", shell.clone()), tool("binary", binary.clone())];
+    let runtime = Runtime::new(setup(own));
+    runtime.discover(|_| {}).await.expect("it starts");
+
+    let first = timed(call(&runtime, "python")).await;
+    println!("a Python tool, first call: {first:.1?}");
+    let mut times = Vec::with_capacity(WARM_CALLS);
+    for _ in 0..WARM_CALLS {
+        times.push(timed(call(&runtime, "python")).await);
+    }
+    let (median, late) = quantiles(times);
+    let verdict = |met: bool| if met { "met" } else { "missed" };
+    println!(
+        "a Python tool, warm: p50 {median:.1?}, p99 {late:.1?}; bar p50 {WARM:?}: {}",
+        verdict(median <= WARM)
+    );
+
+    for (name, file) in [("binary", &binary), ("shell", &shell)] {
+        let (mut ours, mut bare) = (Vec::new(), Vec::new());
+        for _ in 0..COLD_CALLS {
+            bare.push(timed(async { started(file) }).await);
+            ours.push(timed(call(&runtime, name)).await);
+        }
+        let ((ours, ours_late), (bare, bare_late)) = (quantiles(ours), quantiles(bare));
+        let times = ours.as_secs_f64() / bare.as_secs_f64();
+        println!(
+            "a {name}, cold: p50 {ours:.1?}, p99 {ours_late:.1?}; bare p50 {bare:.1?}, p99 {bare_late:.1?}; \
+             {times:.1} times, bar {COLD}: {}",
+            verdict(times <= COLD)
+        );
+    }
+    runtime.stop().await;
+}
+
+async fn timed<T>(work: impl Future<Output = T>) -> Duration {
+    let start = Instant::now();
+    work.await;
+    start.elapsed()
+}
+
+/// The program with the same input, as little as can be done about it.
+fn started(file: &Path) {
+    let mut child = Command::new(file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(b"{\"text\":\"hello\"}\n").expect("it reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(!output.stdout.is_empty());
+}
+
+fn written(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs_err::write(&path, text).expect("there is room");
+    fs_err::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is our file");
+    path
+}
+
+fn quantiles(mut times: Vec<Duration>) -> (Duration, Duration) {
+    times.sort_unstable();
+    (times[times.len() / 2], times[times.len() * 99 / 100])
+}
+
+fn tool(name: &str, file: PathBuf) -> ToolDefinition {
+    ToolDefinition {
+        name: name.parse().expect("a name"),
+        description: "Does something.".to_owned(),
+        contract: Level::Standard,
+        version: "1.0.0".to_owned(),
+        input_schema: RawValue::from_string(r#"{"type":"object"}"#.to_owned()).expect("JSON"),
+        output_schema: None,
+        script: Script::new(file),
+        limits: ToolLimits { parallel_capable: Some(true), ..ToolLimits::default() },
+        permissions: vec![],
+        category: None,
+        response_time: None,
+        cache_ttl: None,
+        idempotent: true,
+        examples: vec![],
+        tags: vec![],
+        rate_limit: None,
+        deprecated: None,
+        follow_ups: vec![],
+    }
+}
+
+fn setup(own: Vec<ToolDefinition>) -> Setup {
+    Setup {
+        builtins: vec![],
+        own,
+        settings: vec![],
+        servers: vec![],
+        limits: Limits {
+            max_concurrent: NonZeroU32::new(16).expect("not zero"),
+            default_timeout: HumanDuration::from_secs(60),
+            max_output: ByteSize::from_mib(4),
+            on_collision: OnCollision::Qualify,
+        },
+        logins: Logins { folder: None, person: None },
+        questions: Arc::new(Nobody),
+        lock: None,
+        secrets: vec![],
+        callers: vec![],
+        policy: Policy::new(None),
+        approver: Arc::new(NobodyApproves),
+        egress: EgressRules::default(),
+        results: None,
+    }
+}
+
+async fn call(runtime: &Runtime, name: &str) -> String {
+    let caller =
+        Caller { id: "ann".parse().expect("an id"), permissions: vec!["*:*".parse().expect("a pattern")] };
+    let request = CallRequest {
+        name: name.to_owned(),
+        arguments: Raw::of(&json!({ "text": "hello" })).into(),
+        trace: Trace::fresh(),
+        origin: Origin::default(),
+        whole: true,
+    };
+    let called = runtime.call(&caller, request).await;
+    assert!(called.result.error.is_none(), "{:?}", called.result.error);
+    called.reply.expect("a reply").get().to_owned()
+}
