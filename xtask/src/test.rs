@@ -20,7 +20,7 @@ pub(crate) struct Options {
     #[arg(long)]
     list: bool,
     /// How long the fuzz step runs each target.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     fuzz_seconds: u32,
 }
 

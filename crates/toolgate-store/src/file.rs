@@ -313,20 +313,25 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 /// Tells of what others have written.
 async fn look<D: Disk>(shared: Arc<Shared<D>>, paths: Vec<PathBuf>) {
     let mut seen: Vec<Option<Stamp>> = Vec::new();
+    let mut known = None;
     loop {
         let (shared, paths) = (Arc::clone(&shared), paths.clone());
         let before = std::mem::take(&mut seen);
         let looked = blocking(move || {
             let now: Vec<_> = paths.iter().map(|path| Stamp::of(path)).collect();
             let settled = now.iter().flatten().all(|stamp| stamp.is_settled(SystemTime::now()));
-            if (now != before || !settled)
+            // A file that came and went between two looks has the stamp of none; what was told in between
+            // says that there is something to look at.
+            let told = known != Some(*shared.newest.borrow());
+            if (now != before || !settled || told)
                 && let Ok(snapshot) = shared.files().snapshot()
             {
                 shared.tell(snapshot.rev);
+                known = Some(snapshot.rev);
             }
-            now
+            (now, known)
         });
-        seen = looked.await.unwrap_or_default();
+        (seen, known) = looked.await.unwrap_or_default();
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
