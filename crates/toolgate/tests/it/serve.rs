@@ -379,3 +379,21 @@ fn what_does_not_start() {
     program.write("policy.cedar", "permit(principal, action, resource) when { resource.colour == 1 };");
     assert_eq!(program.run("serve --listen 127.0.0.1:0").code, 78);
 }
+
+/// What the log hides is hidden from who reads it over HTTP, and nothing of a call but its tool is in metrics.
+#[test]
+fn secrets_do_not_show_over_http() {
+    let door = Door::open(&json!({}));
+    let secret = "AKIAIOSFODNN7EXAMPLE";
+    let call = json!({ "message": secret, "fault": "is-error", "password": "correct horse" });
+    let answer = door.call(OWNER, "echo", &call);
+    assert!(!answer.json()["error"].to_string().contains(secret), "{answer:?}");
+    for path in ["/v1/executions", "/metrics", "/v1/servers", "/v1/tools", "/readyz"] {
+        let shown = door.get(path, OWNER);
+        assert_eq!(shown.status, 200, "{path}");
+        for hidden in [secret, "correct horse", OWNER] {
+            assert!(!shown.body.contains(hidden), "{path} shows {hidden}: {}", shown.body);
+        }
+    }
+    assert!(door.get("/v1/executions", OWNER).body.contains("***"), "there was something to hide");
+}
