@@ -163,7 +163,7 @@ fn answer(mode: Mode, method: &str, params: &Value) -> Result<Value, (i64, Strin
         "tools/list" => Ok(tools(mode, params)),
         "tools/call" => call(params),
         "prompts/list" => Ok(
-            json!({ "prompts": [{ "name": "greet", "arguments": [{ "name": "who", "required": true }] }] }),
+            json!({ "prompts": [{ "name": "greet", "description": "Greets somebody", "arguments": [{ "name": "who", "required": true }] }] }),
         ),
         "prompts/get" => {
             let text = format!("Greet {}.", params["arguments"]["who"].as_str().unwrap_or("nobody"));

@@ -319,7 +319,7 @@ fn receive(open: impl FnOnce() -> Link) -> Vec<Seen> {
         loop {
             let next = link.inbox.recv().await.expect("a link says that it ends");
             seen.push(match next {
-                Incoming::Message(bytes) => Seen::Message(bytes.to_vec()),
+                Incoming::Message(bytes) | Incoming::During(_, bytes) => Seen::Message(bytes.to_vec()),
                 Incoming::Noise(bytes) => Seen::Noise(bytes.to_vec()),
                 Incoming::Failed(..) => panic!("nothing was asked"),
                 Incoming::Closed(LinkError::TooLarge(_)) => Seen::TooLarge,

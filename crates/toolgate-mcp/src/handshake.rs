@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use crate::Raw;
+use crate::behind::Behind;
 use crate::link::LinkError;
 use crate::message::RpcError;
 use crate::params::Params;
@@ -74,6 +75,16 @@ impl Peer {
     pub(crate) fn describe_us(&self, params: &mut Params, capabilities: &serde_json::Value) {
         if !self.revision.has_handshake() {
             describe_us(params, self.revision, capabilities);
+        }
+    }
+
+    /// The same for the client that a request is passed on for: what it can be asked for is its own.
+    pub(crate) fn describe_client(&self, params: &mut Params, client: &dyn Behind) {
+        if !self.revision.has_handshake() {
+            describe_us(params, self.revision, client.capabilities());
+            if let Some(level) = client.log_level() {
+                params.meta("io.modelcontextprotocol/logLevel", &level);
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 //! Invariant: nothing from outside is parsed before it was scanned, and no server can make a reader
 //! wait for a writer.
 
+pub mod behind;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod handshake;
@@ -15,10 +16,12 @@ pub mod mirror;
 pub mod oauth;
 pub mod params;
 pub mod revision;
+pub mod serve;
 pub mod session;
 pub mod trace;
 pub mod transport;
 
+pub use behind::{Along, Behind};
 pub use handshake::{HandshakeError, Peer, ProtocolMode};
 pub use link::{Incoming, Link, LinkError, Outgoing};
 pub use message::{Id, Message, RpcError};

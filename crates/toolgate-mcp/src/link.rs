@@ -60,6 +60,8 @@ pub enum Outgoing {
 pub enum Incoming {
     /// A message, or a batch.
     Message(Bytes),
+    /// The same on the stream of a request of ours, so it is about that request.
+    During(i64, Bytes),
     /// Something that is no message, passed over: its start.
     Noise(Bytes),
     /// A request of ours was refused by the transport; the connection goes on.

@@ -66,6 +66,9 @@ impl RpcError {
     /// The parameters are wrong.
     pub const INVALID_PARAMS: i64 = -32602;
 
+    /// The client did not declare what the request needs.
+    pub const MISSING_CAPABILITY: i64 = -32021;
+
     /// An error without data.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
@@ -188,6 +191,18 @@ impl Message {
         }
     }
 
+    /// The message in parts that follow each other: what a result holds is not copied.
+    pub fn to_parts(&self) -> Vec<Bytes> {
+        match self {
+            Self::Response { id, outcome: Ok(result) } => vec![
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.to_json()).into(),
+                result.bytes().clone(),
+                Bytes::from_static(b"}"),
+            ],
+            other => vec![other.to_bytes()],
+        }
+    }
+
     /// The message as bytes, without a line end.
     pub fn to_bytes(&self) -> Bytes {
         let mut out = String::from(r#"{"jsonrpc":"2.0""#);
@@ -243,7 +258,7 @@ impl Id {
             .map_err(|_| MessageError::Shape("its id is neither a text nor a whole number"))
     }
 
-    fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
             Self::Text(text) => quoted(text),
@@ -260,7 +275,7 @@ impl fmt::Display for Id {
     }
 }
 
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a text has a JSON form")
 }
 

@@ -17,6 +17,13 @@ pub struct Mirror {
     header: String,
 }
 
+impl Mirror {
+    /// The whole name of the header.
+    pub fn header(&self) -> String {
+        format!("Mcp-Param-{}", self.header)
+    }
+}
+
 /// A schema mirrors arguments in a way that the protocol forbids.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("its schema has an `{KEYWORD}` that the protocol forbids: {0}")]
@@ -46,7 +53,7 @@ pub fn headers(mirrors: &[Mirror], arguments: &Value) -> Vec<(String, String)> {
             Value::Bool(_) | Value::Number(_) => value.to_string(),
             Value::Null | Value::Array(_) | Value::Object(_) => return None,
         };
-        Some((format!("Mcp-Param-{}", mirror.header), text))
+        Some((mirror.header(), text))
     };
     mirrors.iter().filter_map(header).collect()
 }

@@ -1,19 +1,25 @@
 //! The parameters of a request, put together from parts that stay raw.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::Raw;
+use crate::behind::{Along, Behind};
+use crate::message::quoted;
 use crate::trace::Trace;
 
+type Member = (Cow<'static, str>, Raw);
+
 /// Members of `params`, in order, and of its `_meta`.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Params {
-    members: Vec<(&'static str, Raw)>,
-    meta: Vec<(&'static str, Raw)>,
+    members: Vec<Member>,
+    meta: Vec<Member>,
     pub(crate) mirrored: Vec<(String, String)>,
     trace: Option<Trace>,
+    client: Option<Arc<dyn Behind>>,
 }
 
 impl Params {
@@ -25,20 +31,39 @@ impl Params {
     /// Adds a member.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: &impl Serialize) -> Self {
-        self.members.push((name, Raw::of(value)));
+        self.members.push((name.into(), Raw::of(value)));
         self
     }
 
     /// Adds a member that is JSON already.
     #[must_use]
     pub fn with_raw(mut self, name: &'static str, value: Raw) -> Self {
-        self.members.push((name, value));
+        self.members.push((name.into(), value));
         self
     }
 
     /// Adds a member of `_meta`.
     pub fn meta(&mut self, name: &'static str, value: &impl Serialize) {
-        self.meta.push((name, Raw::of(value)));
+        self.meta.push((name.into(), Raw::of(value)));
+    }
+
+    /// Makes the request one that is passed on for a client. What it brings along does not replace what is
+    /// said already.
+    #[must_use]
+    pub fn along(mut self, along: &Along) -> Self {
+        for (name, value) in &along.members {
+            if !self.members.iter().any(|(known, _)| **known == **name) {
+                self.members.push((name.to_string().into(), value.clone()));
+            }
+        }
+        self.meta.extend(along.meta.iter().map(|(name, value)| (name.to_string().into(), value.clone())));
+        self.client.clone_from(&along.client);
+        self
+    }
+
+    /// The client that it is passed on for.
+    pub(crate) fn client(&self) -> Option<&Arc<dyn Behind>> {
+        self.client.as_ref()
     }
 
     /// Headers that mirror arguments, where the transport and the revision have them.
@@ -65,7 +90,7 @@ impl Params {
 
     /// A text among the members, for the headers that name what a request is about.
     pub(crate) fn text(&self, name: &str) -> Option<Box<str>> {
-        let (_, value) = self.members.iter().find(|(member, _)| *member == name)?;
+        let (_, value) = self.members.iter().find(|(member, _)| member == name)?;
         value.parse::<String>().ok().map(Into::into)
     }
 
@@ -86,11 +111,13 @@ impl Params {
     }
 }
 
-fn object(members: &[(&'static str, Raw)], out: &mut String) {
+fn object(members: &[Member], out: &mut String) {
     out.push('{');
     for (index, (name, value)) in members.iter().enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        let _ = write!(out, "{comma}\"{name}\":{}", value.get());
+        out.push_str(if index > 0 { "," } else { "" });
+        out.push_str(&quoted(name));
+        out.push(':');
+        out.push_str(value.get());
     }
     out.push('}');
 }

@@ -80,6 +80,11 @@ impl Revision {
         TABLE.iter().find(|row| row.revision == self).expect("every revision has a row")
     }
 
+    /// All of them, oldest first.
+    pub fn all() -> impl DoubleEndedIterator<Item = Self> {
+        TABLE.iter().map(|row| row.revision)
+    }
+
     /// Its name on the wire.
     pub fn name(self) -> &'static str {
         self.row().name

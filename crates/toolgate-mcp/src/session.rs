@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,6 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::Raw;
+use crate::behind::Behind;
 use crate::handshake::Peer;
 use crate::link::{Incoming, Link, LinkError, Outgoing};
 use crate::message::{Id, Message, MessageError, RpcError};
@@ -114,11 +116,17 @@ struct Shared {
     _tasks: JoinSet<()>,
 }
 
+/// Who waits for an answer.
+struct Waiter {
+    answer: oneshot::Sender<Answer>,
+    client: Option<Arc<dyn Behind>>,
+}
+
 /// What the reading task shares with requests.
 struct Mail {
     outbox: mpsc::Sender<Outgoing>,
     next_id: AtomicI64,
-    waiting: Mutex<HashMap<i64, oneshot::Sender<Answer>>>,
+    waiting: Mutex<HashMap<i64, Waiter>>,
     end: OnceLock<LinkError>,
     over: watch::Sender<bool>,
     peer: OnceLock<Peer>,
@@ -209,12 +217,19 @@ impl Session {
 
     async fn exchange(&self, method: &str, mut params: Params, within: Duration) -> Answer {
         let mail = &self.0.mail;
+        let client = params.client().cloned();
         if let Some(peer) = mail.peer.get() {
-            peer.describe_us(&mut params, &mail.handler.capabilities());
+            match &client {
+                Some(client) => peer.describe_client(&mut params, &**client),
+                None => peer.describe_us(&mut params, &mail.handler.capabilities()),
+            }
         }
         let id = mail.next_id.fetch_add(1, Ordering::Relaxed);
+        if client.as_ref().is_some_and(|client| client.wants_progress()) {
+            params.meta("progressToken", &id);
+        }
         let (sender, answer) = oneshot::channel();
-        mail.lock().insert(id, sender);
+        mail.lock().insert(id, Waiter { answer: sender, client });
         let cancelled = AtomicBool::new(true);
         let _guard = Waiting { mail, id, method, cancelled: &cancelled };
         if let Some(end) = mail.end.get() {
@@ -248,13 +263,17 @@ impl Session {
     /// Asks, and answers what the server wants to know before it answers: in the newest revision a
     /// result may be a question. `within` is for each round.
     pub async fn ask(&self, method: &str, params: Params, within: Duration) -> Answer {
+        if params.client().is_some_and(|client| client.takes_questions()) {
+            return self.request(method, params, within).await;
+        }
         let mut next = params.clone();
         for _ in 0..MOST_ROUNDS {
             let result = self.request(method, next, within).await?;
             let Some(question) = result.look::<Question<'_>>().ok().filter(Question::is_one) else {
                 return Ok(result);
             };
-            next = params.clone().with_raw("inputResponses", self.answers(&result, &question).await?);
+            let answers = self.answers(&result, &question, params.client()).await?;
+            next = params.clone().with_raw("inputResponses", answers);
             if let Some(state) = question.request_state {
                 next = next.with_raw("requestState", result.slice(state));
             }
@@ -263,11 +282,19 @@ impl Session {
         Err(RequestError::Malformed { method: method.to_owned(), what })
     }
 
-    async fn answers(&self, result: &Raw, question: &Question<'_>) -> Answer {
+    async fn answers(
+        &self,
+        result: &Raw,
+        question: &Question<'_>,
+        client: Option<&Arc<dyn Behind>>,
+    ) -> Answer {
         let mut answers = serde_json::Map::new();
         for (key, asked) in question.input_requests.iter().flatten() {
             let params = asked.params.map(|params| result.slice(params));
-            let outcome = self.0.mail.handler.request(&asked.method, params).await;
+            let outcome = match client {
+                Some(client) => client.ask(&asked.method, params).await,
+                None => self.0.mail.handler.request(&asked.method, params).await,
+            };
             let answer = outcome.map_err(RequestError::Unanswered)?;
             answers.insert((*key).to_owned(), answer.parse().unwrap_or_default());
         }
@@ -346,7 +373,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Mail {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<i64, oneshot::Sender<Answer>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<i64, Waiter>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -362,9 +389,29 @@ impl Mail {
     fn deliver(&self, id: i64, answer: Answer) {
         let waiting = self.lock().remove(&id);
         match waiting {
-            Some(sender) => drop(sender.send(answer)),
+            Some(waiter) => drop(waiter.answer.send(answer)),
             None => self.violation("an answer that nobody waits for"),
         }
+    }
+
+    /// The client that something concerns: that of the request on whose stream it came, else the only one there is.
+    fn concerned(&self, during: Option<i64>) -> Option<Arc<dyn Behind>> {
+        let waiting = self.lock();
+        if let Some(id) = during {
+            return waiting.get(&id)?.client.clone();
+        }
+        // A request of our own can be meant as well, but such a one makes no server ask.
+        let mut clients = waiting.values().filter_map(|waiter| waiter.client.as_ref());
+        let first = clients.next()?;
+        clients.all(|other| other.identity() == first.identity()).then(|| Arc::clone(first))
+    }
+
+    fn client_of(&self, id: i64) -> Option<Arc<dyn Behind>> {
+        self.lock().get(&id)?.client.clone()
+    }
+
+    fn has_clients(&self) -> bool {
+        self.lock().values().any(|waiter| waiter.client.is_some())
     }
 
     /// Every caller hears of the end at once.
@@ -372,8 +419,8 @@ impl Mail {
         let _ = self.end.set(why.clone());
         self.over.send_replace(true);
         let waiting = std::mem::take(&mut *self.lock());
-        for sender in waiting.into_values() {
-            let _ = sender.send(Err(why.clone().into()));
+        for waiter in waiting.into_values() {
+            let _ = waiter.answer.send(Err(why.clone().into()));
         }
     }
 }
@@ -383,15 +430,8 @@ async fn read(mail: Arc<Mail>, mut inbox: mpsc::Receiver<Incoming>) {
     let mut answering = JoinSet::new();
     let end = loop {
         match inbox.recv().await {
-            Some(Incoming::Message(bytes)) => match Message::read(&bytes, mail.limits) {
-                Ok(messages) => messages.into_iter().for_each(|message| take(&mail, message, &mut answering)),
-                Err(error) => {
-                    mail.violation(&error.to_string());
-                    if let Some(id) = Message::refused_answer(&bytes) {
-                        mail.deliver(id, Err(RequestError::Refused(error)));
-                    }
-                }
-            },
+            Some(Incoming::Message(bytes)) => take_all(&mail, &bytes, None, &mut answering),
+            Some(Incoming::During(id, bytes)) => take_all(&mail, &bytes, Some(id), &mut answering),
             Some(Incoming::Noise(start)) => mail.violation(&format!("no message: {}", start.escape_ascii())),
             Some(Incoming::Failed(id, error)) => mail.deliver(id, Err(error.into())),
             Some(Incoming::Closed(error)) => break error,
@@ -402,11 +442,33 @@ async fn read(mail: Arc<Mail>, mut inbox: mpsc::Receiver<Incoming>) {
     mail.close(end);
 }
 
-fn take(mail: &Arc<Mail>, message: Message, answering: &mut JoinSet<()>) {
+fn take_all(mail: &Arc<Mail>, bytes: &Bytes, during: Option<i64>, answering: &mut JoinSet<()>) {
+    match Message::read(bytes, mail.limits) {
+        Ok(messages) => messages.into_iter().for_each(|message| take(mail, message, during, answering)),
+        Err(error) => {
+            mail.violation(&error.to_string());
+            if let Some(id) = Message::refused_answer(bytes) {
+                mail.deliver(id, Err(RequestError::Refused(error)));
+            }
+        }
+    }
+}
+
+fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut JoinSet<()>) {
     match message {
         Message::Response { id: Id::Number(id), outcome } => mail.deliver(id, outcome.map_err(Into::into)),
         Message::Response { id: Id::Text(_), .. } => mail.violation("an answer to an id that we never used"),
-        Message::Notification { method, params } => mail.handler.notification(&method, params.as_ref()),
+        Message::Notification { method, params } => {
+            let client = match &*method {
+                "notifications/progress" => params.as_ref().and_then(token).and_then(|id| mail.client_of(id)),
+                "notifications/message" | "notifications/elicitation/complete" => mail.concerned(during),
+                _ => None,
+            };
+            match client {
+                Some(client) => client.hear(&method, params.as_ref()),
+                None => mail.handler.notification(&method, params.as_ref()),
+            }
+        }
         Message::Request { id, method, params } => {
             if answering.len() >= SERVER_REQUESTS {
                 let busy = Err(RpcError::new(-32603, "too many requests at once"));
@@ -415,13 +477,31 @@ fn take(mail: &Arc<Mail>, message: Message, answering: &mut JoinSet<()>) {
             if &*method == "ping" {
                 return answer(mail, id, Ok(Raw::of(&serde_json::json!({}))));
             }
+            let client = mail.concerned(during);
+            if client.is_none() && mail.has_clients() {
+                let nobody = "several clients have requests here, and this does not say which one is meant";
+                return answer(mail, id, Err(RpcError::new(-32603, nobody)));
+            }
             let mail = Arc::clone(mail);
             answering.spawn(async move {
-                let outcome = mail.handler.request(&method, params).await;
+                let outcome = match client {
+                    Some(client) => client.ask(&method, params).await,
+                    None => mail.handler.request(&method, params).await,
+                };
                 answer(&mail, id, outcome);
             });
         }
     }
+}
+
+/// The request that a notification of progress is about.
+fn token(params: &Raw) -> Option<i64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Progress {
+        progress_token: i64,
+    }
+    params.parse::<Progress>().ok().map(|progress| progress.progress_token)
 }
 
 /// An answer to the server. Where it does not read, it does not get one.

@@ -326,6 +326,19 @@ impl Catalog {
         })
     }
 
+    /// Those of the tools that can be called and are shown, as elements of a list.
+    pub fn listed<'a>(
+        &'a self,
+        shown: impl Fn(&CatalogTool) -> bool + 'a,
+    ) -> impl Iterator<Item = String> + 'a {
+        let ready = self.tools.iter().filter(move |tool| tool.state == ToolState::Ready && shown(tool));
+        ready.map(|tool| {
+            let mut text = String::new();
+            tool.list_into(&mut text);
+            text
+        })
+    }
+
     /// Whether callers would notice that this catalog took the place of another.
     pub fn differs_from(&self, other: &Self) -> bool {
         fn shown(tool: &Arc<CatalogTool>) -> impl PartialEq + use<'_> {

@@ -19,3 +19,5 @@ pub use catalog::{Catalog, CatalogError, CatalogTool, Event, ToolState};
 pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Origin, Step};
 pub use runtime::Runtime;
 pub use stage::hints::Record;
+/// What servers offer beside tools.
+pub use toolgate_upstream::offer::{Kinds, Offer, Offered};

@@ -20,14 +20,14 @@ use toolgate_types::call::Denial;
 use toolgate_types::json::Arguments;
 use toolgate_types::{CallError, Caller, ErrorCode, Outcome, Stage, ToolContext, ToolResult};
 use toolgate_upstream::invoke::{InvokeError, invoke};
-use toolgate_upstream::{Raw, Trace};
+use toolgate_upstream::{Along, Raw, RequestError, RpcError, Trace};
 
 use crate::catalog::{CatalogTool, Compiled, ToolState, Upstream, Why};
 use crate::date;
 use crate::replay::NOBODY;
 use crate::results::{Cut, READ_RESULT};
 use crate::runtime::Runtime;
-use crate::stage::attempts::attempts;
+use crate::stage::attempts::{Deadline, GaveUp, attempts};
 use crate::stage::cache::{Kept, Key};
 use crate::stage::content::{Reply, quoted};
 use crate::stage::egress;
@@ -68,12 +68,14 @@ pub struct Origin {
     pub agent_version: Option<String>,
     /// What else is known, such as what the person prefers.
     pub metadata: Option<Value>,
+    /// What the client behind it brings along for a server.
+    pub along: Along,
 }
 
 impl CallRequest {
     /// All of this as a tool is told it.
     fn context(&self, caller: &Caller) -> ToolContext {
-        let Origin { user, session, agent_version, metadata } = self.origin.clone();
+        let Origin { user, session, agent_version, metadata, along: _ } = self.origin.clone();
         ToolContext {
             user_id: user,
             session_id: session,
@@ -125,6 +127,8 @@ pub struct Called {
     pub result: ToolResult<Raw>,
     /// The server's whole reply, where there was one.
     pub reply: Option<Raw>,
+    /// The error with which the server answered, where it did.
+    pub refusal: Option<RpcError>,
     /// The stages it passed, in order.
     pub steps: Vec<Step>,
 }
@@ -154,6 +158,8 @@ struct Passage {
     cached: Option<(Duration, Duration)>,
     /// What a server said, whether it is a success or not.
     reply: Option<Raw>,
+    /// What it said in place of a reply.
+    refusal: Option<RpcError>,
     /// What the result became, where it was too large.
     cut: Option<Cut>,
     /// How it was decided on, as far as it got.
@@ -176,6 +182,7 @@ impl Passage {
             attempts: 0,
             cached: None,
             reply: None,
+            refusal: None,
             cut: None,
             decision: audit::Decision::Undecided,
             rules: Arc::default(),
@@ -274,9 +281,10 @@ impl Runtime {
             passage.passed(Stage::RateLimit, None);
         }
         let way = Way { caller, request, tool: &tool, input: &input, deadline, within };
-        let Some(ttl) =
-            tool.cache_ttl.filter(|_| tool.category != Some(toolgate_types::tool::Category::Mutation))
-        else {
+        let may_keep = tool.category != Some(toolgate_types::tool::Category::Mutation)
+            // An answer to a question is part of a call that has begun.
+            && request.origin.along.members.is_empty();
+        let Some(ttl) = tool.cache_ttl.filter(|_| may_keep) else {
             return self.invoke_once(passage, &way).await;
         };
         let definition = tool.hash.as_deref().unwrap_or_default();
@@ -318,7 +326,7 @@ impl Runtime {
                 }
                 (Upstream::Server(address), Some(server)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    invoke(&server, address, input, &request.trace, left).await
+                    invoke(&server, address, input, &request.origin.along, &request.trace, left).await
                 }
                 (Upstream::Script(script), _) => {
                     Ok(self.scripts.invoke(script, input, request.context(caller)).await?)
@@ -326,13 +334,19 @@ impl Runtime {
                 (Upstream::Server(_), None) => Err(InvokeError::Builtin("its server is gone".to_owned())),
             }
         };
-        let (reply, tried) = attempts(tool.contract.idempotent, deadline, once).await;
+        let end = Deadline { at: deadline, along: &request.origin.along };
+        let (reply, tried) = attempts(tool.contract.idempotent, end, once).await;
         passage.attempts = tried;
         let whom = || {
             let server = tool.server.as_ref().map(|server| format!("MCP server `{server}`"));
             server.unwrap_or_else(|| format!("tool `{}`", tool.name))
         };
-        let reply = reply.map_err(|gave_up| gave_up.told(&whom(), within))?;
+        let reply = reply.map_err(|gave_up| {
+            if let GaveUp::Failed(InvokeError::Request(RequestError::Rpc(error))) = &gave_up {
+                passage.refusal = Some(error.clone());
+            }
+            gave_up.told(&whom(), within)
+        })?;
         passage.passed(Stage::Invoke, (tried > 1).then(|| format!("{tried} attempts")));
         self.convert(passage, tool, tool.compiled(), reply)
     }
@@ -348,7 +362,7 @@ impl Runtime {
         let Some((results, tool)) = self.results.as_ref().zip(passage.tool.clone()) else { return reply };
         // What reads them is bounded already.
         let reads = tool.name == READ_RESULT && matches!(tool.upstream, Upstream::Builtin(_));
-        if request.whole || reads {
+        if request.whole || reads || reply.unfinished {
             return reply;
         }
         passage.reply = Some(reply.raw.clone());
@@ -464,8 +478,11 @@ impl Runtime {
         };
         let reply = Reply::convert(raw)
             .map_err(|error| failed(ErrorCode::InvalidOutput, Stage::Convert, error.to_string()))?;
-        passage.passed(Stage::Convert, None);
+        passage.passed(Stage::Convert, reply.unfinished.then(|| "unfinished".to_owned()));
         passage.reply = Some(reply.raw.clone());
+        if reply.unfinished {
+            return Ok(reply);
+        }
         if reply.is_error {
             let text =
                 reply.first_text().unwrap_or_else(|| "the tool failed and does not say why".to_owned());

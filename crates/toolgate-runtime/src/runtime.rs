@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use serde::Serialize;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_audit::spans::Exporter;
@@ -24,7 +24,7 @@ use toolgate_types::{
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
 use toolgate_upstream::scan::Limits as WireLimits;
 use toolgate_upstream::{
-    Builtin, Logins, Params, Questions, Raw, RequestError, Scripts, Server, State, Trace, Unavailable,
+    Along, Builtin, Logins, Params, Questions, Raw, RequestError, Scripts, Server, State, Trace, Unavailable,
 };
 
 use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Changed, Level, Parts, ToolState, Why};
@@ -38,9 +38,12 @@ use crate::tally::{Followers, Guard, Taints, Tally};
 
 mod given;
 mod keep;
+mod pass;
 
 use given::Given;
 
+/// Things that happened and wait for whoever reads them.
+const QUEUE: usize = 256;
 /// Levels of nesting in a message.
 const DEPTH: usize = 64;
 
@@ -116,6 +119,10 @@ pub struct Runtime {
     pins: Mutex<Pins>,
     /// How often something has changed: what callers see, or the state of a server.
     version: watch::Sender<u64>,
+    /// What servers tell of resources that are followed.
+    updates: broadcast::Sender<(ServerName, Raw)>,
+    /// What servers said has changed, once it was looked at.
+    heard: broadcast::Sender<Kinds>,
 }
 
 /// A tool, with what its guard depends on.
@@ -180,6 +187,14 @@ pub enum AskError {
     /// It is not there.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+    /// It does not want to.
+    #[error("MCP server `{server}`: {why}")]
+    Refused {
+        /// The server.
+        server: String,
+        /// Why.
+        why: String,
+    },
     /// It did not do it.
     #[error("MCP server `{server}`: {why}")]
     Request {
@@ -197,6 +212,20 @@ pub enum Ask {
     Prompt,
     /// The content of a resource.
     Resource,
+    /// What could stand in an argument.
+    Completion,
+    /// From which level on the server logs.
+    LogLevel,
+    /// How a task is doing.
+    TaskGet,
+    /// The tasks there are.
+    TaskList,
+    /// What came of a task.
+    TaskResult,
+    /// Something for a task.
+    TaskUpdate,
+    /// The end of a task.
+    TaskCancel,
 }
 
 impl Ask {
@@ -204,6 +233,13 @@ impl Ask {
         match self {
             Self::Prompt => "prompts/get",
             Self::Resource => "resources/read",
+            Self::Completion => "completion/complete",
+            Self::LogLevel => "logging/setLevel",
+            Self::TaskGet => "tasks/get",
+            Self::TaskList => "tasks/list",
+            Self::TaskResult => "tasks/result",
+            Self::TaskUpdate => "tasks/update",
+            Self::TaskCancel => "tasks/cancel",
         }
     }
 }
@@ -279,6 +315,8 @@ impl Runtime {
             lock: setup.lock,
             pins: Mutex::default(),
             version: watch::Sender::new(0),
+            updates: broadcast::Sender::new(QUEUE),
+            heard: broadcast::Sender::new(QUEUE),
         }
     }
 
@@ -475,15 +513,7 @@ impl Runtime {
     /// # Errors
     /// When the server is not there, not approved, or does not answer in time.
     pub async fn ask(&self, server: &str, what: Ask, params: Params) -> Result<Raw, AskError> {
-        let server = self.server(server).ok_or_else(|| AskError::NoServer(server.to_owned()))?;
-        let spec = server.spec();
-        if !spec.approved && !self.pins().approves(&spec.name) {
-            return Err(AskError::NotApproved(spec.name.to_string()));
-        }
-        let connection = server.connection().await?;
-        let params = params.traced(&Trace::fresh());
-        let outcome = connection.session.ask(what.method(), params, spec.request_timeout.get()).await;
-        outcome.map_err(|why| AskError::Request { server: spec.name.to_string(), why })
+        self.pass(server, what, params, (&Along::default(), &Trace::fresh())).await
     }
 
     /// The results that are kept, where any are.

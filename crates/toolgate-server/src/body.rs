@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
@@ -16,13 +16,28 @@ use toolgate_types::json::scan::{Limits, ScanError};
 use crate::answer::Refusal;
 
 /// Levels of nesting.
-const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 /// How long a body may take, whatever its size; and for how many bytes more a second more is given.
 const GRACE: Duration = Duration::from_secs(10);
 const BYTES_PER_SECOND: usize = 1024;
 
-/// The body of a request.
-pub(crate) async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Raw, Refusal> {
+/// The body of a request, as JSON.
+pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Raw, Refusal> {
+    let bytes = bytes(headers, body, limit).await?;
+    Raw::new(bytes, Limits { size: limit, depth: DEPTH }).map_err(|error| match error {
+        ScanError::TooLarge(_) => too_large(limit),
+        error => Refusal::invalid(format!("the body is not JSON that can be taken: {error}")),
+    })
+}
+
+fn too_large(limit: usize) -> Refusal {
+    let message = format!("the body has more than {limit} bytes");
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+        .hint("`serve.max_body` in toolgate.yaml says how much is taken")
+}
+
+/// The body of a request, as it came.
+pub(crate) async fn bytes(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Bytes, Refusal> {
     if !is_json(headers) {
         return Err(Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -31,18 +46,10 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> R
         )
         .hint("send `Content-Type: application/json`"));
     }
-    let too_large = || {
-        Refusal::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "too_large",
-            format!("the body has more than {limit} bytes"),
-        )
-        .hint("`serve.max_body` in toolgate.yaml says how much is taken")
-    };
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|announced| announced > limit) {
-        return Err(too_large());
+        return Err(too_large(limit));
     }
     let start = Instant::now();
     let mut bytes = BytesMut::new();
@@ -55,14 +62,11 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> R
         let frame = frame.map_err(|_| Refusal::invalid("the body ended too early"))?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > limit {
-            return Err(too_large());
+            return Err(too_large(limit));
         }
         bytes.extend_from_slice(&data);
     }
-    Raw::new(bytes.freeze(), Limits { size: limit, depth: DEPTH }).map_err(|error| match error {
-        ScanError::TooLarge(_) => too_large(),
-        error => Refusal::invalid(format!("the body is not JSON that can be taken: {error}")),
-    })
+    Ok(bytes.freeze())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

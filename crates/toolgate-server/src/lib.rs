@@ -9,8 +9,10 @@ mod accept;
 pub mod admit;
 mod answer;
 mod body;
+mod gateway;
 mod health;
 pub mod keys;
+mod mcp;
 mod rest;
 mod running;
 
@@ -20,6 +22,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use toolgate_audit::ProjectLog;
+use toolgate_mcp::scan::Limits;
+use toolgate_mcp::serve::Endpoint;
 use toolgate_runtime::Runtime;
 use toolgate_store::registry::Registry;
 use toolgate_types::network::Network;
@@ -27,6 +31,7 @@ use toolgate_types::{CallerId, DoorRules, KeyHash};
 
 use crate::accept::Places;
 use crate::admit::Gate;
+use crate::gateway::Gateway;
 use crate::running::Running;
 
 /// Questions to the log that are answered at the same time: each reads files.
@@ -38,9 +43,10 @@ pub struct Door {
     pub(crate) gate: Gate,
     pub(crate) log: ProjectLog,
     pub(crate) log_readers: Semaphore,
-    pub(crate) running: Running,
+    pub(crate) running: Arc<Running>,
     pub(crate) places: Arc<Places>,
     pub(crate) max_body: usize,
+    pub(crate) mcp: Arc<Endpoint<Gateway>>,
     pub(crate) allow_networks: Vec<Network>,
     registry: OnceLock<Registry>,
 }
@@ -55,14 +61,19 @@ impl Door {
         log: ProjectLog,
     ) -> Arc<Self> {
         let gate = Gate::new(&runtime, rules.hosts.clone(), keys);
+        let running = Arc::new(Running::default());
+        let max_body = usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX);
+        let gateway = Gateway::new(&runtime, &running);
+        let limits = Limits { size: max_body, depth: body::DEPTH };
         Arc::new(Self {
             gate,
             runtime,
             log,
             log_readers: Semaphore::new(LOG_READERS),
-            running: Running::default(),
+            running,
             places: Arc::new(Places::new(rules)),
-            max_body: usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX),
+            max_body,
+            mcp: Endpoint::new(Arc::new(gateway), limits),
             allow_networks: rules.allow_networks.clone(),
             registry: OnceLock::new(),
         })

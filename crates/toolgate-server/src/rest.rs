@@ -26,7 +26,7 @@ use toolgate_types::Caller;
 use crate::accept::{AtMachine, Ends};
 use crate::admit::{self, Refusal};
 use crate::answer::{self, CORRELATION_ID, TRACEPARENT};
-use crate::{Door, health};
+use crate::{Door, health, mcp};
 
 /// What management demands. `*:*` has all of them.
 pub(crate) const EXECUTIONS_READ: &str = "executions:read";
@@ -59,6 +59,7 @@ pub(crate) fn router(door: &Arc<Door>) -> Router {
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/policy/why", post(call::why))
+        .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .fallback(async || {
             Refusal::not_found("there is nothing here").hint("docs/serve.md lists what there is")
         })

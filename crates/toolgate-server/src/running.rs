@@ -3,6 +3,7 @@
 //! Invariant: a call that was let in is waited for; what is counted is a guard, so nothing is counted for
 //! longer than it lasts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -84,6 +85,23 @@ impl Running {
         go(Phase::Closing);
         let _ = timeout(LAST_WORDS, self.connections.subscribe().wait_for(|open| *open == 0)).await;
         ended
+    }
+}
+
+/// A call that was let in, until it is dropped.
+pub(crate) struct Entered(Arc<Running>);
+
+impl Running {
+    /// Lets a call in that lives on its own.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<Entered, Phase> {
+        std::mem::forget(self.call()?);
+        Ok(Entered(Arc::clone(self)))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.calls.send_modify(|count| *count -= 1);
     }
 }
 

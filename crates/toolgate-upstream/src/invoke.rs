@@ -3,14 +3,14 @@
 //! ```compile_fail
 //! # async fn f(server: &toolgate_upstream::Server, tool: &toolgate_upstream::invoke::Address, trace: &toolgate_upstream::Trace) {
 //! let arguments = toolgate_types::json::Raw::of(&"{}");
-//! toolgate_upstream::invoke::invoke(server, tool, &arguments, trace, std::time::Duration::MAX).await;
+//! toolgate_upstream::invoke::invoke(server, tool, &arguments, &Default::default(), trace, std::time::Duration::MAX).await;
 //! # }
 //! ```
 
 use std::time::Duration;
 
 use toolgate_mcp::mirror::{self, Mirror};
-use toolgate_mcp::{LinkError, Params, Raw, RequestError, Trace};
+use toolgate_mcp::{Along, LinkError, Params, Raw, RequestError, Trace};
 use toolgate_policy::Input;
 
 use crate::script::ScriptError;
@@ -45,7 +45,11 @@ pub enum InvokeError {
     Request(#[from] RequestError),
 }
 
-/// Calls a tool with what was decided on. The server is told of the trace.
+/// A client may think for so long about what the server asks, beyond the time of the call; whoever calls
+/// says when it is enough.
+const THINKING: Duration = Duration::from_secs(3600);
+
+/// Calls a tool with what was decided on, and with what its client brings along. The server is told of the trace.
 ///
 /// # Errors
 /// When its server is not there, or does not answer in time.
@@ -53,6 +57,7 @@ pub async fn invoke(
     server: &Server,
     tool: &Address,
     input: &Input,
+    along: &Along,
     trace: &Trace,
     within: Duration,
 ) -> Result<Raw, InvokeError> {
@@ -66,7 +71,9 @@ pub async fn invoke(
         .with("name", &tool.name)
         .with_raw("arguments", arguments.clone())
         .mirroring(mirrored)
+        .along(along)
         .traced(trace);
+    let within = if along.client.is_some() { within.saturating_add(THINKING) } else { within };
     match connection.session.ask("tools/call", params, within).await {
         Err(RequestError::Link(why @ LinkError::Closed)) => {
             Err(InvokeError::Ended(connection.obituary(&why).await))

@@ -16,8 +16,10 @@ pub mod suspicion;
 
 /// What callers of a server put together and get back.
 pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};
-pub use toolgate_mcp::{LinkError, Params, Raw, RequestError, RpcError, Trace, mirror, scan};
+pub use toolgate_mcp::{
+    Along, Behind, LinkError, Params, Peer, Raw, RequestError, RpcError, Trace, mirror, scan,
+};
 
 pub use builtin::Builtin;
 pub use script::Scripts;
-pub use server::{Nobody, Questions, Server, State, Unavailable};
+pub use server::{Clients, Followed, Nobody, Questions, Server, State, Unavailable};

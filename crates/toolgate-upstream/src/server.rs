@@ -4,13 +4,14 @@
 //! gets at most four attempts with growing pauses; after that a caller may cause one probe a second
 //! and everyone else is told at once. Invariant: nobody waits for a server longer than it says.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_mcp::oauth::{Logins, TokenSource};
@@ -22,6 +23,7 @@ use toolgate_types::redact::mask;
 use toolgate_types::server::Startup;
 
 use crate::connect::{Connection, connect, tokens};
+use crate::invoke::InvokeError;
 use crate::offer::Kinds;
 
 /// Pauses between the attempts of one outage, each with up to half of it more or less.
@@ -33,6 +35,11 @@ const BACKGROUND_EVERY: Duration = Duration::from_secs(30);
 /// The pause before a server is asked again to tell of changes, and the longest one.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 const LISTEN_SELDOM: Duration = Duration::from_secs(60);
+
+/// Notifications about resources that wait for whoever reads them.
+const UPDATES: usize = 256;
+/// How long a server may take to hear that nobody follows a resource any more.
+const UNFOLLOW: Duration = Duration::from_secs(10);
 
 /// What a server is doing.
 #[derive(Clone)]
@@ -116,11 +123,37 @@ impl Questions for Nobody {
     }
 }
 
+/// Nobody of our own is there to answer, but clients may be: whatever is asked during a request of theirs reaches
+/// them. So everything may be asked for.
+pub struct Clients;
+
+impl Questions for Clients {
+    fn capabilities(&self) -> serde_json::Value {
+        serde_json::json!({
+            "sampling": { "tools": {}, "context": {} },
+            "elicitation": { "form": {}, "url": {} },
+            "roots": {},
+        })
+    }
+
+    fn answer(
+        &self,
+        server: &str,
+        method: &str,
+        params: Option<Raw>,
+    ) -> BoxFuture<'static, Result<Raw, RpcError>> {
+        Nobody.answer(server, method, params)
+    }
+}
+
 /// One server.
 pub struct Server {
     spec: Arc<ServerSpec>,
     state: watch::Receiver<State>,
     stale: Arc<watch::Sender<Kinds>>,
+    /// Resources whose changes somebody wants to hear of, and how many do.
+    followed: Arc<watch::Sender<BTreeMap<String, usize>>>,
+    updates: broadcast::Sender<Raw>,
     interest: Arc<Notify>,
     wake: Arc<Notify>,
     stop: Arc<Notify>,
@@ -140,6 +173,8 @@ impl Server {
         }
         let stale = Arc::new(watch::Sender::new(Kinds::default()));
         let interest = Arc::new(Notify::new());
+        let followed = Arc::new(watch::Sender::new(BTreeMap::new()));
+        let updates = broadcast::Sender::new(UPDATES);
         let connector = Connector {
             spec: Arc::clone(&spec),
             limits,
@@ -147,13 +182,16 @@ impl Server {
             questions,
             tell,
             stale: Arc::clone(&stale),
+            followed: Arc::clone(&followed),
+            updates: updates.clone(),
             interest: Arc::clone(&interest),
             wake: Arc::clone(&wake),
         };
         let mut tasks = JoinSet::new();
         let stopped = Arc::clone(&stop);
         tasks.spawn(async move { connector.run(&stopped).await });
-        Self { spec, state, stale, interest, wake, stop, tasks: tokio::sync::Mutex::new(tasks) }
+        let tasks = tokio::sync::Mutex::new(tasks);
+        Self { spec, state, stale, followed, updates, interest, wake, stop, tasks }
     }
 
     /// Its description.
@@ -218,6 +256,55 @@ impl Server {
         mark(&self.stale, kinds);
     }
 
+    /// What the server tells of resources that are followed: the parameters of its notifications.
+    pub fn updates(&self) -> broadcast::Receiver<Raw> {
+        self.updates.subscribe()
+    }
+
+    /// Has the server tell of changes of a resource, as long as what is returned lives. After an outage it is
+    /// asked again.
+    ///
+    /// # Errors
+    /// When the server is not there, or does not want to.
+    pub async fn follow(self: &Arc<Self>, uri: &str) -> Result<Followed, InvokeError> {
+        let connection = self.connection().await?;
+        let first = !self.followed.borrow().contains_key(uri);
+        if first && connection.peer.revision.has_handshake() {
+            let params = Params::none().with("uri", &uri);
+            connection
+                .session
+                .request("resources/subscribe", params, self.spec.request_timeout.get())
+                .await?;
+        }
+        self.followed.send_modify(|all| *all.entry(uri.to_owned()).or_default() += 1);
+        // Servers of the newest revision are asked on the stream that tells of changes.
+        self.interest.notify_one();
+        Ok(Followed { server: Arc::downgrade(self), uri: uri.to_owned() })
+    }
+
+    /// Nobody of one more wants to hear of a resource.
+    fn unfollow(&self, uri: &str) {
+        let mut last = false;
+        self.followed.send_modify(|all| {
+            last = all.get(uri).is_some_and(|count| *count <= 1);
+            if last {
+                all.remove(uri);
+            } else if let Some(count) = all.get_mut(uri) {
+                *count -= 1;
+            }
+        });
+        let State::Ready(connection) = self.state() else { return };
+        if last
+            && connection.peer.revision.has_handshake()
+            && let Ok(tokio) = tokio::runtime::Handle::try_current()
+        {
+            let params = Params::none().with("uri", &uri);
+            tokio.spawn(async move {
+                let _ = connection.session.request("resources/unsubscribe", params, UNFOLLOW).await;
+            });
+        }
+    }
+
     fn unavailable(&self, reason: &Arc<str>, hint: Option<&Arc<str>>) -> Unavailable {
         Unavailable { server: self.spec.name.to_string(), reason: Arc::clone(reason), hint: hint.cloned() }
     }
@@ -229,6 +316,20 @@ impl Server {
     }
 }
 
+/// A resource whose changes somebody wants to hear of.
+pub struct Followed {
+    server: Weak<Server>,
+    uri: String,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.upgrade() {
+            server.unfollow(&self.uri);
+        }
+    }
+}
+
 struct Connector {
     spec: Arc<ServerSpec>,
     limits: Limits,
@@ -236,6 +337,8 @@ struct Connector {
     questions: Arc<dyn Questions>,
     tell: watch::Sender<State>,
     stale: Arc<watch::Sender<Kinds>>,
+    followed: Arc<watch::Sender<BTreeMap<String, usize>>>,
+    updates: broadcast::Sender<Raw>,
     interest: Arc<Notify>,
     wake: Arc<Notify>,
 }
@@ -291,8 +394,8 @@ impl Connector {
         let mut pauses = PAUSES.iter();
         for attempt in 1..=attempts {
             let questions = Arc::clone(&self.questions);
-            let stale = Arc::clone(&self.stale);
-            let handler = Arc::new(Ear { server: self.spec.name.to_string(), questions, stale });
+            let (stale, updates) = (Arc::clone(&self.stale), self.updates.clone());
+            let handler = Arc::new(Ear { server: self.spec.name.to_string(), questions, stale, updates });
             match connect(&self.spec, self.limits, self.tokens.as_ref(), handler).await {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
@@ -331,22 +434,41 @@ impl Connector {
             prompts: self.spec.load_prompts && tells("prompts"),
             resources: tells("resources"),
         };
-        if connection.peer.revision.has_handshake() || wanted.is_empty() {
+        let has_resources = connection.peer.has("resources");
+        if connection.peer.revision.has_handshake() {
+            self.follow_again(connection).await;
+            return std::future::pending().await;
+        }
+        if wanted.is_empty() && !has_resources {
             return std::future::pending().await;
         }
         self.interest.notified().await;
         // Whoever was interested once is so after the next outage too.
         self.interest.notify_one();
-        let filter = serde_json::json!({
-            "toolsListChanged": wanted.tools,
-            "promptsListChanged": wanted.prompts,
-            "resourcesListChanged": wanted.resources,
-        });
         let mut pause = LISTEN_AGAIN;
+        let mut followed = self.followed.subscribe();
         loop {
             let began = Instant::now();
+            let resources: Vec<String> = followed.borrow_and_update().keys().cloned().collect();
+            if wanted.is_empty() && resources.is_empty() {
+                let _ = followed.changed().await;
+                continue;
+            }
+            let mut filter = serde_json::json!({
+                "toolsListChanged": wanted.tools,
+                "promptsListChanged": wanted.prompts,
+                "resourcesListChanged": wanted.resources,
+            });
+            if !resources.is_empty() {
+                filter["resourceSubscriptions"] = resources.into();
+            }
             let params = Params::none().with("notifications", &filter);
-            let outcome = connection.session.request("subscriptions/listen", params, Duration::MAX).await;
+            let listening = connection.session.request("subscriptions/listen", params, Duration::MAX);
+            let outcome = tokio::select! {
+                outcome = listening => outcome,
+                // What is followed has changed: the stream is asked for anew.
+                Ok(()) = followed.changed() => continue,
+            };
             tracing::debug!(server = %self.spec.name, ?outcome, "no longer told of changes");
             if let Err(RequestError::Rpc(RpcError { code: RpcError::METHOD_NOT_FOUND, .. })) = outcome {
                 return std::future::pending().await;
@@ -355,6 +477,19 @@ impl Connector {
             pause =
                 if began.elapsed() > LISTEN_SELDOM { LISTEN_AGAIN } else { (pause * 2).min(LISTEN_SELDOM) };
             tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Has a server that was away tell of what was followed before.
+    async fn follow_again(&self, connection: &Connection) {
+        let resources: Vec<String> = self.followed.borrow().keys().cloned().collect();
+        for uri in resources {
+            let params = Params::none().with("uri", &uri);
+            let asked =
+                connection.session.request("resources/subscribe", params, self.spec.request_timeout.get());
+            if let Err(error) = asked.await {
+                tracing::debug!(server = %self.spec.name, uri, %error, "a resource is not followed any more");
+            }
         }
     }
 
@@ -400,6 +535,7 @@ struct Ear {
     server: String,
     questions: Arc<dyn Questions>,
     stale: Arc<watch::Sender<Kinds>>,
+    updates: broadcast::Sender<Raw>,
 }
 
 impl Handler for Ear {
@@ -410,6 +546,9 @@ impl Handler for Ear {
             "notifications/tools/list_changed" => changed(Kinds { tools: true, ..Kinds::default() }),
             "notifications/prompts/list_changed" => changed(Kinds { prompts: true, ..Kinds::default() }),
             "notifications/resources/list_changed" => changed(Kinds { resources: true, ..Kinds::default() }),
+            "notifications/resources/updated" => {
+                let _ = params.map(|params| self.updates.send(params.clone()));
+            }
             "notifications/subscriptions/acknowledged" => changed(Kinds::ALL),
             _ => tracing::trace!(server = %self.server, method, "notification"),
         }

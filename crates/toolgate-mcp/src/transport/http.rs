@@ -359,7 +359,7 @@ impl Wire {
     /// Passes a message on; says whether it is the answer to this request.
     async fn deliver(&self, bytes: Bytes, id: i64) -> bool {
         let answer = answers(&bytes, id);
-        let _ = self.inbox.send(Incoming::Message(bytes)).await;
+        let _ = self.inbox.send(Incoming::During(id, bytes)).await;
         answer
     }
 

@@ -174,7 +174,7 @@ impl Link {
     /// The next message.
     pub(super) async fn message(&mut self) -> Value {
         match self.next().await {
-            Incoming::Message(bytes) => serde_json::from_slice(&bytes).unwrap(),
+            Incoming::Message(bytes) | Incoming::During(_, bytes) => serde_json::from_slice(&bytes).unwrap(),
             other => panic!("{other:?} is no message"),
         }
     }

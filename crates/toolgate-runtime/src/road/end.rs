@@ -81,6 +81,7 @@ impl Runtime {
         Called {
             result: ToolResult { status, data, error, agent_hints, metadata },
             reply: raw,
+            refusal: passage.refusal.take(),
             steps: std::mem::take(&mut passage.steps),
         }
     }

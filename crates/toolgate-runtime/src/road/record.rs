@@ -58,7 +58,7 @@ impl Runtime {
         if self.log.get().is_none() && self.spans.get().is_none() {
             return;
         }
-        let Called { result, reply, steps } = called;
+        let Called { result, reply, steps, .. } = called;
         let stages: Vec<_> = steps.iter().map(logged).collect();
         let end = audit::End {
             status: if result.error.is_none() { audit::Status::Success } else { audit::Status::Error },

@@ -59,6 +59,7 @@ impl Runtime {
         tokio::select! {
             // Until the server is stopped.
             () = self.tell_states(&live) => {}
+            () = self.tell_updates(&live) => {}
             () = keep => {}
         }
     }
@@ -83,7 +84,8 @@ impl Runtime {
                 sleep_until(last + pace.pause(last.elapsed())).await;
             }
             last = Instant::now();
-            let outcome = live.refresh(live.server.take_stale()).await;
+            let told = live.server.take_stale();
+            let outcome = live.refresh(told).await;
             pace.looked(outcome.as_ref().is_ok_and(|changed| !changed.is_empty()));
             match outcome {
                 Ok(changed) => {
@@ -94,6 +96,7 @@ impl Runtime {
                         self.version.send_modify(|version| *version += 1);
                     }
                     live.shown.send_replace(true);
+                    let _ = self.heard.send(told);
                 }
                 Err(error) => tracing::warn!("what changed cannot be told: {error}"),
             }

@@ -4,13 +4,14 @@
 //! where doing it twice is as good as doing it once; for any other tool the outcome is then unknown, and
 //! that is what the caller is told. The breaker is the server's own: one that is down refuses at once.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
 use toolgate_upstream::invoke::InvokeError;
 use toolgate_upstream::script::ScriptError;
-use toolgate_upstream::{LinkError, RequestError};
+use toolgate_upstream::{Along, LinkError, RequestError};
 
 use super::content::quoted;
 
@@ -56,10 +57,23 @@ pub(crate) enum GaveUp {
     Failed(InvokeError),
 }
 
+/// When a call must have ended: the time that its client thinks about questions is not the server's.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline<'a> {
+    pub(crate) at: Instant,
+    pub(crate) along: &'a Along,
+}
+
+impl Deadline<'_> {
+    fn now(&self) -> Instant {
+        self.at + self.along.thought()
+    }
+}
+
 /// Tries until it works, must not be tried again, or the deadline has come. Says how often it was tried.
 pub(crate) async fn attempts<T, F: Future<Output = Result<T, InvokeError>>>(
     idempotent: bool,
-    deadline: Instant,
+    deadline: Deadline<'_>,
     mut attempt: impl FnMut() -> F,
 ) -> (Result<T, GaveUp>, u32) {
     let mut tried = 0;
@@ -78,7 +92,17 @@ pub(crate) async fn attempts<T, F: Future<Output = Result<T, InvokeError>>>(
             sleep(PAUSE.mul_f64(f64::from(1 << (tried - 1)) * (0.5 + fastrand::f64()))).await;
         }
     };
-    let outcome = timeout_at(deadline, all).await.unwrap_or(Err(GaveUp::Late));
+    let outcome = {
+        let mut all = pin!(all);
+        loop {
+            let end = deadline.now();
+            match timeout_at(end, &mut all).await {
+                Ok(outcome) => break outcome,
+                Err(_) if deadline.now() > end => {}
+                Err(_) => break Err(GaveUp::Late),
+            }
+        }
+    };
     (outcome, tried)
 }
 
@@ -156,7 +180,8 @@ mod tests {
     use super::*;
 
     async fn tried(idempotent: bool, failure: impl Fn() -> InvokeError) -> (ErrorCode, Outcome, u32) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let along = Along::default();
+        let deadline = Deadline { at: Instant::now() + Duration::from_secs(60), along: &along };
         let (outcome, tried) = attempts(idempotent, deadline, async || Err::<(), _>(failure())).await;
         let error = outcome.unwrap_err().told("it", Duration::ZERO);
         (error.code, error.outcome, tried)
@@ -189,7 +214,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_second_attempt_may_work_and_the_deadline_is_one_for_all() {
         let count = Cell::new(0);
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let along = Along::default();
+        let deadline = Deadline { at: Instant::now() + Duration::from_secs(60), along: &along };
         let second = async || {
             count.set(count.get() + 1);
             if count.get() < 2 { Err(link(LinkError::Closed)) } else { Ok(7) }
@@ -198,7 +224,8 @@ mod tests {
         assert_eq!((outcome.unwrap(), tried), (7, 2));
         let start = Instant::now();
         let never = async || std::future::pending::<Result<(), InvokeError>>().await;
-        let (outcome, _) = attempts(true, start + Duration::from_secs(5), never).await;
+        let (outcome, _) =
+            attempts(true, Deadline { at: start + Duration::from_secs(5), along: &along }, never).await;
         assert!(matches!(outcome, Err(GaveUp::Late)));
         assert_eq!(start.elapsed(), Duration::from_secs(5));
     }

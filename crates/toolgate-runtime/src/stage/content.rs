@@ -3,9 +3,11 @@
 //! The reply stays the bytes it came in; only what decides is read out of it, so that kinds of content
 //! that nobody here knows pass through untouched. Invariant: what a success gives is never `null`.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use toolgate_types::clean::clean;
 use toolgate_types::hints::{RelatedResource, Share};
@@ -30,6 +32,8 @@ pub(crate) struct Reply {
     pub(crate) is_error: bool,
     /// How long the server says that it holds.
     pub(crate) ttl: Option<Duration>,
+    /// Whether it is no result yet: a question to the client, or a task that goes on.
+    pub(crate) unfinished: bool,
 }
 
 /// Words of a server as they may stand in an error: cleaned, without secrets, and not without end.
@@ -57,6 +61,10 @@ struct Shape<'a> {
     is_error: bool,
     #[serde(default)]
     ttl_ms: Option<u64>,
+    #[serde(borrow, default)]
+    result_type: Option<Cow<'a, str>>,
+    #[serde(default)]
+    task: Option<IgnoredAny>,
 }
 
 impl Reply {
@@ -66,13 +74,21 @@ impl Reply {
             |part: Option<&RawValue>| part.filter(|part| part.get() != "null").map(|part| raw.slice(part));
         let (structured, content) = (given(shape.structured_content), given(shape.content));
         let is_error = shape.is_error;
+        // The revision before the newest names no type; a task stands in place of the content there.
+        let unfinished = match shape.result_type.as_deref() {
+            None => shape.task.is_some() && content.is_none(),
+            Some("complete") => false,
+            Some("input_required" | "task") => true,
+            Some(other) => return Err(NoResult(format!("its type is `{}`", quoted(other)))),
+        };
         let (data, structured) = match (structured, content) {
             (Some(data), _) => (data, true),
             (None, Some(data)) => (data, false),
             // A tool that gives nothing gives an empty list of it.
             (None, None) => (Raw::of(&[(); 0]), false),
         };
-        Ok(Self { data, structured, is_error, ttl: shape.ttl_ms.map(Duration::from_millis), raw })
+        let ttl = shape.ttl_ms.map(Duration::from_millis).or(unfinished.then_some(Duration::ZERO));
+        Ok(Self { data, structured, is_error, ttl, unfinished, raw })
     }
 
     /// What the result refers to: resources that are in it, and links to others.

@@ -15,7 +15,7 @@ use hyper::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
-use toolgate_mcp::Trace;
+use toolgate_mcp::{Along, Trace};
 use toolgate_runtime::{CallRequest, Origin};
 use toolgate_types::Caller;
 use toolgate_types::json::{Arguments, Raw};
@@ -143,8 +143,13 @@ fn call_request(guest: &Guest, name: String, sent: Sent) -> CallRequest {
         trace = trace.within(&id);
     }
     let arguments = sent.arguments.map_or_else(Arguments::none, Arguments::from);
-    let origin =
-        Origin { user: user_id, session: session_id, agent_version, metadata: metadata.map(Json::Object) };
+    let origin = Origin {
+        user: user_id,
+        session: session_id,
+        agent_version,
+        metadata: metadata.map(Json::Object),
+        along: Along::default(),
+    };
     CallRequest { name, arguments, trace, origin, whole: false }
 }
 

@@ -132,7 +132,7 @@ fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u
 
 /// The result, as the envelope or as its content.
 fn shown(called: &Called, with_steps: bool, output: &Output) -> anyhow::Result<u8> {
-    let Called { result, reply, steps } = called;
+    let Called { result, reply, steps, .. } = called;
     let code = if result.error.is_none() { DONE } else { FAILED };
     if output.json {
         let mut document = serde_json::to_value(result)?;

@@ -36,7 +36,7 @@ async fn refusal_after(
     // A message that is not the answer is passed on before the failure.
     loop {
         match link.next().await {
-            Incoming::Message(_) => {}
+            Incoming::Message(_) | Incoming::During(..) => {}
             Incoming::Failed(1, error) => return error,
             other => panic!("{other:?}"),
         }

@@ -20,7 +20,9 @@ async fn check(output: &[u8], encoding: Encoding, expected: &[&str]) {
     let mut seen = Vec::new();
     while let Some(next) = link.inbox.recv().await {
         seen.push(match next {
-            Incoming::Message(bytes) => format!("message {}", String::from_utf8_lossy(&bytes)),
+            Incoming::Message(bytes) | Incoming::During(_, bytes) => {
+                format!("message {}", String::from_utf8_lossy(&bytes))
+            }
             Incoming::Noise(bytes) => format!("noise {}", String::from_utf8_lossy(&bytes)),
             Incoming::Closed(error) => format!("end {error}"),
             Incoming::Failed(..) => "failed".to_owned(),

@@ -1,0 +1,70 @@
+//! The client behind a request that is passed on: what it brings along, what it hears, what it can be asked.
+//!
+//! A request of our own has none. Invariant: what a server says during a request reaches the client of that
+//! request and no other; where it cannot be told whose request is meant, it reaches none.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use crate::Raw;
+use crate::message::RpcError;
+
+/// The client behind a request.
+pub trait Behind: Send + Sync + 'static {
+    /// Which client it is: two requests of one client have the same number.
+    fn identity(&self) -> u64;
+
+    /// What it can be asked for, as it declared it.
+    fn capabilities(&self) -> &Value;
+
+    /// Whether it wants to hear how far its request has come.
+    fn wants_progress(&self) -> bool;
+
+    /// The level from which on it wants to read what servers log, where it does.
+    fn log_level(&self) -> Option<Box<str>>;
+
+    /// Hears something about its request. Called in order; must not block.
+    fn hear(&self, method: &str, params: Option<&Raw>);
+
+    /// Is asked for something: sampling, elicitation, roots.
+    fn ask(&self, method: &str, params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>>;
+
+    /// Whether a result that is a question is given to it as it is, as in the newest revision.
+    fn takes_questions(&self) -> bool;
+
+    /// How long it has thought about questions during this request. That is no time of the server's.
+    fn thought(&self) -> Duration;
+}
+
+/// What a client's request brings along when it is passed on.
+#[derive(Clone, Default)]
+pub struct Along {
+    /// Parameters beside those that we know.
+    pub members: Vec<(Box<str>, Raw)>,
+    /// Members of `_meta` beside those that we give ourselves.
+    pub meta: Vec<(Box<str>, Raw)>,
+    /// Who made it.
+    pub client: Option<Arc<dyn Behind>>,
+}
+
+impl Along {
+    /// How long the client has thought about questions.
+    pub fn thought(&self) -> Duration {
+        self.client.as_ref().map(|client| client.thought()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Along {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let client = self.client.as_ref().map(|client| client.identity());
+        f.debug_struct("Along")
+            .field("members", &self.members)
+            .field("meta", &self.meta)
+            .field("client", &client)
+            .finish()
+    }
+}

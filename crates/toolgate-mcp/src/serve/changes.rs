@@ -1,0 +1,138 @@
+//! Streams of changes: what a client hears that belongs to no request.
+
+use std::collections::HashMap;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::begin::Keeping;
+use super::{Change, Endpoint, Service, Subscription};
+use crate::Raw;
+use crate::message::{Id, Message, RpcError, quoted};
+
+/// The most resources on one stream.
+const MOST_RESOURCES: usize = 1_000;
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// What a client of the newest revision wants to hear of.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Filter {
+    tools_list_changed: bool,
+    prompts_list_changed: bool,
+    resources_list_changed: bool,
+    resource_subscriptions: Vec<String>,
+}
+
+impl Change {
+    fn message(self) -> Message {
+        let (method, params) = match self {
+            Self::Tools => ("notifications/tools/list_changed".into(), None),
+            Self::Prompts => ("notifications/prompts/list_changed".into(), None),
+            Self::Resources => ("notifications/resources/list_changed".into(), None),
+            Self::Resource(_, params) => ("notifications/resources/updated".into(), Some(params)),
+            Self::Other(method, params) => (method, Some(params)),
+        };
+        Message::Notification { method, params }
+    }
+}
+
+impl<S: Service> Endpoint<S> {
+    /// What a session hears that belongs to none of its requests.
+    pub(super) fn heard(&self, guest: &S::Guest, keeping: Keeping) -> BoxStream<'static, Message> {
+        let changes = self.service.changes(guest);
+        let concerns = move |change: &Change| match change {
+            Change::Resource(uri, _) => keeping.find().is_some_and(|kept| kept.is_told_of(uri)),
+            _ => true,
+        };
+        Box::pin(changes.filter(move |change| std::future::ready(concerns(change))).map(Change::message))
+    }
+
+    /// The stream that a client of the newest revision asked for: first what it will hear of, then that.
+    pub(super) async fn listen(
+        &self,
+        guest: &S::Guest,
+        id: &Id,
+        params: Option<&Raw>,
+    ) -> Result<BoxStream<'static, Message>, RpcError> {
+        #[derive(Default, Deserialize)]
+        struct Params {
+            #[serde(default)]
+            notifications: Filter,
+        }
+        let bad = |_| RpcError::new(RpcError::INVALID_PARAMS, "`notifications` says what to hear of");
+        let Params { notifications: filter } =
+            params.map_or(Ok(Params::default()), |params| params.parse()).map_err(bad)?;
+        if filter.resource_subscriptions.len() > MOST_RESOURCES {
+            let message = format!("at most {MOST_RESOURCES} resources can be listened to at once");
+            return Err(RpcError::new(RpcError::INVALID_PARAMS, message));
+        }
+        let changes = self.service.changes(guest);
+        let mut resources: HashMap<String, Subscription> = HashMap::new();
+        for uri in &filter.resource_subscriptions {
+            // One that cannot be had is left out of what is acknowledged.
+            if let Ok(subscription) = self.service.subscribe(guest, uri).await {
+                resources.insert(uri.clone(), subscription);
+            }
+        }
+        let mut told = json!({});
+        for (name, wanted) in [
+            ("toolsListChanged", filter.tools_list_changed),
+            ("promptsListChanged", filter.prompts_list_changed),
+            ("resourcesListChanged", filter.resources_list_changed),
+        ] {
+            if wanted {
+                told[name] = Value::Bool(true);
+            }
+        }
+        if !resources.is_empty() {
+            told["resourceSubscriptions"] = filter.resource_subscriptions.into();
+        }
+        let subscription = id.to_json();
+        let acknowledged = Message::Notification {
+            method: "notifications/subscriptions/acknowledged".into(),
+            params: Some(tagged(Some(&Raw::of(&json!({ "notifications": told }))), &subscription)),
+        };
+        let concerns = move |change: &Change| match change {
+            Change::Tools => filter.tools_list_changed,
+            Change::Prompts => filter.prompts_list_changed,
+            Change::Resources => filter.resources_list_changed,
+            Change::Resource(uri, _) => resources.contains_key(&**uri),
+            Change::Other(..) => false,
+        };
+        let rest =
+            changes.filter(move |change| std::future::ready(concerns(change))).map(
+                move |change| match change.message() {
+                    Message::Notification { method, params } => {
+                        Message::Notification { method, params: Some(tagged(params.as_ref(), &subscription)) }
+                    }
+                    other => other,
+                },
+            );
+        Ok(Box::pin(futures_util::stream::iter([acknowledged]).chain(rest)))
+    }
+}
+
+/// Parameters that say which stream they are on.
+fn tagged(params: Option<&Raw>, subscription: &str) -> Raw {
+    let mut out = String::from("{");
+    let mut meta = String::new();
+    for (name, value) in params.map(Raw::members).unwrap_or_default() {
+        if name == "_meta" {
+            let inner = value.get().trim().trim_start_matches('{').trim_end_matches('}').trim();
+            // One of a server behind us says which of its own streams it came on.
+            if !inner.is_empty() && !inner.contains(SUBSCRIPTION) {
+                meta = format!(",{inner}");
+            }
+        } else {
+            out.push_str(&quoted(&name));
+            out.push(':');
+            out.push_str(value.get());
+            out.push(',');
+        }
+    }
+    out.push_str(&format!("\"_meta\":{{\"{SUBSCRIPTION}\":{subscription}{meta}}}}}"));
+    Raw::trusted(out)
+}

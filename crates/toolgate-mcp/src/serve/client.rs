@@ -1,0 +1,212 @@
+//! The client behind one request: what it declared, what it hears, what it is asked.
+//!
+//! Whatever it is told or asked goes through one queue, in order; whoever serves the request reads it.
+//! Invariant: a client that does not read loses what it could have heard, and holds up nobody.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use super::Outcome;
+use crate::Raw;
+use crate::behind::Behind;
+use crate::message::{Message, RpcError, quoted};
+use crate::revision::Revision;
+
+/// What waits to be told of one request.
+pub(super) const QUEUE: usize = 256;
+/// How long a client may think about one question.
+pub(super) const THINKING: Duration = Duration::from_secs(600);
+
+/// What is said to a client while its request runs.
+pub(super) enum Said {
+    /// A notification.
+    Notification(Message),
+    /// A question, and where its answer goes.
+    Question { method: Box<str>, params: Option<Raw>, answer: oneshot::Sender<Outcome> },
+}
+
+/// The client behind a request.
+pub struct Client {
+    pub(super) identity: u64,
+    pub(super) revision: Revision,
+    pub(super) capabilities: Value,
+    pub(super) progress: Option<Raw>,
+    pub(super) log_level: Option<Box<str>>,
+    pub(super) out: mpsc::Sender<Said>,
+    pub(super) thought: Arc<Thought>,
+}
+
+/// How long a client has thought.
+#[derive(Default)]
+pub(super) struct Thought(Mutex<Thinking>);
+
+#[derive(Default)]
+struct Thinking {
+    past: Duration,
+    open: usize,
+    since: Option<Instant>,
+}
+
+impl Thought {
+    fn begin(self: &Arc<Self>) -> Open {
+        let mut thinking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        thinking.open += 1;
+        thinking.since.get_or_insert_with(Instant::now);
+        Open(Arc::clone(self))
+    }
+
+    fn total(&self) -> Duration {
+        let thinking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        thinking.past + thinking.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+/// A question that is open.
+struct Open(Arc<Thought>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut thinking = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        thinking.open -= 1;
+        if thinking.open == 0
+            && let Some(since) = thinking.since.take()
+        {
+            thinking.past += since.elapsed();
+        }
+    }
+}
+
+impl Client {
+    /// The revision it speaks.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Whether it declared a capability, such as `elicitation`.
+    pub fn has(&self, capability: &str) -> bool {
+        self.capabilities.get(capability).is_some_and(|declared| !declared.is_null())
+    }
+
+    /// Whether it declared an extension.
+    pub fn extends(&self, extension: &str) -> bool {
+        self.capabilities.get("extensions").is_some_and(|all| all.get(extension).is_some())
+    }
+
+    fn tell(&self, method: &str, params: Option<Raw>) {
+        let notification = Message::Notification { method: method.into(), params };
+        if self.out.try_send(Said::Notification(notification)).is_err() {
+            tracing::debug!(method, "a client that does not read misses a notification");
+        }
+    }
+
+    /// Progress under the name that the client gave it.
+    fn renamed(&self, params: &Raw) -> Option<Raw> {
+        let token = self.progress.as_ref()?;
+        let mut out = String::from("{");
+        for (name, value) in params.members() {
+            out.push_str(if out.len() > 1 { "," } else { "" });
+            out.push_str(&quoted(&name));
+            out.push(':');
+            out.push_str(if name == "progressToken" { token.get() } else { value.get() });
+        }
+        out.push('}');
+        Some(Raw::trusted(out))
+    }
+}
+
+/// Levels of a log, from the one that says most.
+const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+fn rank(level: &str) -> usize {
+    LEVELS.iter().position(|known| *known == level).unwrap_or(0)
+}
+
+pub(super) fn is_level(level: &str) -> bool {
+    LEVELS.contains(&level)
+}
+
+fn level_of(params: &Raw) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        level: String,
+    }
+    params.parse::<Line>().ok().map(|line| line.level)
+}
+
+impl Behind for Client {
+    fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    fn capabilities(&self) -> &Value {
+        &self.capabilities
+    }
+
+    fn wants_progress(&self) -> bool {
+        self.progress.is_some()
+    }
+
+    fn log_level(&self) -> Option<Box<str>> {
+        self.log_level.clone()
+    }
+
+    fn hear(&self, method: &str, params: Option<&Raw>) {
+        match (method, params) {
+            ("notifications/progress", Some(params)) => {
+                if let Some(params) = self.renamed(params) {
+                    self.tell(method, Some(params));
+                }
+            }
+            ("notifications/message", Some(params)) => {
+                let wanted = match &self.log_level {
+                    Some(level) => level_of(params).is_some_and(|said| rank(&said) >= rank(level)),
+                    // Before the newest revision a client that sets no level gets what the server sends.
+                    None => self.revision.has_handshake(),
+                };
+                if wanted {
+                    self.tell(method, Some(params.clone()));
+                }
+            }
+            _ => self.tell(method, params.cloned()),
+        }
+    }
+
+    fn ask(&self, method: &str, params: Option<Raw>) -> BoxFuture<'static, Outcome> {
+        let capability = method.split('/').next().unwrap_or_default().to_owned();
+        if !matches!(method, "sampling/createMessage" | "elicitation/create" | "roots/list")
+            || !self.has(&capability)
+        {
+            let error = RpcError::new(
+                RpcError::METHOD_NOT_FOUND,
+                format!("the client does not offer `{capability}`"),
+            );
+            return Box::pin(async { Err(error) });
+        }
+        let (answer, answered) = oneshot::channel();
+        let question = Said::Question { method: method.into(), params, answer };
+        let (out, thought) = (self.out.clone(), Arc::clone(&self.thought));
+        Box::pin(async move {
+            let _open = thought.begin();
+            let gone = || RpcError::new(-32603, "the client has left");
+            let exchange = async {
+                out.send(question).await.map_err(|_| gone())?;
+                answered.await.unwrap_or_else(|_| Err(gone()))
+            };
+            let late = |_| Err(RpcError::new(-32603, "the client did not answer in time"));
+            timeout(THINKING, exchange).await.unwrap_or_else(late)
+        })
+    }
+
+    fn takes_questions(&self) -> bool {
+        !self.revision.has_handshake()
+    }
+
+    fn thought(&self) -> Duration {
+        self.thought.total()
+    }
+}

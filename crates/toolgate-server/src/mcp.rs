@@ -1,0 +1,125 @@
+//! `/mcp`: MCP over HTTP, for every revision that has it.
+
+use std::sync::Arc;
+
+use axum::body::Body as HttpBody;
+use axum::extract::State;
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use hyper::HeaderMap;
+use hyper::StatusCode;
+use hyper::header::{self, HeaderName, HeaderValue};
+use toolgate_mcp::serve::{Body, Head, Reply};
+
+use crate::admit::Refusal;
+use crate::gateway::Visitor;
+use crate::rest::Guest;
+use crate::{Door, body};
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+
+pub(crate) async fn post(
+    State(door): State<Arc<Door>>,
+    guest: Guest,
+    headers: HeaderMap,
+    body: HttpBody,
+) -> Result<Response, Refusal> {
+    let bytes = body::bytes(&headers, body, door.max_body).await?;
+    let reply = door.mcp.post(&Visitor::new(&guest.caller), head(&guest, &headers), bytes).await;
+    Ok(respond(&door, reply))
+}
+
+pub(crate) async fn get(
+    State(door): State<Arc<Door>>,
+    guest: Guest,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let reply = door.mcp.get(&Visitor::new(&guest.caller), &head(&guest, &headers));
+    Ok(respond(&door, reply))
+}
+
+pub(crate) async fn delete(
+    State(door): State<Arc<Door>>,
+    guest: Guest,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let reply = door.mcp.delete(&Visitor::new(&guest.caller), &head(&guest, &headers));
+    Ok(respond(&door, reply))
+}
+
+fn head<'a>(guest: &Guest, headers: &'a HeaderMap) -> Head<'a> {
+    // Ids that a request did not bring may stand in its `_meta`.
+    let trace = (guest.identified || guest.traced).then(|| guest.trace.clone());
+    Head { headers, trace }
+}
+
+fn respond(door: &Arc<Door>, reply: Reply) -> Response {
+    let (kind, body) = match reply.body {
+        Body::Empty => (None, HttpBody::empty()),
+        Body::Json(mut parts) => {
+            let body = match (parts.pop(), parts.is_empty()) {
+                (Some(only), true) => HttpBody::from(only),
+                (last, _) => HttpBody::new(Parts::new(parts, last)),
+            };
+            (Some("application/json"), body)
+        }
+        Body::Events(events) => {
+            // What is open for long must not keep the door from closing.
+            let running = Arc::clone(&door.running);
+            let closing = async move { running.closing().await };
+            let events = events.take_until(Box::pin(closing)).map(Ok::<_, std::convert::Infallible>);
+            (Some("text/event-stream"), HttpBody::from_stream(events))
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    if let Some(kind) = kind {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    }
+    if reply.status == 405 {
+        headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
+    }
+    if let Some(session) = reply.session.and_then(|session| HeaderValue::from_str(&session).ok()) {
+        headers.insert(SESSION_ID, session);
+    }
+    response
+}
+
+/// A document in parts: sent one after the other, with the length of all.
+struct Parts {
+    parts: std::collections::VecDeque<bytes::Bytes>,
+    left: u64,
+}
+
+impl Parts {
+    fn new(parts: Vec<bytes::Bytes>, last: Option<bytes::Bytes>) -> Self {
+        let parts: std::collections::VecDeque<_> = parts.into_iter().chain(last).collect();
+        let left = parts.iter().map(|part| part.len() as u64).sum();
+        Self { parts, left }
+    }
+}
+
+impl hyper::body::Body for Parts {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Self::Error>>> {
+        let part = self.parts.pop_front();
+        if let Some(part) = &part {
+            self.left -= part.len() as u64;
+        }
+        std::task::Poll::Ready(part.map(|part| Ok(hyper::body::Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        hyper::body::SizeHint::with_exact(self.left)
+    }
+}
