@@ -95,8 +95,12 @@ fn the_table_itself_has_no_cycle() {
 }
 
 #[test]
-fn only_one_crate_names_rmcp() {
-    let crates = [a_crate("toolgate-mcp", &["rmcp"]), a_crate("toolgate-server", &["dev rmcp-macros"])];
+fn only_one_crate_and_the_test_peer_name_rmcp() {
+    let crates = [
+        a_crate("toolgate-mcp", &["rmcp"]),
+        a_crate("conformance-server", &["rmcp"]),
+        a_crate("toolgate-server", &["dev rmcp-macros"]),
+    ];
     check(
         &rmcp_stays_in_one_crate(&crates),
         &["crate `toolgate-server` names `rmcp` --> crates/toolgate-server/Cargo.toml"],
