@@ -1,4 +1,4 @@
-//! The official conformance suite of MCP, with `toolgate` as the client under test.
+//! The official conformance suite of MCP, with `toolgate` as the client under test; as the server in [`server`].
 //!
 //! The suite is installed with the peers, at a fixed version. Invariant: it passes only when every
 //! scenario that a revision scores passes, and when there are as many of them as there were; a suite
@@ -14,6 +14,46 @@ use anyhow::{Context, bail};
 use crate::metadata::Metadata;
 use crate::step::{Console, Outcome};
 use crate::{peers, program};
+
+pub(crate) mod server;
+
+/// `cargo xtask conformance`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Toolgate as the server under test, in front of one with all the suite's fixtures; as the client otherwise.
+    #[arg(long)]
+    server: bool,
+    /// Only with this server behind.
+    #[arg(long, requires = "server")]
+    fixture: Option<server::Fixture>,
+    /// Only with these clients.
+    #[arg(long, requires = "server")]
+    suite: Option<server::Suite>,
+    /// Only this scenario.
+    #[arg(long, requires = "server", value_name = "NAME")]
+    scenario: Option<String>,
+    /// Without Toolgate in between: what the fixture server itself is worth.
+    #[arg(long, requires = "server")]
+    direct: bool,
+}
+
+/// The command. Says whether the suite passed.
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+    if options.server {
+        return server::run(options);
+    }
+    match step(&mut Console::stdout())? {
+        Outcome::Failed(output) => {
+            println!("{output}");
+            Ok(false)
+        }
+        Outcome::Passed => Ok(true),
+        Outcome::PassedWith(figures) => {
+            println!("{figures}");
+            Ok(true)
+        }
+    }
+}
 
 /// The revisions that are scored for clients, each with its number of scenarios.
 const SUITES: [(&str, usize); 2] = [("2025-11-25", 18), ("2026-07-28", 32)];
@@ -62,6 +102,7 @@ pub(crate) fn step(_: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
         }
         figures.push(format!("{scored} of {expected} of {revision}"));
     }
+    // The server side joins here, as `server::run`, once `toolgate serve` has `/mcp`.
     Ok(Outcome::PassedWith(format!("scored scenarios: {}", figures.join(", "))))
 }
 

@@ -46,6 +46,11 @@ enum Command {
     Tidy,
     /// Run `cargo xtask test` on a fresh clone of HEAD, so that nothing uncommitted can help.
     Ci,
+    /// Run the official MCP conformance suite against Toolgate as a client, or as a server with `--server`.
+    ///
+    /// As a server it stands in front of one that has all the suite's fixtures, with another one beside it. Every
+    /// scenario that passes without it must pass with it, for each pair of client era and server.
+    Conformance(conformance::Options),
     /// Build the release binary and measure it. Never fails on a time.
     Bench {
         /// The benchmark to run; all of them when left out.
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),
+        Command::Conformance(options) => conformance::run(&options),
         Command::Bench { name } => bench::run(name),
         Command::Crash => test::crash(),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
