@@ -18,7 +18,7 @@ use crate::{peers, program};
 pub(crate) mod server;
 
 /// `cargo xtask conformance`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
     /// Toolgate as the server under test, in front of one with all the suite's fixtures; as the client otherwise.
     #[arg(long)]
@@ -102,7 +102,11 @@ pub(crate) fn step(_: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
         }
         figures.push(format!("{scored} of {expected} of {revision}"));
     }
-    // The server side joins here, as `server::run`, once `toolgate serve` has `/mcp`.
+    if !server::run(&Options::default())? {
+        return Ok(Outcome::Failed(
+            "the server side of the suite found what the table above says".to_owned(),
+        ));
+    }
     Ok(Outcome::PassedWith(format!("scored scenarios: {}", figures.join(", "))))
 }
 

@@ -47,6 +47,9 @@ pub trait Handler: Send + Sync + 'static {
         serde_json::json!({})
     }
 
+    /// The server asks for something, whoever answers it.
+    fn asked(&self) {}
+
     /// The server broke the protocol, or wrote something that is none.
     fn violation(&self, what: &str);
 }
@@ -182,6 +185,12 @@ impl Session {
         let mut over = self.0.mail.over.subscribe();
         let _ = over.wait_for(|over| *over).await;
         self.0.mail.why_ended()
+    }
+
+    /// Whether all requests that run for clients are this one's.
+    pub fn serves_only(&self, client: u64) -> bool {
+        let waiting = self.0.mail.lock();
+        waiting.values().filter_map(|waiter| waiter.client.as_ref()).all(|other| other.identity() == client)
     }
 
     /// How often the server broke the protocol.
@@ -477,6 +486,7 @@ fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut
             if &*method == "ping" {
                 return answer(mail, id, Ok(Raw::of(&serde_json::json!({}))));
             }
+            mail.handler.asked();
             let client = mail.concerned(during);
             if client.is_none() && mail.has_clients() {
                 let nobody = "several clients have requests here, and this does not say which one is meant";

@@ -1,12 +1,13 @@
 //! The way to a tool of a server. Only what was decided on and checked goes this way:
 //!
 //! ```compile_fail
-//! # async fn f(server: &toolgate_upstream::Server, tool: &toolgate_upstream::invoke::Address, trace: &toolgate_upstream::Trace) {
+//! # async fn f(server: &std::sync::Arc<toolgate_upstream::Server>, tool: &toolgate_upstream::invoke::Address, trace: &toolgate_upstream::Trace) {
 //! let arguments = toolgate_types::json::Raw::of(&"{}");
 //! toolgate_upstream::invoke::invoke(server, tool, &arguments, &Default::default(), trace, std::time::Duration::MAX).await;
 //! # }
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_mcp::mirror::{self, Mirror};
@@ -54,14 +55,15 @@ const THINKING: Duration = Duration::from_secs(3600);
 /// # Errors
 /// When its server is not there, or does not answer in time.
 pub async fn invoke(
-    server: &Server,
+    server: &Arc<Server>,
     tool: &Address,
     input: &Input,
     along: &Along,
     trace: &Trace,
     within: Duration,
 ) -> Result<Raw, InvokeError> {
-    let connection = server.connection().await?;
+    let lane = server.lane(along.client.as_ref()).await?;
+    let connection = &lane.connection;
     let arguments = input.arguments();
     let mirrored = match tool.mirrors.as_slice() {
         [] => Vec::new(),

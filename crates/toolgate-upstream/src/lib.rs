@@ -22,4 +22,4 @@ pub use toolgate_mcp::{
 
 pub use builtin::Builtin;
 pub use script::Scripts;
-pub use server::{Clients, Followed, Nobody, Questions, Server, State, Unavailable};
+pub use server::{Clients, Followed, Lane, Nobody, Questions, Server, State, Unavailable};

@@ -10,21 +10,27 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use serde::Deserialize;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_mcp::oauth::{Logins, TokenSource};
 use toolgate_mcp::scan::Limits;
-use toolgate_mcp::{Handler, Params, Raw, RequestError, RpcError};
+use toolgate_mcp::{Behind, Params, Raw, RequestError, RpcError};
 use toolgate_types::ServerSpec;
 use toolgate_types::clean::clean;
 use toolgate_types::redact::mask;
 use toolgate_types::server::Startup;
 
-use crate::connect::{Connection, connect, tokens};
+use crate::connect::{ConnectError, Connection, connect, tokens};
 use crate::invoke::InvokeError;
 use crate::offer::Kinds;
+
+mod ear;
+mod lanes;
+
+use ear::Ear;
+pub use lanes::Lane;
+use lanes::Lanes;
 
 /// Pauses between the attempts of one outage, each with up to half of it more or less.
 const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
@@ -124,16 +130,26 @@ impl Questions for Nobody {
 }
 
 /// Nobody of our own is there to answer, but clients may be: whatever is asked during a request of theirs reaches
-/// them. So everything may be asked for.
-pub struct Clients;
+/// them. Where they are not known yet, everything may be asked for.
+pub struct Clients {
+    /// What they declared.
+    pub capabilities: serde_json::Value,
+}
 
-impl Questions for Clients {
-    fn capabilities(&self) -> serde_json::Value {
-        serde_json::json!({
+impl Default for Clients {
+    fn default() -> Self {
+        let capabilities = serde_json::json!({
             "sampling": { "tools": {}, "context": {} },
             "elicitation": { "form": {}, "url": {} },
             "roots": {},
-        })
+        });
+        Self { capabilities }
+    }
+}
+
+impl Questions for Clients {
+    fn capabilities(&self) -> serde_json::Value {
+        self.capabilities.clone()
     }
 
     fn answer(
@@ -154,6 +170,8 @@ pub struct Server {
     /// Resources whose changes somebody wants to hear of, and how many do.
     followed: Arc<watch::Sender<BTreeMap<String, usize>>>,
     updates: broadcast::Sender<Raw>,
+    told: broadcast::Sender<Kinds>,
+    lanes: Lanes,
     interest: Arc<Notify>,
     wake: Arc<Notify>,
     stop: Arc<Notify>,
@@ -174,16 +192,24 @@ impl Server {
         let stale = Arc::new(watch::Sender::new(Kinds::default()));
         let interest = Arc::new(Notify::new());
         let followed = Arc::new(watch::Sender::new(BTreeMap::new()));
-        let updates = broadcast::Sender::new(UPDATES);
+        let (updates, told) = (broadcast::Sender::new(UPDATES), broadcast::Sender::new(UPDATES));
+        let ear = Ear {
+            server: spec.name.to_string(),
+            questions,
+            stale: Arc::clone(&stale),
+            aside: false,
+            told: told.clone(),
+            updates: updates.clone(),
+            asks: Arc::default(),
+        };
+        let opening = Opening { spec: Arc::clone(&spec), limits, tokens, ear };
+        let lanes = Lanes::new(opening.clone());
         let connector = Connector {
             spec: Arc::clone(&spec),
-            limits,
-            tokens,
-            questions,
+            opening,
             tell,
             stale: Arc::clone(&stale),
             followed: Arc::clone(&followed),
-            updates: updates.clone(),
             interest: Arc::clone(&interest),
             wake: Arc::clone(&wake),
         };
@@ -191,7 +217,7 @@ impl Server {
         let stopped = Arc::clone(&stop);
         tasks.spawn(async move { connector.run(&stopped).await });
         let tasks = tokio::sync::Mutex::new(tasks);
-        Self { spec, state, stale, followed, updates, interest, wake, stop, tasks }
+        Self { spec, state, stale, followed, updates, told, lanes, interest, wake, stop, tasks }
     }
 
     /// Its description.
@@ -261,6 +287,11 @@ impl Server {
         self.updates.subscribe()
     }
 
+    /// What the server says has changed on connections that the lists do not come from.
+    pub fn told(&self) -> broadcast::Receiver<Kinds> {
+        self.told.subscribe()
+    }
+
     /// Has the server tell of changes of a resource, as long as what is returned lives. After an outage it is
     /// asked again.
     ///
@@ -309,9 +340,17 @@ impl Server {
         Unavailable { server: self.spec.name.to_string(), reason: Arc::clone(reason), hint: hint.cloned() }
     }
 
+    /// A connection for a request of a client. A server that asks in the middle of requests, and does not say
+    /// during which, has a client alone for as long as that client's requests run.
+    pub async fn lane(self: &Arc<Self>, client: Option<&Arc<dyn Behind>>) -> Result<Lane, Unavailable> {
+        let main = self.connection().await?;
+        Ok(self.lanes.take(self, main, client).await)
+    }
+
     /// Ends the connection and the process, and waits for both.
     pub async fn stop(&self) {
         self.stop.notify_one();
+        self.lanes.close().await;
         while self.tasks.lock().await.join_next().await.is_some() {}
     }
 }
@@ -330,15 +369,35 @@ impl Drop for Followed {
     }
 }
 
-struct Connector {
+/// All that it takes to connect.
+#[derive(Clone)]
+struct Opening {
     spec: Arc<ServerSpec>,
     limits: Limits,
     tokens: Option<Arc<TokenSource>>,
-    questions: Arc<dyn Questions>,
+    ear: Ear,
+}
+
+impl Opening {
+    /// The same for clients that declared this.
+    fn declaring(&self, capabilities: serde_json::Value) -> Self {
+        let mut other = self.clone();
+        other.ear.aside = true;
+        other.ear.questions = Arc::new(Clients { capabilities });
+        other
+    }
+
+    async fn connect(&self) -> Result<Connection, ConnectError> {
+        connect(&self.spec, self.limits, self.tokens.as_ref(), Arc::new(self.ear.clone())).await
+    }
+}
+
+struct Connector {
+    spec: Arc<ServerSpec>,
+    opening: Opening,
     tell: watch::Sender<State>,
     stale: Arc<watch::Sender<Kinds>>,
     followed: Arc<watch::Sender<BTreeMap<String, usize>>>,
-    updates: broadcast::Sender<Raw>,
     interest: Arc<Notify>,
     wake: Arc<Notify>,
 }
@@ -393,10 +452,7 @@ impl Connector {
         self.tell.send_replace(State::Connecting);
         let mut pauses = PAUSES.iter();
         for attempt in 1..=attempts {
-            let questions = Arc::clone(&self.questions);
-            let (stale, updates) = (Arc::clone(&self.stale), self.updates.clone());
-            let handler = Arc::new(Ear { server: self.spec.name.to_string(), questions, stale, updates });
-            match connect(&self.spec, self.limits, self.tokens.as_ref(), handler).await {
+            match self.opening.connect().await {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
                     mark(&self.stale, Kinds::ALL);
@@ -528,60 +584,4 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
-}
-
-/// Hears what a server says on its own, and passes on what it asks for.
-struct Ear {
-    server: String,
-    questions: Arc<dyn Questions>,
-    stale: Arc<watch::Sender<Kinds>>,
-    updates: broadcast::Sender<Raw>,
-}
-
-impl Handler for Ear {
-    fn notification(&self, method: &str, params: Option<&Raw>) {
-        let changed = |kinds| mark(&self.stale, kinds);
-        match method {
-            "notifications/message" => log(&self.server, params),
-            "notifications/tools/list_changed" => changed(Kinds { tools: true, ..Kinds::default() }),
-            "notifications/prompts/list_changed" => changed(Kinds { prompts: true, ..Kinds::default() }),
-            "notifications/resources/list_changed" => changed(Kinds { resources: true, ..Kinds::default() }),
-            "notifications/resources/updated" => {
-                let _ = params.map(|params| self.updates.send(params.clone()));
-            }
-            "notifications/subscriptions/acknowledged" => changed(Kinds::ALL),
-            _ => tracing::trace!(server = %self.server, method, "notification"),
-        }
-    }
-
-    fn request(&self, method: &str, params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>> {
-        self.questions.answer(&self.server, method, params)
-    }
-
-    fn capabilities(&self) -> serde_json::Value {
-        self.questions.capabilities()
-    }
-
-    fn violation(&self, what: &str) {
-        tracing::debug!(server = %self.server, what, "protocol violation");
-    }
-}
-
-/// A line of the server's log, at our level for it.
-fn log(server: &str, params: Option<&Raw>) {
-    #[derive(Deserialize)]
-    struct Line<'a> {
-        #[serde(default)]
-        level: String,
-        #[serde(borrow)]
-        data: &'a serde_json::value::RawValue,
-    }
-    let Some(Ok(line)) = params.map(Raw::look::<Line<'_>>) else { return };
-    let text = mask(&clean(line.data.get()), &[]);
-    match line.level.as_str() {
-        "emergency" | "alert" | "critical" | "error" => tracing::error!(server, "{text}"),
-        "warning" => tracing::warn!(server, "{text}"),
-        "notice" | "info" => tracing::info!(server, "{text}"),
-        _ => tracing::debug!(server, "{text}"),
-    }
 }

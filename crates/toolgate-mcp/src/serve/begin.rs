@@ -1,8 +1,8 @@
 //! How a request begins: checked by the rules of its revision, answered here where that is enough, else handed to
 //! the service.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -116,8 +116,11 @@ impl<S: Service> Endpoint<S> {
             log_level: meta.log_level,
             out,
             thought: Arc::default(),
+            lacked: OnceLock::new(),
         });
+        let asked = Arc::clone(&client);
         let answer = self.service.request(guest, Request { method, params, client, session: None, trace });
+        let answer = Box::pin(async move { answer.await.map_err(|error| undeclared(&asked, error)) });
         Exchange::new(id, revision, asking, Running { answer, said })
     }
 
@@ -134,6 +137,7 @@ impl<S: Service> Endpoint<S> {
             log_level: face.keeping.find().and_then(|kept| kept.level()),
             out,
             thought: Arc::default(),
+            lacked: OnceLock::new(),
         });
         let session = face.session.clone();
         let request = Request { method, params, client, session, trace };
@@ -209,6 +213,19 @@ fn unsubscribe(face: &Face, request: &Request) -> Outcome {
     });
     drop(gone);
     Ok(Raw::of(&json!({})))
+}
+
+/// A request that failed because its server asked for something that the client did not declare: the newest
+/// revision has a way to say so.
+fn undeclared(client: &Client, error: RpcError) -> RpcError {
+    let Some(capability) = client.lacked.get() else { return error };
+    RpcError {
+        data: Some(Raw::of(&json!({ "requiredCapabilities": { &**capability: {} } }))),
+        ..RpcError::new(
+            RpcError::MISSING_CAPABILITY,
+            format!("the request needs `{capability}`, which the client did not declare"),
+        )
+    }
 }
 
 /// What a client says in the handshake.

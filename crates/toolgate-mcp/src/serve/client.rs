@@ -3,7 +3,7 @@
 //! Whatever it is told or asked goes through one queue, in order; whoever serves the request reads it.
 //! Invariant: a client that does not read loses what it could have heard, and holds up nobody.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -39,6 +39,8 @@ pub struct Client {
     pub(super) log_level: Option<Box<str>>,
     pub(super) out: mpsc::Sender<Said>,
     pub(super) thought: Arc<Thought>,
+    /// What a server asked for that the client did not declare.
+    pub(super) lacked: OnceLock<Box<str>>,
 }
 
 /// How long a client has thought.
@@ -181,6 +183,7 @@ impl Behind for Client {
         if !matches!(method, "sampling/createMessage" | "elicitation/create" | "roots/list")
             || !self.has(&capability)
         {
+            let _ = self.lacked.set(capability.as_str().into());
             let error = RpcError::new(
                 RpcError::METHOD_NOT_FOUND,
                 format!("the client does not offer `{capability}`"),

@@ -5,9 +5,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
 use super::begin::Keeping;
@@ -16,6 +18,8 @@ use super::parked::{Parked, Question};
 use crate::message::{Id, Message, RpcError};
 use crate::revision::Revision;
 
+/// Questions that come within so much time are asked together.
+const GATHER: Duration = Duration::from_millis(20);
 /// Questions that are open at one client.
 const MOST_QUESTIONS: usize = 64;
 
@@ -99,7 +103,7 @@ impl Exchange {
             if self.end.is_some() {
                 match running.said.try_recv() {
                     Ok(said) => {
-                        if let Some(next) = self.take(said) {
+                        if let Some(next) = self.take(said).await {
                             return next;
                         }
                     }
@@ -110,7 +114,7 @@ impl Exchange {
             tokio::select! {
                 biased;
                 Some(said) = running.said.recv() => {
-                    if let Some(next) = self.take(said) {
+                    if let Some(next) = self.take(said).await {
                         return next;
                     }
                 }
@@ -119,7 +123,7 @@ impl Exchange {
         }
     }
 
-    fn take(&mut self, said: Said) -> Option<Next> {
+    async fn take(&mut self, said: Said) -> Option<Next> {
         let (method, params, answer) = match said {
             Said::Notification(message) => return Some(Next::Said(message)),
             Said::Question { method, params, answer } => (method, params, answer),
@@ -134,10 +138,11 @@ impl Exchange {
                 // What is asked at the same time is answered at the same time.
                 let mut running = self.running.take()?;
                 let (mut questions, mut rest) = (vec![question], None);
-                while let Ok(said) = running.said.try_recv() {
+                let moment = Instant::now() + GATHER;
+                while let Ok(Some(said)) = timeout_at(moment, running.said.recv()).await {
                     match said {
                         Said::Question { method, params, answer } => {
-                            questions.push(Question { method, params, answer })
+                            questions.push(Question { method, params, answer });
                         }
                         Said::Notification(message) => {
                             rest = Some(message);

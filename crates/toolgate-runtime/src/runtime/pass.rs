@@ -30,11 +30,11 @@ impl Runtime {
         if !spec.approved && !self.pins().approves(&spec.name) {
             return Err(AskError::NotApproved(spec.name.to_string()));
         }
-        let connection = server.connection().await?;
+        let lane = server.lane(along.client.as_ref()).await?;
         let params = params.along(along).traced(trace);
         let within = spec.request_timeout.get();
         let within = if along.client.is_some() { within.saturating_add(THINKING) } else { within };
-        let outcome = connection.session.ask(what.method(), params, within).await;
+        let outcome = lane.connection.session.ask(what.method(), params, within).await;
         outcome.map_err(|why| AskError::Request { server: spec.name.to_string(), why })
     }
 
@@ -72,12 +72,15 @@ impl Runtime {
 
     /// Passes on what a server tells of its resources, as long as it is there.
     pub(super) async fn tell_updates(&self, live: &Live) {
-        let mut updates = live.server.updates();
+        let (mut updates, mut told) = (live.server.updates(), live.server.told());
         loop {
-            match updates.recv().await {
-                Ok(params) => drop(self.updates.send((live.server.spec().name.clone(), params))),
-                Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
+            tokio::select! {
+                Ok(params) = updates.recv() => {
+                    let _ = self.updates.send((live.server.spec().name.clone(), params));
+                }
+                Ok(kinds) = told.recv() => drop(self.heard.send(kinds)),
+                // Either may have fallen behind; both end with the server.
+                else => tokio::task::yield_now().await,
             }
         }
     }

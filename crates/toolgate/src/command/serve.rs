@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
     let log = keeping.open(log::Calls::Many)?;
     let collector = config.telemetry.clone();
     let mut setup = live::setup(config, Answers::Decline, |_| true);
-    setup.questions = Arc::new(toolgate_upstream::Clients);
+    setup.questions = Arc::new(toolgate_upstream::Clients::default());
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
         let listen = plan.rules.listen;
