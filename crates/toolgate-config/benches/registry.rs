@@ -67,6 +67,8 @@ async fn measure(folder: &Path) {
     let config = load(folder, None, &environment).config.unwrap();
     let registries = config.registries.clone();
     let gate = Arc::new(Runtime::new(Setup {
+        apis: Vec::new(),
+        read_document: toolgate_config::document,
         builtins: Vec::new(),
         own: config.tools,
         settings: config.tool_settings,
@@ -94,7 +96,8 @@ async fn measure(folder: &Path) {
     let used = Arc::clone(&gate);
     let publish: Publish = Arc::new(move |state| {
         let gate = Arc::clone(&used);
-        async move { gate.replace(state.checked.tools.clone(), Vec::new(), Vec::new()).await }.boxed()
+        async move { gate.replace(state.checked.tools.clone(), Vec::new(), Vec::new(), Vec::new()).await }
+            .boxed()
     });
     let started = Instant::now();
     let store =

@@ -11,7 +11,7 @@ use toolgate_policy::Rules;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    AuditRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec,
+    ApiSpec, AuditRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec,
     ToolDefinition, ToolSettings,
 };
 
@@ -35,6 +35,9 @@ pub struct Config {
     pub limits: Limits,
     /// MCP servers, in the order of the files.
     pub servers: Vec<ServerSpec>,
+    /// HTTP APIs, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub apis: Vec<ApiSpec>,
     /// The project's own tools.
     pub tools: Vec<ToolDefinition>,
     /// What the operator says about single tools.

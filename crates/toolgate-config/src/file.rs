@@ -53,10 +53,58 @@ keys! {
         /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and
         /// `OTEL_SERVICE_NAME`; without those too there are none.
         telemetry: TelemetryFile,
+        /// HTTP APIs that OpenAPI documents describe, by their names: each operation is a tool.
+        openapi: Named<ApiFile>,
         /// The door of `toolgate serve`.
         serve: ServeFile,
         /// How calls are written down: the execution log.
         audit: AuditFile,
+    }
+}
+
+keys! {
+    /// An HTTP API that a document of OpenAPI 3.0 or 3.1 describes. docs/openapi.md says what becomes of it.
+    struct ApiFile as "API" {
+        /// The document, in JSON or YAML: a file, seen from the project folder, or an address with `https` or
+        /// `http`, which is asked at every start; what came last is kept in `.toolgate/openapi`.
+        document: Text; required,
+        /// Where the API is, in place of the first of the document's `servers`. A document that comes from an
+        /// address can name no other host than its own; this can.
+        base_url: Text,
+        /// Values for the variables of the document's first server.
+        variables: Named<String>,
+        /// The operations that become tools: those that fit every list that is given. Without it all do.
+        include: OperationsFile,
+        /// Operations that do not: those that fit any of the lists.
+        exclude: OperationsFile,
+        /// Credentials, by the names of the document's `securitySchemes`, as variables: `${PETS_TOKEN}`. For `basic`
+        /// it is `user:password`. Never shown.
+        auth: Named<Text>,
+        /// Headers of every request. Never shown.
+        headers: Named<Text>,
+        /// How long one call may take.
+        timeout: HumanDuration,
+        /// What stands before the name of each tool, such as `pets_`.
+        prefix: String,
+        /// The API and its document must be on the internet. Those in these networks may be used, too, such as
+        /// `127.0.0.0/8`. Every address is looked at when a connection is made.
+        allow_networks: Vec<At<Network>>,
+        /// What becomes of a result that does not fit the schema of its operation.
+        output_validation: OutputValidationName = "warn",
+    }
+}
+
+keys! {
+    /// Operations of an OpenAPI document. `*` stands for any text.
+    struct OperationsFile as "operations" {
+        /// By `operationId`.
+        operations: OneOrMany<String>,
+        /// By tag.
+        tags: OneOrMany<String>,
+        /// By method, such as `GET`.
+        methods: OneOrMany<String>,
+        /// By path, such as `/pets/*`.
+        paths: OneOrMany<String>,
     }
 }
 

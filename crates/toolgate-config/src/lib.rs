@@ -30,6 +30,7 @@ pub use context::Environment;
 pub use import::{Client, Import, ImportedServer, add_servers, plan_import};
 pub use load::{Loaded, load, load_over};
 pub use problem::{Problem, ProblemEntry, Report, Severity};
+pub use read::document;
 pub use schema::{SchemaOf, reference, schema};
 pub use settle::policy::load_rules;
 pub use source::{Position, Source, SourceId, Sources, Span};

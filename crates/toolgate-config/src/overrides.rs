@@ -30,7 +30,8 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
         }
         // Variables for a child, headers, keys: not to be shown, even where the path to them is wrong.
         let is_secret = |step: &&str| {
-            looks_secret(step) || matches!(&*step.to_lowercase(), "env" | "headers" | "config" | "canaries")
+            looks_secret(step)
+                || matches!(&*step.to_lowercase(), "auth" | "env" | "headers" | "config" | "canaries")
         };
         let id = cx.sources.add(format!("environment variable {name}"), value.clone(), None);
         let span = Span::new(id, 0, value.len());

@@ -80,3 +80,20 @@ pub(crate) fn too_many(span: Span) -> Problem {
     Problem::error(span, format!("more than {} values in one file", crate::node::MOST_NODES))
         .hint("aliases count as often as they are used")
 }
+
+/// A text as JSON, whichever of YAML and JSON it is: a document that did not come from a file.
+///
+/// # Errors
+/// Why it is neither, with its place.
+pub fn document(text: &str) -> Result<Box<serde_json::value::RawValue>, String> {
+    let mut sources = Sources::default();
+    let format = if text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
+    let id = sources.add("document", text, None);
+    match read(&sources, id, format) {
+        Ok(node) => Ok(node.to_json()),
+        Err(problem) => {
+            let place = problem.span.map(|span| sources.place(span)).unwrap_or_default();
+            Err(format!("{} at {place}", problem.message))
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! Defaults, rules between keys and rules between entries live here. Invariant: only what passed
 //! every rule gets into the [`Draft`]; what did not was told.
 
+mod api;
 mod audit;
 mod caching;
 mod caller;
@@ -23,8 +24,8 @@ use std::collections::{BTreeMap, HashMap};
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    AuditRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits, OnCollision,
-    ServerSpec, ToolDefinition, ToolName, ToolSettings,
+    ApiSpec, AuditRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits,
+    OnCollision, ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
 };
 
 use crate::checklist::checklist;
@@ -51,6 +52,7 @@ pub(crate) struct Draft {
     pub(crate) registries: Registries,
     pub(crate) limits: Limits,
     pub(crate) servers: Vec<(ServerSpec, Span)>,
+    apis: Vec<(ApiSpec, Span)>,
     tools: Vec<Drafted<ToolDefinition>>,
     settings: Vec<Drafted<ToolSettings>>,
     callers: Vec<(Caller, Span)>,
@@ -86,6 +88,7 @@ impl Draft {
             registries: Registries::default(),
             limits,
             servers: Vec::new(),
+            apis: Vec::new(),
             tools: Vec::new(),
             settings: Vec::new(),
             callers: Vec::new(),
@@ -217,6 +220,7 @@ impl Draft {
             registries: self.registries,
             limits: self.limits,
             servers: self.servers.into_iter().map(|(server, _)| server).collect(),
+            apis: self.apis.into_iter().map(|(api, _)| api).collect(),
             tools: self.tools.into_iter().map(|tool| tool.value).collect(),
             tool_settings: self.settings.into_iter().map(|settings| settings.value).collect(),
             callers: self.callers.into_iter().map(|(caller, _)| caller).collect(),
@@ -243,20 +247,28 @@ impl Draft {
         config
     }
 
-    /// Two servers must differ in what is before the `__` of their tools.
+    /// Two servers must differ in what is before the `__` of their tools, and so must APIs.
     fn servers_apart(&self, cx: &mut Context<'_>) {
-        let mut seen: HashMap<String, (&ServerSpec, Span)> = HashMap::new();
-        for (server, span) in &self.servers {
-            let Some((first, place)) = seen.insert(server.name.prefix(), (server, *span)) else { continue };
-            let message = if first.name == server.name {
-                format!("MCP server `{}` is configured twice", server.name)
-            } else {
-                format!(
-                    "MCP servers `{}` and `{}` would share the prefix of their tools",
-                    first.name, server.name
-                )
+        let mut seen: HashMap<String, (bool, &ServerName, Span)> = HashMap::new();
+        let servers = self.servers.iter().map(|(server, span)| (false, &server.name, *span));
+        let apis = self.apis.iter().map(|(api, span)| (true, &api.name, *span));
+        for (is_api, name, span) in servers.chain(apis) {
+            let Some((also_api, first, place)) = seen.insert(name.prefix(), (is_api, name, span)) else {
+                continue;
             };
-            cx.error(*span, message, format!("the other is at {}; rename one", cx.sources.place(place)));
+            let kind = |is_api| if is_api { "API" } else { "MCP server" };
+            let message = match (is_api, also_api) {
+                (false, false) if first == name => format!("MCP server `{name}` is configured twice"),
+                (false, false) => {
+                    format!("MCP servers `{first}` and `{name}` would share the prefix of their tools")
+                }
+                _ => format!(
+                    "{} `{name}` and {} `{first}` would share the prefix of their tools",
+                    kind(is_api),
+                    kind(also_api)
+                ),
+            };
+            cx.error(span, message, format!("the other is at {}; rename one", cx.sources.place(place)));
         }
     }
 }

@@ -114,6 +114,8 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         config: None,
     };
     Setup {
+        apis: Vec::new(),
+        read_document: |_| Err(String::new()),
         builtins: Vec::new(),
         own: Vec::new(),
         settings: Vec::new(),

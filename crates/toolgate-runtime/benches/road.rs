@@ -186,6 +186,8 @@ fn setup(rules: Option<u32>) -> Setup {
         Rules::new(&(0..20).map(rule).collect::<String>()).expect("they are good")
     });
     Setup {
+        apis: Vec::new(),
+        read_document: |_| Err(String::new()),
         builtins: vec![echo],
         own: Vec::new(),
         settings: vec![settings],

@@ -138,6 +138,8 @@ fn tool(name: &str, file: PathBuf) -> ToolDefinition {
 
 fn setup(own: Vec<ToolDefinition>) -> Setup {
     Setup {
+        apis: Vec::new(),
+        read_document: |_| Err(String::new()),
         builtins: vec![],
         own,
         settings: vec![],

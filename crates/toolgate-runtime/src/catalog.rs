@@ -12,15 +12,17 @@ use toolgate_audit::SecretFields;
 use toolgate_policy::{Schema, Subject};
 use toolgate_types::tool::{Category, Contract, Deprecation, FollowUp, Permission, RateLimit, ResponseTime};
 use toolgate_types::{
-    HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
+    ApiSpec, HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
 };
 use toolgate_upstream::invoke::Address;
 use toolgate_upstream::offer::Offer;
+use toolgate_upstream::openapi::{Found, Operation};
 use toolgate_upstream::{Builtin, Raw};
 
 use crate::pins::{DriftClass, NewPin, Pins};
 use crate::tally::Guard;
 
+mod api;
 mod build;
 mod names;
 
@@ -127,6 +129,8 @@ pub enum Upstream {
     Script(Arc<ToolDefinition>),
     /// A server.
     Server(Address),
+    /// An operation of an API.
+    OpenApi(Arc<Operation>),
 }
 
 /// Whether a tool can be called.
@@ -240,6 +244,8 @@ pub struct Parts<'a> {
     pub settings: &'a [ToolSettings],
     /// The servers in the order of the configuration, with what those that answered offer.
     pub servers: &'a [(&'a ServerSpec, Option<&'a Offer>)],
+    /// The APIs in the order of the configuration, with what was found of them.
+    pub apis: &'a [(&'a ApiSpec, Found)],
     /// What servers said of their tools before.
     pub pins: &'a Pins,
     /// Who gets a name that two tools want.
@@ -297,6 +303,9 @@ impl Catalog {
                 Some(offer) => builder.server(spec, offer),
                 None => builder.absent(spec),
             }
+        }
+        for (spec, found) in parts.apis {
+            builder.api(spec, found);
         }
         builder.unclaimed_settings();
         builder.finish()

@@ -331,6 +331,7 @@ impl Runtime {
                 (Upstream::Script(script), _) => {
                     Ok(self.scripts.invoke(script, input, request.context(caller)).await?)
                 }
+                (Upstream::OpenApi(operation), _) => Ok(operation.invoke(input, &request.trace).await?),
                 (Upstream::Server(_), None) => Err(InvokeError::Builtin("its server is gone".to_owned())),
             }
         };
@@ -338,7 +339,8 @@ impl Runtime {
         let (reply, tried) = attempts(tool.contract.idempotent, end, once).await;
         passage.attempts = tried;
         let whom = || {
-            let server = tool.server.as_ref().map(|server| format!("MCP server `{server}`"));
+            let kind = if matches!(tool.upstream, Upstream::OpenApi(_)) { "API" } else { "MCP server" };
+            let server = tool.server.as_ref().map(|server| format!("{kind} `{server}`"));
             server.unwrap_or_else(|| format!("tool `{}`", tool.name))
         };
         let reply = reply.map_err(|gave_up| {

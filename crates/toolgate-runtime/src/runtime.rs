@@ -19,9 +19,10 @@ use toolgate_policy::Policy;
 use toolgate_types::egress::EgressRules;
 use toolgate_types::server::Startup;
 use toolgate_types::{
-    Caller, Limits, Secret, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
+    ApiSpec, Caller, Limits, Secret, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
 };
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
+use toolgate_upstream::openapi::{Api, ReadText};
 use toolgate_upstream::scan::Limits as WireLimits;
 use toolgate_upstream::{
     Along, Builtin, Logins, Params, Questions, Raw, RequestError, Scripts, Server, State, Trace, Unavailable,
@@ -36,10 +37,12 @@ use crate::stage::rate_limit::RateLimit;
 use crate::stage::slots::Slots;
 use crate::tally::{Followers, Guard, Taints, Tally};
 
+mod apis;
 mod given;
 mod keep;
 mod pass;
 
+use apis::api_status;
 use given::Given;
 
 /// Things that happened and wait for whoever reads them.
@@ -57,6 +60,10 @@ pub struct Setup {
     pub settings: Vec<ToolSettings>,
     /// MCP servers.
     pub servers: Vec<ServerSpec>,
+    /// HTTP APIs.
+    pub apis: Vec<ApiSpec>,
+    /// What reads the text of a document that describes an API.
+    pub read_document: ReadText,
     /// Limits over all tools.
     pub limits: Limits,
     /// Who logs in to servers that want it, and where tokens are kept.
@@ -93,6 +100,7 @@ pub struct Runtime {
     /// Servers on their way out.
     leaving: tokio::sync::Mutex<JoinSet<()>>,
     wire: WireLimits,
+    read_document: ReadText,
     logins: Logins,
     questions: Arc<dyn Questions>,
     pub(crate) limits: Limits,
@@ -282,6 +290,11 @@ impl Runtime {
             own: setup.own.into_iter().map(Arc::new).collect(),
             settings: setup.settings,
             servers: setup.servers.into_iter().map(live).collect(),
+            apis: setup
+                .apis
+                .into_iter()
+                .map(|spec| Arc::new(Api::new(spec, wire, setup.read_document)))
+                .collect(),
         };
         let most = usize::try_from(setup.limits.max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
         let reader = setup.results.as_ref().map(Results::tool);
@@ -292,6 +305,7 @@ impl Runtime {
             replaced: watch::Sender::new(0),
             leaving: tokio::sync::Mutex::default(),
             wire,
+            read_document: setup.read_document,
             logins: setup.logins,
             questions: setup.questions,
             secrets: ArcSwap::from_pointee(setup.secrets),
@@ -337,7 +351,8 @@ impl Runtime {
             tell(&status(live, &self.catalog.load()));
             outcome
         };
-        let outcomes = join_all(given.servers.iter().map(ask)).await;
+        let servers = join_all(given.servers.iter().map(ask));
+        let (outcomes, ()) = futures_util::future::join(servers, self.load_apis(&given.apis, tell)).await;
         let mut errors: Vec<StartError> = outcomes.into_iter().filter_map(Result::err).collect();
         if let Err(found) = self.rebuild(Moment::Start).await {
             errors.extend(found.into_iter().map(StartError::from));
@@ -384,12 +399,14 @@ impl Runtime {
         let offers: Vec<_> = given.servers.iter().map(|live| (live, live.offer.load_full())).collect();
         let servers: Vec<_> =
             offers.iter().map(|(live, offer)| (live.server.spec(), offer.as_ref().as_ref())).collect();
+        let apis: Vec<_> = given.apis.iter().map(|api| (api.spec(), api.found())).collect();
         let before = self.catalog.load_full();
         let Built { catalog, events, pins: new, changed } = Catalog::build(&Parts {
             builtins: &self.builtins,
             own: &given.own,
             settings: &given.settings,
             servers: &servers,
+            apis: &apis,
             pins: &pins,
             on_collision: self.limits.on_collision,
             previous: (moment == Moment::Later).then_some(&*before),
@@ -448,6 +465,9 @@ impl Runtime {
 
     /// Whether nothing of a server waits for its approval as a whole.
     pub fn is_approved(&self, server: &str) -> bool {
+        if self.has_api(server) {
+            return true;
+        }
         let server = self.server(server);
         let spec = server.as_ref().map(|server| server.spec());
         spec.is_some_and(|spec| spec.approved || self.pins().approves(&spec.name))
@@ -493,7 +513,9 @@ impl Runtime {
     /// The servers and what they are doing.
     pub fn servers(&self) -> Vec<ServerStatus> {
         let catalog = self.catalog();
-        self.given.load().servers.iter().map(|live| status(live, &catalog)).collect()
+        let given = self.given.load();
+        let servers = given.servers.iter().map(|live| status(live, &catalog));
+        servers.chain(given.apis.iter().map(|api| api_status(api, &catalog))).collect()
     }
 
     /// What the servers offer beside tools, by their names; nothing of a server that waits for

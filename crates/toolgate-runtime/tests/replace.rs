@@ -64,7 +64,7 @@ async fn servers_come_and_go() {
             tokio::time::sleep(Duration::from_millis(LATE_MS / 3)).await;
             let limits = ToolLimits { max_instances: NonZeroU32::new(2), ..ToolLimits::default() };
             let settings = ToolSettings { limits, ..ToolSettings::new("echo".parse().unwrap()) };
-            runtime.replace(Vec::new(), vec![settings], vec![comes.clone(), stays.clone()]).await;
+            runtime.replace(Vec::new(), vec![settings], vec![comes.clone(), stays.clone()], Vec::new()).await;
             assert!(runtime.catalog().resolve("goes__echo").is_none(), "it is gone at once");
             let settled = runtime.catalog().resolve("stays__echo").unwrap().limits.max_instances;
             assert_eq!(settled, NonZeroU32::new(2), "new settings count");
@@ -87,7 +87,7 @@ async fn servers_come_and_go() {
 
         // Another description makes another server.
         let changed = ServerSpec { request_timeout: HumanDuration::from_secs(7), ..stays };
-        runtime.replace(Vec::new(), Vec::new(), vec![comes, changed]).await;
+        runtime.replace(Vec::new(), Vec::new(), vec![comes, changed], Vec::new()).await;
         let is_new = || !processes("stays").is_empty() && processes("stays").is_disjoint(&stayed);
         until("it was started anew", is_new).await;
         until("its tools are back", || runtime.catalog().resolve("stays__echo").is_some()).await;
@@ -171,6 +171,8 @@ fn server(name: &str) -> ServerSpec {
 
 fn setup(servers: Vec<ServerSpec>) -> Setup {
     Setup {
+        apis: Vec::new(),
+        read_document: |_| Err(String::new()),
         builtins: Vec::new(),
         own: Vec::new(),
         settings: Vec::new(),

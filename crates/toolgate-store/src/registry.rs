@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
-use toolgate_types::{Secret, ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_types::{ApiSpec, Secret, ServerSpec, ToolDefinition, ToolSettings};
 
 use crate::document::{Op, Unfit};
 use crate::file::disk::Stamp;
@@ -37,6 +37,8 @@ pub struct Checked {
     pub settings: Vec<ToolSettings>,
     /// MCP servers, wherever they are configured.
     pub servers: Vec<ServerSpec>,
+    /// HTTP APIs of the project file.
+    pub apis: Vec<ApiSpec>,
     /// What must not be shown.
     pub secrets: Vec<Secret>,
     /// The variables that entries refer to, by their names.

@@ -14,6 +14,7 @@ use toolgate_mcp::mirror::{self, Mirror};
 use toolgate_mcp::{Along, LinkError, Params, Raw, RequestError, Trace};
 use toolgate_policy::Input;
 
+use crate::openapi::ApiError;
 use crate::script::ScriptError;
 use crate::server::{Server, Unavailable};
 
@@ -38,6 +39,9 @@ pub enum InvokeError {
     /// It is a program of one's own, and gave nothing.
     #[error(transparent)]
     Script(#[from] ScriptError),
+    /// It is an operation of an API, and gave nothing.
+    #[error(transparent)]
+    Api(#[from] ApiError),
     /// Its server ended in the middle of it.
     #[error("{0}")]
     Ended(String),

@@ -8,6 +8,7 @@ pub mod builtin;
 pub mod connect;
 pub mod invoke;
 pub mod offer;
+pub mod openapi;
 pub mod process;
 pub mod schema;
 pub mod script;

@@ -209,7 +209,7 @@ async fn others(
     }
 }
 
-fn tool(definition: Raw) -> OfferedTool {
+pub(crate) fn tool(definition: Raw) -> OfferedTool {
     let shape = match definition.look::<ToolShape<'_>>() {
         Ok(shape) => shape,
         Err(error) => return misshapen(&definition, &error),

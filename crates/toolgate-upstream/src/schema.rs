@@ -74,7 +74,7 @@ fn walk(value: &Value, parts: &mut usize) -> Result<(), SchemaFault> {
     }
 }
 
-fn pattern_is_linear(pattern: &str) -> Result<(), SchemaFault> {
+pub(crate) fn pattern_is_linear(pattern: &str) -> Result<(), SchemaFault> {
     let built =
         regex::RegexBuilder::new(pattern).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
     built.map(drop).map_err(|_| SchemaFault::Pattern(pattern.chars().take(80).collect()))

@@ -4,7 +4,7 @@ use crate::context::{Context, Whose};
 use crate::dialect::Dialect;
 use crate::file::ProjectFile;
 use crate::keys::{At, Read};
-use crate::node::{Node, Value};
+use crate::node::{Entry, Node, Value};
 use crate::settle::Draft;
 
 pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
@@ -16,6 +16,13 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     if let Some(Value::List(callers)) = node.get("callers").map(|callers| &callers.value) {
         let keys = |caller| ["api_key", "key_sha256"].map(|key| Node::get(caller, key));
         callers.iter().flat_map(keys).flatten().for_each(|key| cx.keep_values_secret("secret", key));
+    }
+    if let Some(Value::Map(apis)) = node.get("openapi").map(|apis| &apis.value) {
+        let keys = |api: &'_ Entry| ["auth", "headers"].map(|key| api.node.get(key).cloned());
+        for kept in apis.iter().flat_map(keys).flatten() {
+            let Value::Map(values) = &kept.value else { continue };
+            values.iter().for_each(|entry| cx.keep_values_secret("secret", &entry.node));
+        }
     }
     let Some(file) = ProjectFile::read(node, cx) else { return };
     draft.title(file.name, file.description);
@@ -33,6 +40,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     }
     if let Some(results) = file.results {
         draft.results(results.value);
+    }
+    for (name, api) in file.openapi.into_iter().flat_map(|at| at.value.0) {
+        draft.api(&name, api, cx);
     }
     if let Some(serve) = file.serve {
         draft.serve(serve.value);

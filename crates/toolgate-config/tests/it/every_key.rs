@@ -16,7 +16,8 @@ const FILES: [(&str, SchemaOf); 3] = [
     ("tools/tools.json", SchemaOf::Tools),
     ("mcp.json", SchemaOf::Mcp),
 ];
-const BESIDE: [&str; 8] = [
+const BESIDE: [&str; 9] = [
+    "api.yaml",
     "project.env",
     "program.env",
     "rules/rules.cedar",

@@ -21,7 +21,7 @@ use super::{
 use crate::pins::{Drift, DriftClass, NewPin, Pin};
 
 pub(super) struct Builder<'a> {
-    parts: &'a Parts<'a>,
+    pub(super) parts: &'a Parts<'a>,
     tools: Vec<Arc<CatalogTool>>,
     /// Who has a bare name, by what it looks like.
     owners: HashMap<String, Owner>,
@@ -136,7 +136,7 @@ impl<'a> Builder<'a> {
     }
 
     /// What the operator says of a tool.
-    fn settings(&self, name: &str) -> ToolSettings {
+    pub(super) fn settings(&self, name: &str) -> ToolSettings {
         let said = self.parts.settings.iter().find(|settings| settings.name.as_str() == name).cloned();
         // A name that is none is held back, and its settings say nothing.
         said.unwrap_or_else(|| {
@@ -185,7 +185,7 @@ impl<'a> Builder<'a> {
     /// Settings for tools that nobody offers, at the start: a server changed while we were away, or a
     /// name is misspelt. A server that is not there may have them.
     pub(super) fn unclaimed_settings(&mut self) {
-        let Parts { own, settings, servers, pins, previous, .. } = self.parts;
+        let Parts { own, settings, servers, apis, pins, previous, .. } = self.parts;
         let there: Vec<_> =
             servers.iter().filter_map(|(spec, offer)| Some((&spec.name, (*offer)?))).collect();
         if previous.is_some() || there.is_empty() || there.len() < servers.len() {
@@ -194,7 +194,9 @@ impl<'a> Builder<'a> {
         for name in settings.iter().map(|settings| &settings.name) {
             let offers =
                 |offer: &Offer| offer.tools.iter().any(|tool| normalised(&tool.name) == name.as_str());
-            if own.iter().any(|tool| tool.name == *name) || there.iter().any(|(_, offer)| offers(offer)) {
+            let of_an_api = apis.iter().filter_map(|(_, found)| found.offer.as_ref()).any(offers);
+            let of_ours = own.iter().any(|tool| tool.name == *name) || of_an_api;
+            if of_ours || there.iter().any(|(_, offer)| offers(offer)) {
                 continue;
             }
             let had = there
@@ -218,7 +220,7 @@ impl<'a> Builder<'a> {
         } else if name.parse::<ToolName>().is_err() {
             state = held(Why::Faulty, "its name is empty or longer than 128 characters".to_owned());
         } else if state == ToolState::Ready {
-            state = self.trusted(spec, offered);
+            state = self.trusted(&spec.name, offered, spec.approved, matches!(spec.mode, ToolMode::Strict));
         }
         if let ToolState::Quarantined { reason, why } = &state
             && *why != Why::NotConfigured
@@ -322,8 +324,13 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether a tool is the one that was approved or first seen, and what is remembered of it.
-    fn trusted(&mut self, spec: &ServerSpec, offered: &OfferedTool) -> ToolState {
-        let server = &spec.name;
+    pub(super) fn trusted(
+        &mut self,
+        server: &ServerName,
+        offered: &OfferedTool,
+        approved: bool,
+        strict: bool,
+    ) -> ToolState {
         let approve = format!("`toolgate servers approve {server}` shows it and lets it through");
         let pin = self.parts.pins.get(server, &offered.name);
         if pin.is_some_and(|pin| pin.hash == offered.hash) {
@@ -331,7 +338,7 @@ impl<'a> Builder<'a> {
         }
         if let Some(pin) = pin {
             let drift = Drift::between(&pin.definition, &canonical(&offered.definition));
-            let held_back = drift.class != DriftClass::Compatible || matches!(spec.mode, ToolMode::Strict);
+            let held_back = drift.class != DriftClass::Compatible || strict;
             self.changed.push(Changed {
                 server: server.clone(),
                 tool: offered.name.clone(),
@@ -344,7 +351,7 @@ impl<'a> Builder<'a> {
                 return held(Why::Changed, format!("{drift}; {approve}"));
             }
             self.event(Level::Info, format!("Tool '{}' from MCP '{server}': {drift}", offered.name));
-        } else if !spec.approved {
+        } else if !approved {
             return held(Why::NotApproved, format!("it is not approved; {approve}"));
         } else if let Some(sign) = offered.suspicion {
             return held(Why::NotApproved, format!("it {sign}; {approve}"));
@@ -359,7 +366,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Gives a tool its bare name, if the rules say so; it has its qualified one already.
-    fn claim(&mut self, bare: String, mut tool: Arc<CatalogTool>) {
+    pub(super) fn claim(&mut self, bare: String, mut tool: Arc<CatalogTool>) {
         // A look-alike from another alphabet is found by how its server spells it.
         let mut looks = looks(&bare).to_vec();
         if bare != tool.original {
@@ -433,7 +440,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn event(&mut self, level: Level, message: String) {
+    pub(super) fn event(&mut self, level: Level, message: String) {
         self.events.push(Event { level, message });
     }
 
@@ -475,12 +482,12 @@ fn may_be_used(spec: &ServerSpec, tool: &str) -> bool {
     spec.tools.allow.as_deref().is_none_or(listed) && !listed(&spec.tools.deny)
 }
 
-fn held(why: Why, reason: String) -> ToolState {
+pub(super) fn held(why: Why, reason: String) -> ToolState {
     ToolState::Quarantined { why, reason }
 }
 
 /// What a tool demands: what is said of it, else a permission of its own, `{server}:{tool}`.
-fn demanded(said: &[Permission], resource: &str, action: &str) -> Vec<Permission> {
+pub(super) fn demanded(said: &[Permission], resource: &str, action: &str) -> Vec<Permission> {
     match said {
         [] => {
             let own = format!("{resource}:{action}").parse();

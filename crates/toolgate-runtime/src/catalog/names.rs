@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use toolgate_types::ServerName;
 use unicode_security::skeleton;
 
-use super::{CatalogTool, SEPARATOR};
+use super::{CatalogTool, SEPARATOR, Upstream};
 
 /// Every character that a tool's name cannot have becomes `-`.
 pub(crate) fn normalised(name: &str) -> String {
@@ -42,7 +42,8 @@ pub(super) fn qualified(tool: &CatalogTool) -> String {
 }
 
 pub(super) fn source(tool: &CatalogTool) -> String {
-    tool.server.as_ref().map_or_else(|| "your own tools".to_owned(), |server| format!("MCP '{server}'"))
+    let kind = if matches!(tool.upstream, Upstream::OpenApi(_)) { "API" } else { "MCP" };
+    tool.server.as_ref().map_or_else(|| "your own tools".to_owned(), |server| format!("{kind} '{server}'"))
 }
 
 #[test]

@@ -137,6 +137,7 @@ impl Case {
         let servers: Vec<_> =
             absent.chain(self.servers.iter().map(|(spec, offer)| (spec, Some(offer)))).collect();
         Catalog::build(&Parts {
+            apis: &[],
             builtins: &[],
             own: &self.own,
             settings: &self.settings,

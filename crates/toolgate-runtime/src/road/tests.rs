@@ -93,6 +93,8 @@ impl Approver for Yes {
 impl Case {
     async fn runtime(&self) -> Arc<Runtime> {
         let runtime = Runtime::new(Setup {
+            apis: Vec::new(),
+            read_document: |_| Err(String::new()),
             builtins: builtins(),
             own: self.own.clone(),
             settings: self.settings.clone(),

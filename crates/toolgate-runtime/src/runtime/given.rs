@@ -6,8 +6,9 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use toolgate_types::{ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_types::{ApiSpec, ServerSpec, ToolDefinition, ToolSettings};
 use toolgate_upstream::State;
+use toolgate_upstream::openapi::Api;
 
 use super::{Live, Runtime};
 
@@ -16,10 +17,11 @@ pub(super) struct Given {
     pub(super) own: Vec<Arc<ToolDefinition>>,
     pub(super) settings: Vec<ToolSettings>,
     pub(super) servers: Vec<Arc<Live>>,
+    pub(super) apis: Vec<Arc<Api>>,
 }
 
 impl Runtime {
-    /// Takes other own tools, settings and servers from now on. The tools that are known are in use when this
+    /// Takes other own tools, settings, servers and APIs from now on. The tools that are known are in use when this
     /// returns. New servers connect by themselves, and their tools follow as long as [`Runtime::keep`] runs;
     /// servers that are gone are stopped, and nobody waits for that.
     pub async fn replace(
@@ -27,7 +29,9 @@ impl Runtime {
         own: Vec<Arc<ToolDefinition>>,
         settings: Vec<ToolSettings>,
         servers: Vec<ServerSpec>,
+        apis: Vec<ApiSpec>,
     ) {
+        let apis = self.taken_over(apis).await;
         let mut leaving = self.leaving.lock().await;
         let before = self.given.load_full();
         let kept = |spec: &ServerSpec| before.servers.iter().find(|live| live.server.spec() == spec).cloned();
@@ -37,7 +41,7 @@ impl Runtime {
         let servers: Vec<_> = servers.into_iter().map(live).collect();
         let stays = |gone: &Arc<Live>| servers.iter().any(|live| Arc::ptr_eq(live, gone));
         let gone: Vec<_> = before.servers.iter().filter(|live| !stays(live)).cloned().collect();
-        self.given.store(Arc::new(Given { own, settings, servers }));
+        self.given.store(Arc::new(Given { own, settings, servers, apis }));
         self.rebuild_now().await;
         self.scripts.keep(self.given.load().own.iter().map(Arc::as_ref));
         self.forget_guards();
@@ -52,6 +56,10 @@ impl Runtime {
     /// Ends the connection to a server and begins a new one. Its tools are away until it has said anew what it
     /// offers. `false` where there is no such server.
     pub async fn reconnect(&self, name: &str) -> bool {
+        if let Some(api) = self.api(name) {
+            self.reload_api(&api).await;
+            return true;
+        }
         let given = self.given.load_full();
         let Some(old) = given.servers.iter().find(|live| live.server.spec().name.as_str() == name) else {
             return false;
@@ -66,8 +74,8 @@ impl Runtime {
         if !servers.iter().any(|live| Arc::ptr_eq(live, &new)) {
             return given.servers.iter().any(|live| live.server.spec().name.as_str() == name);
         }
-        let (own, settings) = (given.own.clone(), given.settings.clone());
-        self.given.store(Arc::new(Given { own, settings, servers }));
+        let (own, settings, apis) = (given.own.clone(), given.settings.clone(), given.apis.clone());
+        self.given.store(Arc::new(Given { own, settings, servers, apis }));
         self.replaced.send_modify(|times| *times += 1);
         let old = Arc::clone(old);
         leaving.spawn(async move { old.server.stop().await });

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
 use toolgate_upstream::invoke::InvokeError;
+use toolgate_upstream::openapi::{ApiError, SendError};
 use toolgate_upstream::script::ScriptError;
 use toolgate_upstream::{Along, LinkError, RequestError};
 
@@ -27,6 +28,12 @@ fn was_not_sent(failure: &InvokeError) -> bool {
         InvokeError::Unavailable(_)
             | InvokeError::Script(ScriptError::Unusable { .. })
             | InvokeError::Request(RequestError::Link(LinkError::Unreachable(_)))
+            | InvokeError::Api(
+                ApiError::Unsendable(_)
+                    | ApiError::Header(_)
+                    | ApiError::Send(SendError::Blocked(_) | SendError::Unreachable(_))
+                    | ApiError::Status { status: 429, .. }
+            )
     )
 }
 
@@ -37,6 +44,14 @@ fn may_pass(failure: &InvokeError) -> bool {
         InvokeError::Unavailable(_) | InvokeError::Builtin(_) => false,
         InvokeError::Ended(_) | InvokeError::Script(ScriptError::Died(_)) => true,
         InvokeError::Script(_) => false,
+        InvokeError::Api(ApiError::Send(error)) => {
+            matches!(error, SendError::Unreachable(_) | SendError::Broken(_))
+        }
+        // Who says how long to wait is not asked again before.
+        InvokeError::Api(ApiError::Status { status, retry_after, .. }) => {
+            matches!(status, 502..=504) && retry_after.is_none()
+        }
+        InvokeError::Api(_) => false,
         InvokeError::Request(RequestError::Link(LinkError::Status { status, .. })) => *status >= 500,
         InvokeError::Request(RequestError::Link(error)) => {
             matches!(
@@ -130,6 +145,7 @@ impl GaveUp {
                 error(ErrorCode::ToolExecutionError, why).with_outcome(Outcome::Finished)
             }
             InvokeError::Script(failure) => told_of_script(failure),
+            InvokeError::Api(failure) => told_of_api(failure, whom),
             InvokeError::Ended(how) => {
                 error(ErrorCode::ProviderFailure, format!("{whom} ended before it answered: {how}"))
                     .with_outcome(Outcome::Unknown)
@@ -153,6 +169,46 @@ impl GaveUp {
             }
         }
     }
+}
+
+fn told_of_api(failure: ApiError, whom: &str) -> CallError {
+    let (code, outcome) = match &failure {
+        ApiError::Unsendable(_) => (ErrorCode::InvalidArguments, Outcome::NotStarted),
+        ApiError::Header(_) => (ErrorCode::ToolExecutionError, Outcome::NotStarted),
+        ApiError::Send(SendError::Blocked(_)) => (ErrorCode::Unauthorized, Outcome::NotStarted),
+        ApiError::Send(SendError::Unreachable(_)) => (ErrorCode::ServiceUnavailable, Outcome::NotStarted),
+        ApiError::Send(SendError::Broken(_)) => (ErrorCode::ProviderFailure, Outcome::Unknown),
+        ApiError::Send(SendError::TooLarge(_)) => (ErrorCode::OutputTooLarge, Outcome::Unknown),
+        ApiError::Send(SendError::Redirect(_)) => (ErrorCode::ProviderFailure, Outcome::Finished),
+        ApiError::Status { status: 429, .. } => (ErrorCode::RateLimited, Outcome::NotStarted),
+        ApiError::Status { status: 503, .. } => (ErrorCode::ServiceUnavailable, Outcome::Unknown),
+        ApiError::Status { status: 500.., .. } => (ErrorCode::ToolExecutionError, Outcome::Unknown),
+        ApiError::Status { .. } => (ErrorCode::ToolExecutionError, Outcome::Finished),
+        ApiError::Unreadable(_) => (ErrorCode::InvalidOutput, Outcome::Finished),
+    };
+    let hint = match &failure {
+        ApiError::Send(SendError::Blocked(_)) => {
+            Some("`allow_networks` of the API names networks that it may be in")
+        }
+        ApiError::Send(SendError::TooLarge(_)) => {
+            Some("`max_output` in `toolbox` says how much a result may be")
+        }
+        ApiError::Send(SendError::Redirect(_)) => Some("`base_url` of the API says where it is"),
+        ApiError::Status { status: 401 | 403, .. } => {
+            Some("`auth` or `headers` of the API say as whom it is called")
+        }
+        _ => None,
+    };
+    let message = match &failure {
+        ApiError::Unsendable(_) => failure.to_string(),
+        _ => format!("{whom}: {}", quoted(&failure.to_string())),
+    };
+    let mut error = CallError::new(code, Stage::Invoke, message).with_outcome(outcome);
+    error.hint = hint.map(str::to_owned);
+    if let ApiError::Status { retry_after, .. } = failure {
+        error.retry_after = retry_after;
+    }
+    error
 }
 
 fn told_of_script(mut failure: ScriptError) -> CallError {
@@ -207,6 +263,29 @@ mod tests {
         assert_eq!(tried(true, missing).await, (ErrorCode::ToolExecutionError, Outcome::NotStarted, 1));
         let unreachable = || link(LinkError::Unreachable("refused".to_owned()));
         assert_eq!(tried(false, unreachable).await, (ServiceUnavailable, Outcome::NotStarted, 4));
+        let status = |status, seconds: Option<u64>| {
+            move || {
+                let retry_after = seconds.map(Duration::from_secs);
+                InvokeError::Api(ApiError::Status { status, reason: "", said: String::new(), retry_after })
+            }
+        };
+        assert_eq!(
+            tried(true, status(502, None)).await,
+            (ErrorCode::ToolExecutionError, Outcome::Unknown, 4)
+        );
+        assert_eq!(
+            tried(false, status(502, None)).await,
+            (ErrorCode::ToolExecutionError, Outcome::Unknown, 1)
+        );
+        assert_eq!(tried(true, status(503, Some(9))).await, (ServiceUnavailable, Outcome::Unknown, 1));
+        assert_eq!(tried(true, status(429, None)).await, (ErrorCode::RateLimited, Outcome::NotStarted, 1));
+        assert_eq!(
+            tried(true, status(404, None)).await,
+            (ErrorCode::ToolExecutionError, Outcome::Finished, 1)
+        );
+        let broken = || InvokeError::Api(ApiError::Send(SendError::Broken("reset".to_owned())));
+        assert_eq!(tried(true, broken).await, (ProviderFailure, Outcome::Unknown, 4));
+        assert_eq!(tried(false, broken).await, (ProviderFailure, Outcome::Unknown, 1));
         let refused = || link(LinkError::Redirect(None));
         assert_eq!(tried(true, refused).await, (ProviderFailure, Outcome::Unknown, 1));
     }

@@ -9,7 +9,8 @@ use toolgate_config::{
     Checklist, Config, Environment, Loaded, ProblemEntry, Report, Rule, Severity, checklists, load,
 };
 use toolgate_types::redact::printable;
-use toolgate_types::{Caller, ToolDefinition};
+use toolgate_types::{ApiDocument, Caller, ToolDefinition};
+use toolgate_upstream::openapi;
 
 use crate::cli::{CheckArgs, ContractLevel, Project};
 use crate::output::{BOLD, DIM, Output};
@@ -31,6 +32,11 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
     let Loaded { config, report } =
         load(&project.folder, project.file.as_deref(), &Environment::of_process());
     output.message(&report.render());
+    let of_apis = config.as_ref().map(|config| of_apis(config, &report)).unwrap_or_default();
+    for ProblemEntry { message, file, .. } in &of_apis {
+        let place = file.as_deref().unwrap_or_default();
+        output.message(&format!("{BOLD}warning{BOLD:#}: {message}\n  --> {place}\n"));
+    }
     let full = config.as_ref().filter(|_| args.contract == ContractLevel::Full);
     let contract = full.map(checklists);
     if output.json {
@@ -39,7 +45,7 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
         let is_met = contract.iter().flatten().all(Checklist::is_met);
         output.document(&Answer {
             ok: config.is_some() && is_met,
-            problems: report.entries(),
+            problems: report.entries().into_iter().chain(of_apis).collect(),
             contract: contract.clone(),
             config: shown,
         })?;
@@ -59,6 +65,28 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
     let file = config.files.first().map_or("toolgate.yaml", String::as_str);
     output.next(&format!("change {file} and check again, or add MCP servers with `toolgate import CLIENT`"));
     Ok(DONE)
+}
+
+/// What is wrong with the documents of APIs that are files: what they mean shows when tools are made of them.
+fn of_apis(config: &Config, report: &Report) -> Vec<ProblemEntry> {
+    let mut found = Vec::new();
+    for api in &config.apis {
+        let ApiDocument::File { path, json } = &api.document else { continue };
+        let root: Json = serde_json::from_str(json).unwrap_or_default();
+        let told = match openapi::read(&root, api, None) {
+            Ok(contents) => contents.notes,
+            Err(error) => vec![format!("API `{}` has no tools: {error}", api.name)],
+        };
+        found.extend(told.into_iter().map(|message| ProblemEntry {
+            severity: Severity::Warning,
+            message: printable(&report.mask_known(&message)),
+            file: Some(path.clone()),
+            line: None,
+            column: None,
+            hint: None,
+        }));
+    }
+    found
 }
 
 /// The checklists, and what they come to.
@@ -120,7 +148,11 @@ fn besides(report: &Report) -> String {
 }
 
 fn holds(config: &Config) -> String {
-    format!("{} and {}", plural(config.servers.len(), "MCP server"), plural(config.tools.len(), "tool"))
+    let (servers, tools) = (plural(config.servers.len(), "MCP server"), plural(config.tools.len(), "tool"));
+    match config.apis.len() {
+        0 => format!("{servers} and {tools}"),
+        apis => format!("{servers}, {} and {tools}", plural(apis, "API")),
+    }
 }
 
 fn plural(count: usize, name: &str) -> String {
@@ -200,6 +232,13 @@ fn render(config: &Config, report: &Report) -> String {
         title(server.name.as_str(), server.description.as_deref().map(&shown), &mut out);
         let path = format!("servers.{}", server.name);
         rows(serialised(server, &path, config, &["name", "description"]), &mut out);
+    }
+    if !config.apis.is_empty() {
+        heading("APIs", &mut out);
+    }
+    for api in &config.apis {
+        title(api.name.as_str(), None, &mut out);
+        rows(serialised(api, &format!("apis.{}", api.name), config, &["name"]), &mut out);
     }
     if !config.tools.is_empty() {
         heading("tools", &mut out);

@@ -152,6 +152,8 @@ pub(crate) fn setup(config: Config, answers: Answers, wanted: impl Fn(&str) -> b
         own: config.tools,
         settings: config.tool_settings,
         servers: config.servers.into_iter().filter(|server| wanted(server.name.as_str())).collect(),
+        apis: config.apis.into_iter().filter(|api| wanted(api.name.as_str())).collect(),
+        read_document: toolgate_config::document,
         limits: config.limits,
         logins: login::logins(),
         questions: questions::of_servers(answers),
@@ -247,6 +249,8 @@ pub(crate) fn line(status: &ServerStatus) -> String {
     let ServerStatus { name, transport, state, protocol_version, tools, .. } = status;
     match protocol_version {
         Some(version) => format!("{DIM}{state} {name} · {transport} · {version} · {tools} tools{DIM:#}\n"),
+        // An API speaks no protocol of ours, and is there once its document is.
+        None if *tools > 0 => format!("{DIM}{state} {name} · {transport} · {tools} tools{DIM:#}\n"),
         None => format!("{state} {name} · {transport}\n"),
     }
 }

@@ -76,6 +76,7 @@ impl Files {
                 tools: config.tools.into_iter().map(Arc::new).collect(),
                 settings: config.tool_settings,
                 servers: config.servers,
+                apis: config.apis,
                 secrets: config.secrets,
                 variables: config.variables.into_keys().collect(),
                 beside: self.beside(&loaded.report),
@@ -122,11 +123,11 @@ pub(crate) fn used_by(runtime: &Arc<Runtime>, output: &Output) -> Publish {
     Arc::new(move |state| {
         let (runtime, hidden) = (Arc::clone(&runtime), hidden.clone());
         async move {
-            let Checked { tools, settings, servers, secrets, .. } = (*state.checked).clone();
+            let Checked { tools, settings, servers, apis, secrets, .. } = (*state.checked).clone();
             // Before anything can show them.
             hidden.add(&secrets);
             runtime.learn(&secrets);
-            runtime.replace(tools, settings, servers).await;
+            runtime.replace(tools, settings, servers, apis).await;
         }
         .boxed()
     })

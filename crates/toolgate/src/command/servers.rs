@@ -67,8 +67,9 @@ fn shown(server: &ServerStatus) -> String {
         stderr,
     } = server;
     let mut text = format!("{BOLD}{name}{BOLD:#}  {state}  {transport}");
-    if let Some(version) = protocol_version {
-        text.push_str(&format!("  {version}  {tools} tools"));
+    if protocol_version.is_some() || *tools > 0 {
+        let version = protocol_version.map(|version| format!("  {version}")).unwrap_or_default();
+        text.push_str(&format!("{version}  {tools} tools"));
         if *held_back > 0 {
             text.push_str(&format!(" ({held_back} held back)"));
         }
