@@ -249,6 +249,13 @@ fn no_method(method: &str) -> RpcError {
     RpcError::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`"))
 }
 
+/// Whether a result could have structured content that is no object. A look at the text, which is quick.
+fn may_hold_other_than_objects(text: &str) -> bool {
+    const KEY: &str = "\"structuredContent\"";
+    let mut after = text.match_indices(KEY).map(|(at, _)| &text[at + KEY.len()..]);
+    after.any(|after| !after.trim_start_matches([' ', '\t', '\r', '\n', ':']).starts_with('{'))
+}
+
 /// A result in the words of a revision: what the newest one adds is added, or taken away. A service says its
 /// results in the words of its client, which it may do once for many.
 pub fn in_words_of(revision: Revision, result: Raw) -> Raw {
@@ -256,12 +263,14 @@ pub fn in_words_of(revision: Revision, result: Raw) -> Raw {
     let text = result.get();
     let has = |name: &str| text.contains(name) && result.members().iter().any(|(member, _)| member == name);
     if revision.has_handshake() {
-        if !NEW.iter().any(|name| has(name)) {
+        if !NEW.iter().any(|name| has(name)) && !may_hold_other_than_objects(text) {
             return result;
         }
         let mut out = String::with_capacity(text.len());
         for (name, value) in result.members() {
-            if !NEW.contains(&name.as_str()) {
+            // Only the newest revision has structured content that is no object; its text stands beside it.
+            let is_new = name == "structuredContent" && !value.get().starts_with('{');
+            if !is_new && !NEW.contains(&name.as_str()) {
                 out.push(if out.is_empty() { '{' } else { ',' });
                 out.push_str(&crate::message::quoted(&name));
                 out.push(':');
@@ -277,4 +286,16 @@ pub fn in_words_of(revision: Revision, result: Raw) -> Raw {
     let Some(rest) = text.trim_start().strip_prefix('{') else { return result };
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
     Raw::trusted(format!("{{\"resultType\":\"complete\"{comma}{rest}"))
+}
+
+#[test]
+fn older_clients_get_structured_content_that_is_an_object_or_none() {
+    let said = |text: &str| {
+        in_words_of(Revision::NEWEST_WITH_HANDSHAKE, Raw::trusted(text.to_owned())).get().to_owned()
+    };
+    let text = r#"{"content":[{"type":"text","text":"\"structuredContent\":[1]"}]"#;
+    assert_eq!(said(&format!(r#"{text},"structuredContent": [1]}}"#)), format!("{text}}}"));
+    assert_eq!(said(r#"{"structuredContent":1}"#), "{}");
+    let object = r#"{"content":[],"structuredContent":{"structuredContent":[1]}}"#;
+    assert_eq!(said(object), object);
 }

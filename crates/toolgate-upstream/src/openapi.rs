@@ -196,8 +196,15 @@ impl Api {
     fn made(&self, contents: Contents, sender: &Arc<Sender>) -> Found {
         let Contents { version, operations, base, .. } = contents;
         let (mut tools, mut made) = (Vec::new(), Vec::new());
-        for described in operations {
-            let offered = tool(Raw::of(&described.definition));
+        for mut described in operations {
+            let mut offered = tool(Raw::of(&described.definition));
+            // Every client of MCP reads a schema of objects; of another, the whole list of tools is lost on some.
+            if described.definition.pointer("/outputSchema/type").and_then(Value::as_str) != Some("object")
+                && let Some(definition) = described.definition.as_object_mut()
+            {
+                definition.remove("outputSchema");
+                offered.definition = Raw::of(definition);
+            }
             made.push(Arc::new(Operation {
                 uri: format!("api:{}/{}", self.spec.name, offered.name),
                 shape: described.shape,

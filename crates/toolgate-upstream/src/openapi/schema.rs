@@ -52,6 +52,10 @@ pub(super) fn whole(document: Document<'_>, schema: &Value, direction: Direction
             Value::Object(members) => members,
             other => return Ok(other),
         };
+        if !translated.contains_key("type") && leads_to_object(&translated, &defs) {
+            // Clients of older revisions of MCP look for it at the top.
+            translated.insert("type".to_owned(), "object".into());
+        }
         if !defs.is_empty() {
             translated.insert("$defs".to_owned(), Value::Object(defs));
         }
@@ -68,6 +72,19 @@ pub(super) fn whole(document: Document<'_>, schema: &Value, direction: Direction
         Ok(()) if !fits(&lean) => Err(Fault(format!("its schema is larger than {LARGEST} bytes"))),
         Ok(()) => Ok(lean),
     }
+}
+
+/// Whether a reference leads to a schema of objects.
+fn leads_to_object(schema: &Map<String, Value>, defs: &Map<String, Value>) -> bool {
+    let mut schema = schema;
+    for _ in 0..16 {
+        let name = schema.get("$ref").and_then(Value::as_str).and_then(|way| way.strip_prefix("#/$defs/"));
+        match name.and_then(|name| defs.get(name)?.as_object()) {
+            Some(next) => schema = next,
+            None => break,
+        }
+    }
+    schema.get("type").and_then(Value::as_str) == Some("object")
 }
 
 impl<'a> Schemas<'a> {
