@@ -1,4 +1,4 @@
-//! What stands behind Toolgate: the servers it runs or reaches, their processes and their health, and scripts.
+//! What stands behind Toolgate: the servers it runs or reaches, their processes and their health, scripts, and HTTP APIs.
 //!
 //! A server that is a child process is started, watched and ended here, with everything it started
 //! in turn. Invariant: whatever this crate started is gone when it is stopped or dropped, and when

@@ -177,6 +177,11 @@ pub fn read(root: &Value, spec: &ApiSpec, origin: Option<&Url>) -> Result<Conten
         }
     }
     words_for_nothing(root, spec, &mut contents.notes);
+    let has_credentials = !spec.auth.is_empty() || !spec.headers.is_empty();
+    // Who allows networks of its own has said that it knows them.
+    if contents.base.scheme() == "http" && has_credentials && spec.allow_networks.is_empty() {
+        contents.notes.push("credentials go there without encryption; `base_url` can say `https`".to_owned());
+    }
     Ok(contents)
 }
 

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use toolgate_types::{ApiSpec, Text};
 use url::Url;
@@ -63,7 +63,9 @@ pub(super) async fn text(spec: &ApiSpec, sender: &Sender, url: &Text) -> Result<
 
 async fn now(sender: &Sender, url: &Text) -> Result<String, FetchError> {
     let address = Url::parse(url.expose()).map_err(|_| FetchError::Url(url.shown().to_owned()))?;
-    let sent = sender.send("GET", address, HeaderMap::new(), None, LARGEST);
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, application/yaml, */*;q=0.5"));
+    let sent = sender.send("GET", address, headers, None, LARGEST);
     let answer = tokio::time::timeout(PATIENCE, sent).await.map_err(|_| FetchError::Late)??;
     if answer.status != 200 {
         return Err(FetchError::Status(answer.status));

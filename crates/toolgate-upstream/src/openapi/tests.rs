@@ -317,6 +317,19 @@ fn where_an_api_is() {
 }
 
 #[test]
+fn credentials_without_encryption_are_told() {
+    let notes = |address: &str, networks: &[&str]| {
+        let mut spec = spec();
+        spec.headers.insert("X-Team".to_owned(), Text::hidden("secret"));
+        spec.allow_networks = networks.iter().map(|network| network.parse().unwrap()).collect();
+        let document = json!({ "openapi": "3.1.0", "servers": [{ "url": address }] });
+        read(&document, &spec, None).unwrap().notes.len()
+    };
+    assert_eq!(notes("http://a.test", &[]), 1);
+    assert_eq!((notes("https://a.test", &[]), notes("http://a.test", &["10.0.0.0/8"])), (0, 0));
+}
+
+#[test]
 fn documents_that_are_none() {
     let told = |document: Value| read(&document, &spec(), None).unwrap_err().to_string();
     assert_eq!(told(json!([])), "it is not a document of OpenAPI 3.0 or 3.1");
