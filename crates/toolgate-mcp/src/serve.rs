@@ -32,9 +32,10 @@ use crate::trace::Trace;
 use crate::{Behind, Raw};
 
 pub use client::Client;
-pub use http::{Body, Head, Reply};
+pub use http::{Body, HEARTBEAT, Head, Reply, framed};
 use meta::Meta;
 use parked::Parked;
+pub use session::unguessable;
 use session::{Sealer, Sessions};
 
 /// What a service answers: a result, or an error.

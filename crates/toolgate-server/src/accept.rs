@@ -143,7 +143,9 @@ where
         .header_read_timeout(HEAD_TIME)
         .max_headers(MOST_HEADERS)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(Paced::new(stream)), service);
+        .serve_connection(TokioIo::new(Paced::new(stream)), service)
+        // A WebSocket begins as a request.
+        .with_upgrades();
     let mut connection = pin!(connection);
     let outcome = tokio::select! {
         outcome = &mut connection => outcome,

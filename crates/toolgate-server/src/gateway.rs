@@ -24,7 +24,7 @@ use toolgate_runtime::catalog::Upstream;
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, ServerName};
 
-use crate::running::{Phase, Running};
+use crate::running::Running;
 use lists::Lists;
 use tasks::Tasks;
 
@@ -77,10 +77,8 @@ impl Gateway {
     }
 
     async fn answer(self, visitor: Visitor, request: Request) -> Outcome {
-        let _entered = self.running.enter().map_err(|phase| {
-            let starting = phase == Phase::Starting;
-            RpcError::new(-32603, if starting { "it is starting; try again soon" } else { "it is stopping" })
-        })?;
+        let stopping = |_| RpcError::new(-32603, "it is stopping, and takes no new requests");
+        let _entered = self.running.enter_open().await.map_err(stopping)?;
         match &*request.method {
             "tools/list" => self.tools(&visitor, &request),
             "tools/call" => self.call(&visitor, request).await,

@@ -16,26 +16,32 @@ mod mcp;
 mod rest;
 mod running;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use toolgate_audit::ProjectLog;
+use toolgate_mcp::Link;
 use toolgate_mcp::scan::Limits;
 use toolgate_mcp::serve::Endpoint;
 use toolgate_runtime::Runtime;
 use toolgate_store::registry::Registry;
 use toolgate_types::network::Network;
-use toolgate_types::{CallerId, DoorRules, KeyHash};
+use toolgate_types::{Caller, CallerId, DoorRules, KeyHash};
 
 use crate::accept::Places;
-use crate::admit::Gate;
-use crate::gateway::Gateway;
+use crate::admit::{Gate, Refusal};
+use crate::gateway::{Gateway, Visitor};
+use crate::mcp::sse::Streams;
 use crate::running::Running;
 
 /// Questions to the log that are answered at the same time: each reads files.
 const LOG_READERS: usize = 4;
+
+/// Conversations over WebSockets.
+const MOST_CONVERSATIONS: usize = 4_096;
 
 /// The door, and what is behind it.
 pub struct Door {
@@ -47,6 +53,10 @@ pub struct Door {
     pub(crate) places: Arc<Places>,
     pub(crate) max_body: usize,
     pub(crate) mcp: Arc<Endpoint<Gateway>>,
+    pub(crate) wire: Limits,
+    pub(crate) streams: Streams,
+    /// Conversations that outlive the request they began with.
+    conversations: Mutex<JoinSet<()>>,
     pub(crate) allow_networks: Vec<Network>,
     registry: OnceLock<Registry>,
 }
@@ -74,6 +84,9 @@ impl Door {
             places: Arc::new(Places::new(rules)),
             max_body,
             mcp: Endpoint::new(Arc::new(gateway), limits),
+            wire: limits,
+            streams: Streams::default(),
+            conversations: Mutex::default(),
             allow_networks: rules.allow_networks.clone(),
             registry: OnceLock::new(),
         })
@@ -87,6 +100,36 @@ impl Door {
     /// Serves the person at the machine, by a socket that nobody else can open.
     pub async fn serve_socket(self: &Arc<Self>, listener: UnixListener) {
         accept::serve_socket(self, listener).await;
+    }
+
+    /// Serves one caller over a link, until it leaves or we are done.
+    pub async fn converse(&self, caller: Caller, link: Link) {
+        let visitor = Visitor::new(&Arc::new(caller));
+        tokio::select! {
+            () = self.mcp.converse(visitor, link) => {}
+            () = self.running.closing() => {}
+        }
+    }
+
+    /// Has a conversation go on by itself, until its end or ours.
+    pub(crate) fn converse_aside(
+        self: &Arc<Self>,
+        conversation: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Refusal> {
+        let mut all = self.conversations.lock().unwrap_or_else(PoisonError::into_inner);
+        while all.try_join_next().is_some() {}
+        if all.len() >= MOST_CONVERSATIONS {
+            return Err(Refusal::unavailable("too many conversations are open"));
+        }
+        let running = Arc::clone(&self.running);
+        all.spawn(async move {
+            let _counted = running.connection();
+            tokio::select! {
+                () = conversation => {}
+                () = running.closing() => {}
+            }
+        });
+        Ok(())
     }
 
     /// Takes changes of tools and servers, from now on. The first registry stays.

@@ -1,11 +1,16 @@
-//! `/mcp`: MCP over HTTP, for every revision that has it.
+//! MCP over HTTP: `/mcp` for every revision that has it, `/sse` for the first, `/ws` for a WebSocket.
 
+pub(crate) mod sse;
+pub(crate) mod ws;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::Response;
-use futures_util::StreamExt as _;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
 use hyper::HeaderMap;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -63,13 +68,7 @@ fn respond(door: &Arc<Door>, reply: Reply) -> Response {
             };
             (Some("application/json"), body)
         }
-        Body::Events(events) => {
-            // What is open for long must not keep the door from closing.
-            let running = Arc::clone(&door.running);
-            let closing = async move { running.closing().await };
-            let events = events.take_until(Box::pin(closing)).map(Ok::<_, std::convert::Infallible>);
-            (Some("text/event-stream"), HttpBody::from_stream(events))
-        }
+        Body::Events(events) => (Some("text/event-stream"), streamed(door, events)),
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -86,28 +85,35 @@ fn respond(door: &Arc<Door>, reply: Reply) -> Response {
     response
 }
 
+/// A stream as a body. What is open for long must not keep the door from closing.
+fn streamed(door: &Door, events: impl Stream<Item = Bytes> + Send + 'static) -> HttpBody {
+    let running = Arc::clone(&door.running);
+    let closing = async move { running.closing().await };
+    HttpBody::from_stream(events.take_until(Box::pin(closing)).map(Ok::<_, std::convert::Infallible>))
+}
+
 /// A document in parts: sent one after the other, with the length of all.
 struct Parts {
-    parts: std::collections::VecDeque<bytes::Bytes>,
+    parts: VecDeque<Bytes>,
     left: u64,
 }
 
 impl Parts {
-    fn new(parts: Vec<bytes::Bytes>, last: Option<bytes::Bytes>) -> Self {
-        let parts: std::collections::VecDeque<_> = parts.into_iter().chain(last).collect();
+    fn new(parts: Vec<Bytes>, last: Option<Bytes>) -> Self {
+        let parts: VecDeque<_> = parts.into_iter().chain(last).collect();
         let left = parts.iter().map(|part| part.len() as u64).sum();
         Self { parts, left }
     }
 }
 
 impl hyper::body::Body for Parts {
-    type Data = bytes::Bytes;
+    type Data = Bytes;
     type Error = std::convert::Infallible;
 
     fn poll_frame(
         mut self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Self::Error>>> {
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
         let part = self.parts.pop_front();
         if let Some(part) = &part {
             self.left -= part.len() as u64;

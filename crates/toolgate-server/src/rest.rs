@@ -8,7 +8,7 @@ mod changes;
 mod executions;
 mod guard;
 mod servers;
-mod tools;
+pub(crate) mod tools;
 
 use std::sync::Arc;
 
@@ -60,6 +60,9 @@ pub(crate) fn router(door: &Arc<Door>) -> Router {
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/policy/why", post(call::why))
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
+        .route("/sse", get(mcp::sse::open))
+        .route("/sse/messages", post(mcp::sse::message))
+        .route("/ws", get(mcp::ws::open))
         .fallback(async || {
             Refusal::not_found("there is nothing here").hint("docs/serve.md lists what there is")
         })

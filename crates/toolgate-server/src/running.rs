@@ -92,8 +92,13 @@ impl Running {
 pub(crate) struct Entered(Arc<Running>);
 
 impl Running {
-    /// Lets a call in that lives on its own.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Entered, Phase> {
+    /// Lets a call in that lives on its own. One that comes while all is starting waits.
+    pub(crate) async fn enter_open(self: &Arc<Self>) -> Result<Entered, Phase> {
+        let _ = self.phase.subscribe().wait_for(|phase| *phase > Phase::Starting).await;
+        self.enter()
+    }
+
+    fn enter(self: &Arc<Self>) -> Result<Entered, Phase> {
         std::mem::forget(self.call()?);
         Ok(Entered(Arc::clone(self)))
     }

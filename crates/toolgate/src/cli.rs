@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::command::serve;
+use crate::command::{serve, stdio};
 
 /// The gate between AI agents and their tools.
 #[derive(Debug, Parser)]
@@ -136,9 +136,12 @@ The log is in .toolgate/log of the project, in files by day, for 30 days; docs/l
         after_help = "Examples:\n  toolgate resources list\n  toolgate resources read files file:///etc/hosts"
     )]
     Resources(ResourcesCommand),
-    /// Open the door: tools over HTTP, for whoever has a key
+    /// Open the door: MCP and REST over HTTP, for whoever has a key
     #[command(after_help = serve::HELP)]
     Serve(ServeArgs),
+    /// Serve one MCP client over stdin and stdout
+    #[command(after_help = stdio::HELP)]
+    Stdio(StdioArgs),
     /// Take over the MCP servers of another program
     #[command(after_help = "\
 Examples:
@@ -176,6 +179,13 @@ pub(crate) struct ServeArgs {
     /// Where to listen [default: `serve.listen` of the project, else 127.0.0.1:7332]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StdioArgs {
+    /// Who calls
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
 }
 
 #[derive(Debug, Args)]

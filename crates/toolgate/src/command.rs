@@ -22,6 +22,7 @@ pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod servers;
 pub(crate) mod socket;
+pub(crate) mod stdio;
 pub(crate) mod tools;
 pub(crate) mod watch;
 pub(crate) mod why;

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Prompts(command) => command::prompts::run(command, project, &output),
         Command::Resources(command) => command::resources::run(command, project, &output),
         Command::Serve(args) => command::serve::run(args, project, &output),
+        Command::Stdio(args) => command::stdio::run(args, project, &output),
         Command::Import(args) => command::import::run(args, project, &output),
         Command::Schema(args) => command::schema::run(args, &output),
         Command::Completions(args) => command::completions::run(args, &output),

@@ -33,7 +33,7 @@ use crate::trace::Trace;
 /// A request that takes longer than this gets a stream, so that those in between see that it lives.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a silent stream says that it lives.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Messages of a batch.
 const MOST_IN_BATCH: usize = 100;
 
@@ -470,13 +470,16 @@ fn events(messages: BoxStream<'static, Message>) -> BoxStream<'static, Bytes> {
     Box::pin(begin.chain(rest))
 }
 
+fn event(message: &Message) -> Bytes {
+    framed(&message.to_bytes())
+}
+
 /// A message as an event.
-pub(super) fn event(message: &Message) -> Bytes {
-    let bytes = message.to_bytes();
+pub fn framed(bytes: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(bytes.len() + 32);
     out.extend_from_slice(b"event: message\ndata: ");
-    if memchr2(b'\n', b'\r', &bytes).is_none() {
-        out.extend_from_slice(&bytes);
+    if memchr2(b'\n', b'\r', bytes).is_none() {
+        out.extend_from_slice(bytes);
     } else {
         // Between the values of JSON a space says the same.
         out.extend(bytes.iter().map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));

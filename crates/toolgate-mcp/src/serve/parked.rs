@@ -77,7 +77,7 @@ impl Parked {
             (key.clone(), asked)
         };
         let requests: Map<String, Value> = waiting.questions.iter().map(asked).collect();
-        let state: Box<str> = format!("{PREFIX}{}", session::chance()).into();
+        let state: Box<str> = format!("{PREFIX}{}", session::unguessable()).into();
         let mut all = self.lock();
         let own = all.values().filter(|other| other.guest == waiting.guest).count();
         if all.len() >= MOST || own >= MOST_EACH {

@@ -32,8 +32,8 @@ pub(super) const MOST_SUBSCRIPTIONS: usize = 1_000;
 /// What of a client's capabilities decides something here.
 const KNOWN: [&str; 5] = ["sampling", "elicitation", "roots", "tasks", "extensions"];
 
-/// A number that nobody guesses.
-pub(super) fn chance() -> String {
+/// A text that nobody guesses.
+pub fn unguessable() -> String {
     let mut bytes = [0; 16];
     SystemRandom::new().fill(&mut bytes).expect("the system has randomness");
     BASE64.encode(bytes)
@@ -63,7 +63,12 @@ impl Ticket {
             capabilities.extend(KNOWN.iter().filter_map(|name| declared.remove_entry(*name)));
         }
         let revision = revision.name().into();
-        Self { number: chance().into(), guest: guest.into(), revision, capabilities: capabilities.into() }
+        Self {
+            number: unguessable().into(),
+            guest: guest.into(),
+            revision,
+            capabilities: capabilities.into(),
+        }
     }
 
     pub(super) fn revision(&self) -> Revision {

@@ -21,11 +21,12 @@ use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError, SubProtocolError};
 use tokio_tungstenite::tungstenite::handshake::client::{Request, Response};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::http::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, SEC_WEBSOCKET_PROTOCOL, WWW_AUTHENTICATE,
 };
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use url::Url;
@@ -59,6 +60,18 @@ pub async fn open(options: RemoteOptions, ping: Duration, limits: Limits) -> Res
         ))
     })??;
     Ok(speak(socket, ping, limits))
+}
+
+/// The server's side: speaks over a connection whose handshake was answered.
+pub async fn accept(pipe: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, limits: Limits) -> Link {
+    let pipe: Box<dyn Pipe> = Box::new(pipe);
+    let socket = WebSocketStream::from_raw_socket(pipe, Role::Server, Some(config(limits))).await;
+    speak(socket, PING, limits)
+}
+
+/// What the handshake is answered with, by what the client sent.
+pub fn accept_key(sent: &[u8]) -> String {
+    derive_accept_key(sent)
 }
 
 /// Speaks over a connection that stands.

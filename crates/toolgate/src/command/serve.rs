@@ -26,7 +26,7 @@ use crate::output::{BOLD, Output, hinted, toolgate_in};
 use crate::{DONE, FAILED, REFUSED};
 
 /// How long calls that run are waited for.
-const DRAIN: Duration = Duration::from_secs(30);
+pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 /// How long servers may take to end where nobody wants to wait.
 const HURRY: Duration = Duration::from_millis(500);
 
@@ -248,17 +248,17 @@ fn greet(plan: &Plan, url: &str, project: &Project, output: &Output) -> anyhow::
 }
 
 /// SIGTERM and Ctrl-C.
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -28,7 +28,8 @@ fn help() {
       log          Show what was called, by whom, and how it ended
       prompts      List prompts of MCP servers, and get one
       resources    List resources of MCP servers, and read one
-      serve        Open the door: tools over HTTP, for whoever has a key
+      serve        Open the door: MCP and REST over HTTP, for whoever has a key
+      stdio        Serve one MCP client over stdin and stdout
       import       Take over the MCP servers of another program
       schema       Print the JSON Schema of a file, for editors
       completions  Print completions for a shell
@@ -214,6 +215,7 @@ fn every_help_has_examples() {
         "prompts",
         "resources",
         "serve",
+        "stdio",
         "import",
         "schema",
         "completions",

@@ -38,6 +38,7 @@ mod secrets;
 mod serve;
 mod servers;
 mod shop;
+mod stdio;
 mod telemetry;
 mod toolbox;
 mod trace;

@@ -1,0 +1,114 @@
+//! `toolgate stdio`: the gateway over pipes.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, ChildStdout, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::program::Program;
+
+/// A conversation with `toolgate stdio`.
+struct Talk {
+    child: std::process::Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Talk {
+    fn begin(program: &Program) -> Self {
+        let mut command = program.command(&["stdio"]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        Self { child, stdin, stdout }
+    }
+
+    fn say(&mut self, message: &Value) {
+        let stdin = self.stdin.as_mut().expect("it was not closed");
+        writeln!(stdin, "{message}").expect("it is read");
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("it is a line");
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"))
+    }
+
+    fn ask(&mut self, id: u32, method: &str, params: &Value) -> Value {
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        self.hear()
+    }
+}
+
+fn project() -> Program {
+    let tools = json!({ "tools": [{
+        "name": "count", "type": "local", "description": "Counts the letters of a text.",
+        "input_schema": { "type": "object", "properties": { "words": { "type": "string" } } },
+        "config": { "script_path": "count.py" },
+    }] });
+    let script = "def run(args):\n    return {'letters': len(args['words'])}\n";
+    let yaml = "registries: { tools: tools/tools.json }";
+    let files =
+        [("toolgate.yaml", yaml), ("tools/tools.json", &tools.to_string()), ("tools/count.py", script)];
+    Program::new(&files).with("TOOLGATE_LOG", "off")
+}
+
+#[test]
+fn a_client_with_a_handshake_and_one_without() {
+    let program = project();
+    let mut talk = Talk::begin(&program);
+    let refused = talk.ask(0, "tools/list", &json!({}));
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    let welcome = talk.ask(1, "initialize", &params);
+    assert_eq!(welcome["result"]["protocolVersion"], "2025-06-18", "{welcome}");
+    assert_eq!(welcome["result"]["serverInfo"]["name"], "toolgate");
+    talk.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let listed = talk.ask(2, "tools/list", &json!({}));
+    assert_eq!(listed["result"]["tools"][0]["name"], "count", "{listed}");
+    assert!(listed["result"].get("resultType").is_none(), "{listed}");
+    let called = talk.ask(3, "tools/call", &json!({ "name": "count", "arguments": { "words": "a b" } }));
+    assert_eq!(called["result"]["structuredContent"]["letters"], 3, "{called}");
+    assert!(called["result"]["_meta"]["dev.toolgate/hints"].is_object(), "{called}");
+
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let found = talk.ask(4, "server/discover", &json!({ "_meta": meta }));
+    assert_eq!(found["result"]["supportedVersions"][0], "2026-07-28", "{found}");
+    let listed = talk.ask(5, "tools/list", &json!({ "_meta": meta }));
+    assert_eq!(listed["result"]["resultType"], "complete", "{listed}");
+    assert_eq!(listed["result"]["cacheScope"], "private");
+    let other = json!({ "io.modelcontextprotocol/protocolVersion": "2031-01-01", "io.modelcontextprotocol/clientCapabilities": {} });
+    let refused = talk.ask(6, "tools/list", &json!({ "_meta": other }));
+    assert_eq!(refused["error"]["code"], -32022, "{refused}");
+
+    drop(talk.stdin.take());
+    assert!(talk.child.wait().unwrap().success(), "it ends when its client leaves");
+    let log = program.run("log --json");
+    assert!(log.stdout.contains("\"count\""), "{}", log.stdout);
+}
+
+#[test]
+fn what_is_no_message_is_told_and_nothing_breaks() {
+    let program = project();
+    let mut talk = Talk::begin(&program);
+    for bad in ["nope", "{}", r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1,"a":2}}"#] {
+        writeln!(talk.stdin.as_mut().unwrap(), "{bad}").unwrap();
+        let answer = talk.hear();
+        assert!(answer["error"]["code"].is_i64() && answer["id"].is_null(), "{answer}");
+    }
+    assert_eq!(talk.ask(1, "ping", &json!({}))["result"], json!({}));
+}
+
+#[test]
+fn an_unknown_caller_does_not_start() {
+    let run = project().run("stdio --as nobody");
+    assert_eq!(run.code, 1, "{}", run.stderr);
+}
