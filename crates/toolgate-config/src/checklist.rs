@@ -6,13 +6,11 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_policy::Schema;
+use toolgate_types::contract::{SHORTEST_DESCRIPTION, is_semantic, is_verb_noun};
 use toolgate_types::tool::Category;
 use toolgate_types::{ToolDefinition, ToolName};
 
 use crate::config::Config;
-
-/// A description with fewer characters tells no model when to use a tool.
-const SHORTEST_DESCRIPTION: usize = 50;
 
 /// The checklist of one tool.
 #[derive(Debug, Clone, Serialize)]
@@ -157,18 +155,4 @@ impl Tool<'_> {
             Some(format!("`{}` does not: {wrong}", example.description))
         })
     }
-}
-
-fn is_verb_noun(name: &str) -> bool {
-    let is_word = |word: &str| {
-        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-    };
-    name.contains('-') && name.split('-').all(is_word)
-}
-
-/// What may follow the three numbers is not looked at.
-fn is_semantic(version: &str) -> bool {
-    let numbers = version.split(['-', '+']).next().unwrap_or_default();
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    numbers.split('.').count() == 3 && numbers.split('.').all(is_number)
 }

@@ -328,16 +328,16 @@ pub struct ResultMetadata {
     pub cached: bool,
 }
 
-/// How a call ended, with all that a caller gets. `D` is the data.
+/// How a call ended, with all that a caller gets. `D` is the data, `E` what is said where there is none.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ToolResult<D> {
+pub struct ToolResult<D, E = CallError> {
     /// `success` or `error`.
     pub status: Status,
     /// What the tool gave; never `null` for a success.
     pub data: Option<D>,
     /// Why there is none.
-    pub error: Option<CallError>,
+    pub error: Option<E>,
     /// What to do next, and how far to trust it.
     pub agent_hints: AgentHints,
     /// When and by what it was made.

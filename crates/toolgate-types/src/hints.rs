@@ -49,6 +49,17 @@ impl From<Share> for f64 {
     }
 }
 
+/// How often something goes well at least, with nine chances in ten: the lower end of Wilson's interval.
+/// What was never tried is as good as not known.
+pub fn reliability(tried: u64, good: u64) -> f64 {
+    const Z: f64 = 1.28;
+    // Two tries, one good and one bad, stand for what anyone would guess beforehand.
+    let (n, good) = (tried as f64 + 2.0, good as f64 + 1.0);
+    let rate = good / n;
+    let spread = Z * (rate * (1.0 - rate) / n + Z * Z / (4.0 * n * n)).sqrt();
+    ((rate + Z * Z / (2.0 * n) - spread) / (1.0 + Z * Z / n)).clamp(0.0, 1.0)
+}
+
 /// What a caller should know beside the data. The fields before `reasoning` are always there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

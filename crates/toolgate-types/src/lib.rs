@@ -9,6 +9,7 @@ pub mod audit;
 pub mod call;
 pub mod caller;
 pub mod clean;
+pub mod contract;
 pub mod door;
 pub mod duration;
 pub mod egress;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::contract::is_permission;
 use crate::hints::Severity;
 use crate::{ByteSize, HumanDuration, Text, ToolName};
 
@@ -266,14 +267,7 @@ impl std::str::FromStr for Permission {
     type Err = PermissionError;
 
     fn from_str(text: &str) -> Result<Self, PermissionError> {
-        let word = |part: &str| {
-            !part.is_empty()
-                && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
-        };
-        match text.split_once(':') {
-            Some((resource, action)) if word(resource) && word(action) => Ok(Self(text.into())),
-            _ => Err(PermissionError),
-        }
+        if is_permission(text) { Ok(Self(text.into())) } else { Err(PermissionError) }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolgate_types::clean::clean;
+use toolgate_types::hints;
 use toolgate_types::hints::{
     ActionCategory, AgentHints, Alignment, Dependency, DependencyKind, EstimatedImpact, NextAction,
     PreferenceAlignment, RelatedResource, RiskFactor, RiskKind, Severity, Share, SourceQuality,
@@ -78,15 +79,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) error: Option<&'a CallError>,
 }
 
-/// How often it goes well at least, with nine chances in ten: the lower end of Wilson's interval. A tool
-/// that was never called is as good as not known.
+/// How often it goes well at least.
 pub(crate) fn reliability(record: Record) -> f64 {
-    const Z: f64 = 1.28;
-    // Two calls, one good and one bad, stand for what anyone would guess beforehand.
-    let (n, good) = (record.calls as f64 + 2.0, record.good as f64 + 1.0);
-    let rate = good / n;
-    let spread = Z * (rate * (1.0 - rate) / n + Z * Z / (4.0 * n * n)).sqrt();
-    ((rate + Z * Z / (2.0 * n) - spread) / (1.0 + Z * Z / n)).clamp(0.0, 1.0)
+    hints::reliability(record.calls, record.good)
 }
 
 /// All hints for a call that has ended.
