@@ -33,7 +33,8 @@ const CRATES: &[Allowed] = &[
     Allowed { name: "toolgate-search", may_use: &["toolgate-types"] },
     Allowed { name: "toolgate-audit", may_use: &["toolgate-types"] },
     Allowed { name: "toolgate-store", may_use: &["toolgate-types"] },
-    Allowed { name: "toolgate-sdk", may_use: &["toolgate-types"] },
+    Allowed { name: "toolgate-sdk-macros", may_use: &[] },
+    Allowed { name: "toolgate-sdk", may_use: &["toolgate-types", "toolgate-mcp", "toolgate-sdk-macros"] },
     Allowed { name: "toolgate-upstream", may_use: &["toolgate-types", "toolgate-policy", "toolgate-mcp"] },
     Allowed {
         name: "toolgate-runtime",

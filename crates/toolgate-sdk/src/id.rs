@@ -1,0 +1,147 @@
+//! Branded ids: a text in JSON, and in Rust the id of one kind of thing.
+//!
+//! Invariant: an id is one to [`LONGEST`] printable characters, so it can be logged, quoted and compared.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The longest id.
+pub const LONGEST: usize = 128;
+
+/// The id of a `T`. The id of a card is no id of a deck:
+///
+/// ```compile_fail
+/// # use toolgate_sdk::Id;
+/// struct Card;
+/// struct Deck;
+/// fn deck(id: &Id<Deck>) {}
+/// let card: Id<Card> = "card-1".parse().unwrap();
+/// deck(&card);
+/// ```
+pub struct Id<T: ?Sized> {
+    text: Box<str>,
+    brand: PhantomData<fn() -> Box<T>>,
+}
+
+/// A text is not an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an id has 1 to {LONGEST} characters, and no white space or control characters among them")]
+pub struct IdError;
+
+impl<T: ?Sized> Id<T> {
+    /// An id.
+    ///
+    /// # Errors
+    /// When the text is empty, too long, or has characters that an id cannot have.
+    pub fn new(text: impl Into<Box<str>>) -> Result<Self, IdError> {
+        let text = text.into();
+        let is_good = |c: char| !c.is_control() && !c.is_whitespace();
+        let fits = !text.is_empty() && text.chars().count() <= LONGEST;
+        if fits && text.chars().all(is_good) { Ok(Self { text, brand: PhantomData }) } else { Err(IdError) }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<T: ?Sized> FromStr for Id<T> {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        Self::new(text)
+    }
+}
+
+// Derived, these would ask the same of `T`, which is a name and no more.
+impl<T: ?Sized> Clone for Id<T> {
+    fn clone(&self) -> Self {
+        Self { text: self.text.clone(), brand: PhantomData }
+    }
+}
+
+impl<T: ?Sized> PartialEq for Id<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl<T: ?Sized> Eq for Id<T> {}
+
+impl<T: ?Sized> PartialOrd for Id<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T: ?Sized> Ord for Id<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl<T: ?Sized> Hash for Id<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Id<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+impl<T: ?Sized> fmt::Display for Id<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl<T: ?Sized> Serialize for Id<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de, T: ?Sized> Deserialize<'de> for Id<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+impl<T: ?Sized> JsonSchema for Id<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Id".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // A pattern that every kind of regular expressions reads in the same way.
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": r"^\S+$" })
+    }
+}
+
+#[test]
+fn what_is_an_id() {
+    enum Card {}
+    for good in ["card-1", "ü", &"x".repeat(LONGEST)] {
+        let id: Id<Card> = good.parse().unwrap();
+        assert_eq!(serde_json::to_value(&id).unwrap(), good);
+        assert_eq!(serde_json::from_value::<Id<Card>>(good.into()).unwrap(), id);
+    }
+    for bad in ["", " ", "a b", "a\n", &"x".repeat(LONGEST + 1)] {
+        assert!(bad.parse::<Id<Card>>().is_err(), "{bad:?}");
+    }
+}
