@@ -21,6 +21,7 @@ mod kit;
 mod log;
 mod managing;
 mod mistakes;
+mod newcomer;
 mod openapi;
 mod outage;
 mod packages;
