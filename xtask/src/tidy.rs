@@ -89,6 +89,7 @@ const CRATES: &[Allowed] = &[
             "toolgate-server",
         ],
     },
+    Allowed { name: "cards", may_use: &["toolgate-sdk"] },
     Allowed { name: TESTKIT, may_use: &[] },
     Allowed { name: PEER, may_use: &[] },
     Allowed { name: "xtask", may_use: &[] },

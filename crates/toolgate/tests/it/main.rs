@@ -35,6 +35,7 @@ mod road;
 mod scripts;
 mod scripts_new;
 mod scripts_serve;
+mod sdk;
 mod secrets;
 mod serve;
 mod servers;
