@@ -90,6 +90,7 @@ const CRATES: &[Allowed] = &[
         ],
     },
     Allowed { name: "cards", may_use: &["toolgate-sdk"] },
+    Allowed { name: "say-hello", may_use: &["toolgate-sdk"] },
     Allowed { name: TESTKIT, may_use: &[] },
     Allowed { name: PEER, may_use: &[] },
     Allowed { name: "xtask", may_use: &[] },

@@ -345,6 +345,9 @@ pub(crate) struct NewToolArgs {
     /// What its script is written in
     #[arg(long, value_name = "LANGUAGE", default_value = "python")]
     pub(crate) lang: Language,
+    /// For Rust: where toolgate-sdk is, a checkout of Toolgate or the URL of its git repository
+    #[arg(long, value_name = "FOLDER|URL", env = "TOOLGATE_SDK", hide_env_values = true)]
+    pub(crate) sdk: Option<String>,
     /// What it does, when to use it, what it returns
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
@@ -358,6 +361,8 @@ pub(crate) enum Language {
     Python,
     /// A shell script, started for every call
     Sh,
+    /// A crate with a typed tool, served as an MCP server
+    Rust,
 }
 
 #[derive(Debug, Args)]
@@ -447,14 +452,15 @@ that is already there is left alone.
 
 Exit codes: 0 added, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
     Add(AddToolArgs),
-    /// Write a new tool of your own: a script that works, and its entry in tools.json
+    /// Write a new tool of your own: one that works, and its entry in tools.json or mcp.json
     #[command(after_help = "\
 Examples:
   toolgate tools new shout
   toolgate tools new disk_free --lang sh --description 'Says how much space is left. Returns kilobytes.'
+  toolgate tools new create-card --lang rust --sdk ~/src/toolgate
 
-The script is written beside tools.json, and never over one that is there. docs/tools.md says what a script
-gets and may answer.
+The script, or the crate, is written beside tools.json, and never over one that is there. docs/tools.md says what
+a script gets and may answer, docs/sdk.md what a tool in Rust is.
 
 Exit codes: 0 written, 1 refused, 2 wrong usage, 78 configuration refused.")]
     New(NewToolArgs),

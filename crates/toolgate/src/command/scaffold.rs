@@ -1,5 +1,7 @@
 //! `toolgate tools new`: a tool that works, to be made one's own.
 
+mod rust;
+
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
@@ -36,6 +38,11 @@ printf '{"text": "%s", "length": %s}\n' "$text" "${#text}"
 "#;
 
 pub(crate) fn run(args: &NewToolArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+    let (end, text) = match args.lang {
+        Language::Python => ("py", PYTHON),
+        Language::Sh => ("sh", SHELL),
+        Language::Rust => return rust::run(args, project, output),
+    };
     let name: ToolName =
         args.name.parse().map_err(|error| anyhow!("`{}` is not a name: {error}", args.name))?;
     let loaded = load(&project.folder, project.file.as_deref(), &Environment::of_process());
@@ -48,10 +55,6 @@ pub(crate) fn run(args: &NewToolArgs, project: &Project, output: &Output) -> any
     if config.tools.iter().any(|tool| tool.name == name) {
         return Err(hinted(format!("there is a tool `{name}` already"), "choose another name"));
     }
-    let (end, text) = match args.lang {
-        Language::Python => ("py", PYTHON),
-        Language::Sh => ("sh", SHELL),
-    };
     let description = args.description.clone().unwrap_or_else(|| {
         format!("What {name} does, when to use it, and what it returns: models choose by this text.")
     });

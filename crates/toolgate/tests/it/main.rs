@@ -36,6 +36,7 @@ mod scripts;
 mod scripts_new;
 mod scripts_serve;
 mod sdk;
+mod sdk_new;
 mod secrets;
 mod serve;
 mod servers;

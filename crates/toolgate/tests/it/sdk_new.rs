@@ -1,0 +1,76 @@
+//! `toolgate tools new --lang rust`: what is written, and what is left where it is refused.
+
+use crate::program::Program;
+
+fn sdk() -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../..").to_owned()
+}
+
+#[test]
+fn a_new_tool_in_rust() {
+    let program = Program::new(&[]);
+    assert_eq!(program.run("init").code, 0);
+    let description = "Counts the words of a text. Use it before sending one. Returns their number.";
+    let run = program.run_list(&[
+        "tools",
+        "new",
+        "count-words",
+        "--lang",
+        "rust",
+        "--sdk",
+        &sdk(),
+        "--description",
+        description,
+    ]);
+    assert_eq!(run.code, 0, "{run}");
+    assert!(run.stdout.starts_with("added MCP server count-words in mcp.json"), "{run}");
+    assert!(run.stderr.contains("wrote tools/count-words\n"), "{run}");
+    assert!(run.stderr.contains("`cargo build --manifest-path tools/count-words/Cargo.toml`"), "{run}");
+    let library = program.read("tools/count-words/src/lib.rs");
+    assert!(library.contains(&format!("/// {description}\n#[tool(")), "{library}");
+    assert!(library.contains("pub async fn count_words(params: Params)"), "{library}");
+    let texts: Vec<_> = program.files().into_values().collect();
+    assert!(!texts.iter().any(|text| String::from_utf8_lossy(text).contains("say-hello")));
+    let manifest = program.read("tools/count-words/Cargo.toml");
+    assert!(
+        manifest.contains("name = \"count-words\"") && manifest.contains("/crates/toolgate-sdk\" }"),
+        "{manifest}"
+    );
+    assert!(program.read("mcp.json").contains("\"./tools/count-words/target/debug/count-words\""));
+    assert_eq!(program.run("check").code, 0);
+    // It is not built yet, and that is what is said.
+    let run = program.run("tools call count-words text=hello");
+    assert_ne!(run.code, 0, "{run}");
+    assert!(run.stderr.contains("tools/count-words/target/debug/count-words"), "{run}");
+}
+
+#[test]
+fn a_new_tool_in_rust_that_is_refused_leaves_nothing() {
+    let program = Program::new(&[]);
+    program.run("init");
+    program.write("tools/get-card/mine.txt", "mine");
+    let before = program.files();
+    let sdk = sdk();
+    for (arguments, said) in [
+        (format!("count --lang rust --sdk {sdk}"), "`count` is not a name for it"),
+        (format!("2-words --lang rust --sdk {sdk}"), "`2-words` is not a name for it"),
+        ("count-words --lang rust".to_owned(), "toolgate-sdk is not on crates.io: say where it is"),
+        ("count-words --lang rust --sdk nowhere".to_owned(), "there is no toolgate-sdk in `nowhere`"),
+        (format!("count-words --lang rust --sdk {sdk} --description short"), "the description is too short"),
+        (format!("get-card --lang rust --sdk {sdk}"), "tools/get-card was not written"),
+        (format!("count-words --lang rust --sdk {sdk} --if-revision 0000000000000000"), ""),
+    ] {
+        let run = program.run(&format!("tools new {arguments}"));
+        assert_eq!(run.code, 1, "{arguments}: {run}");
+        assert!(run.stderr.contains(said), "{arguments}: {run}");
+    }
+    assert_eq!(program.files(), before);
+    // A repository does as well, and so does the variable.
+    let from = Program::new(&[]).with("TOOLGATE_SDK", "https://example.com/toolgate.git");
+    from.run("init");
+    let run = from.run("tools new count-words --lang rust");
+    assert_eq!(run.code, 0, "{run}");
+    assert!(
+        from.read("tools/count-words/Cargo.toml").contains("{ git = \"https://example.com/toolgate.git\" }")
+    );
+}
