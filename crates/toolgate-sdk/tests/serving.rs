@@ -171,6 +171,16 @@ async fn who_leaves_ends_what_he_waits_for() {
     timeout(PATIENCE, seen.over.notified()).await.expect("and the call with it");
 }
 
+#[tokio::test]
+async fn who_closes_his_pipe_behind_a_question_is_answered() {
+    for _ in 0..20 {
+        let mut client = Client::new(&Seen::default());
+        client.send(request(1, "tools/call", modern(json!({ "name": "wait-long", "arguments": {} })))).await;
+        client.writer.shutdown().await.unwrap();
+        assert_eq!(client.answer().await["result"]["isError"], false);
+    }
+}
+
 /// Sends a request and gives the status and what follows it.
 async fn ask(http: std::net::SocketAddr, host: &str, headers: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(http).await.expect("the other side is there");

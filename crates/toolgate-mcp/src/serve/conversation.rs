@@ -5,11 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::begin::{Came, Face, Initialize, Keeping, check_meta, stranger};
 use super::exchange::{Exchange, Next};
@@ -23,6 +25,9 @@ use crate::revision::Revision;
 
 /// Requests of one client that run at once.
 const MOST_AT_ONCE: usize = 256;
+/// How long a client that has sent its last message may read on: `echo … | server` closes the pipe behind its
+/// question. Less than what programs are given to end by themselves.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// What a conversation knows.
 struct Conversation {
@@ -31,20 +36,23 @@ struct Conversation {
     face: Option<Face>,
     running: HashMap<Id, AbortHandle>,
     tasks: JoinSet<Id>,
+    /// Those among them that end only with the client.
+    listening: Vec<AbortHandle>,
     /// What the client hears that belongs to no request.
     hearing: JoinSet<()>,
 }
 
 impl<S: Service> Endpoint<S> {
-    /// Serves one client until it leaves. What still runs then is cancelled.
+    /// Serves one client until it leaves. What still runs a moment later is cancelled.
     pub async fn converse(self: &Arc<Self>, guest: S::Guest, link: Link) {
-        let Link { outbox, mut inbox, tasks: _transport } = link;
+        let Link { outbox, mut inbox, tasks: transport } = link;
         let mut conversation = Conversation {
             out: outbox,
             kept: Arc::default(),
             face: None,
             running: HashMap::new(),
             tasks: JoinSet::new(),
+            listening: Vec::new(),
             hearing: JoinSet::new(),
         };
         loop {
@@ -69,7 +77,7 @@ impl<S: Service> Endpoint<S> {
                 Some(Incoming::Closed(_)) | None => break,
             }
         }
-        conversation.tasks.shutdown().await;
+        conversation.end(transport).await;
     }
 
     async fn take(self: &Arc<Self>, guest: &S::Guest, conversation: &mut Conversation, bytes: &Bytes) {
@@ -121,7 +129,8 @@ impl<S: Service> Endpoint<S> {
             return conversation.send(&Message::Response { id: came.id, outcome: Err(error) }).await;
         }
         let (id, out) = (came.id.clone(), conversation.out.clone());
-        let task = if newest && &*came.method == "subscriptions/listen" {
+        let listens = newest && &*came.method == "subscriptions/listen";
+        let task = if listens {
             let (endpoint, guest) = (Arc::clone(self), guest.clone());
             conversation.tasks.spawn(async move {
                 match endpoint.listen(&guest, &came.id, came.params.as_ref()).await {
@@ -141,6 +150,10 @@ impl<S: Service> Endpoint<S> {
             };
             conversation.tasks.spawn(run(exchange, out))
         };
+        if listens {
+            conversation.listening.retain(|listening| !listening.is_finished());
+            conversation.listening.push(task.clone());
+        }
         conversation.running.insert(id, task);
     }
 
@@ -181,6 +194,20 @@ impl Conversation {
             session: None,
             keeping: Keeping::Own(Arc::clone(&self.kept)),
         }
+    }
+
+    /// Lets what is asked for already be answered, then ends the rest.
+    async fn end(mut self, mut transport: JoinSet<()>) {
+        self.listening.iter().for_each(AbortHandle::abort);
+        self.hearing.shutdown().await;
+        let answers = async {
+            while self.tasks.join_next().await.is_some() {}
+            let _ = self.out.send(Outgoing::Close).await;
+            // The end of what was written is the end of the writer.
+            while transport.join_next().await.is_some() {}
+        };
+        let _ = timeout(LAST_ANSWERS, answers).await;
+        self.tasks.shutdown().await;
     }
 
     async fn send(&self, message: &Message) {
