@@ -11,7 +11,7 @@ use toolgate_policy::Rules;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    ApiSpec, AuditRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec,
+    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec,
     ToolDefinition, ToolSettings,
 };
 
@@ -63,6 +63,9 @@ pub struct Config {
     /// What happens to results that are too large; without it all are given whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<ResultLimits>,
+    /// Which of the tools that Toolgate brings along there are.
+    #[serde(flatten)]
+    pub builtins: BuiltinRules,
     /// Where traces of calls go, where they go anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Collector>,

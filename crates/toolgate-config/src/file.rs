@@ -49,6 +49,9 @@ keys! {
         /// What happens to results that are too large to be given whole. Without this key every result up
         /// to `max_output` is given whole.
         results: ResultsFile,
+        /// How people are asked: by the tool `request_human_input`, which this key brings, and by rules that
+        /// ask. Without it nobody is asked by `toolgate serve`. docs/builtins.md.
+        human_input: HumanInputFile,
         /// Where traces of calls go. Without this key the standard variables of OpenTelemetry count:
         /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and
         /// `OTEL_SERVICE_NAME`; without those too there are none.
@@ -167,6 +170,15 @@ keys! {
         keep: HumanDuration = "1h",
         /// What all of them may take on the disk; the oldest go first.
         max_disk: ByteSize = "256MiB",
+    }
+}
+
+keys! {
+    /// Questions to people wait where they can be answered: at the terminal of `toolgate tools call`, and for
+    /// `toolgate serve` by `toolgate questions` and over HTTP.
+    struct HumanInputFile as "human_input" {
+        /// How long a person has to answer.
+        timeout: HumanDuration = "10m",
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod api;
 mod audit;
+mod builtins;
 mod caching;
 mod caller;
 mod egress;
@@ -24,7 +25,7 @@ use std::collections::{BTreeMap, HashMap};
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    ApiSpec, AuditRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits,
+    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits,
     OnCollision, ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
 };
 
@@ -63,6 +64,7 @@ pub(crate) struct Draft {
     policy: Option<Option<PolicyFile>>,
     egress: EgressRules,
     results: Option<ResultLimits>,
+    builtins: BuiltinRules,
     telemetry: Option<Collector>,
     /// Tools that have to keep all of the contract.
     full: Vec<(ToolName, Span)>,
@@ -98,6 +100,7 @@ impl Draft {
             policy: None,
             egress: EgressRules::default(),
             results: None,
+            builtins: BuiltinRules::default(),
             telemetry: None,
             full: Vec::new(),
             audit: AuditRules::default(),
@@ -230,6 +233,7 @@ impl Draft {
             policy: self.policy.flatten(),
             egress: self.egress,
             results: self.results,
+            builtins: self.builtins,
             telemetry: self.telemetry.or_else(|| telemetry::of_environment(cx)),
             audit: self.audit,
             secrets: Vec::new(),

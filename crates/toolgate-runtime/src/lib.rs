@@ -4,8 +4,10 @@
 //! down the [`road`]. Invariant: the catalog is immutable and swapped in one step, a reader never waits,
 //! and there is one way to a tool.
 
+pub mod builtins;
 pub mod catalog;
 mod date;
+pub mod desk;
 mod metering;
 pub mod pins;
 pub mod replay;
@@ -16,7 +18,7 @@ mod stage;
 mod tally;
 
 pub use catalog::{Catalog, CatalogError, CatalogTool, Event, ToolState};
-pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Origin, Step};
+pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Origin, Step, Verdict};
 pub use runtime::Runtime;
 pub use stage::hints::Record;
 /// What servers offer beside tools.

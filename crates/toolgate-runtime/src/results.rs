@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use toolgate_audit::redact::Redactor;
 use toolgate_types::CallerId;
 use toolgate_types::limits::ResultLimits;
-use toolgate_upstream::builtin::Asked;
+use toolgate_upstream::builtin::{Asked, Given};
 use toolgate_upstream::{Builtin, Raw};
 
 use crate::stage::content::Reply;
@@ -201,13 +201,13 @@ impl Results {
     pub(crate) fn tool(self: &Arc<Self>) -> Builtin {
         let most = self.limits.max_inline.as_usize();
         let results = Arc::clone(self);
-        let run = move |asked: Asked| -> BoxFuture<'static, Result<Raw, String>> {
+        let run = move |asked: Asked| -> BoxFuture<'static, Given> {
             let results = Arc::clone(&results);
             Box::pin(async move {
                 let wanted: read::Wanted = asked.arguments.parse().map_err(|error| error.to_string())?;
                 let kept =
                     results.read(&asked.caller, &wanted.uri).await.map_err(|error| error.to_string())?;
-                wanted.of(&kept.reply, most)
+                Ok(wanted.of(&kept.reply, most)?)
             })
         };
         Builtin::query(

@@ -15,16 +15,17 @@ use serde_json::Value;
 use tokio::time::Instant;
 use toolgate_audit as audit;
 use toolgate_policy::decide::Call;
-use toolgate_policy::{Approved, Decision, Denied, Grant, Input, Question, Subject};
+use toolgate_policy::{Decision, Denied, Grant, Input, Question, Subject};
 use toolgate_types::call::Denial;
 use toolgate_types::json::Arguments;
 use toolgate_types::{CallError, Caller, ErrorCode, Outcome, Stage, ToolContext, ToolResult};
+use toolgate_upstream::builtin::Fault;
 use toolgate_upstream::invoke::{InvokeError, invoke};
 use toolgate_upstream::{Along, Raw, RequestError, RpcError, Trace};
 
+use crate::builtins;
 use crate::catalog::{CatalogTool, Compiled, ToolState, Upstream, Why};
 use crate::date;
-use crate::replay::NOBODY;
 use crate::results::{Cut, READ_RESULT};
 use crate::runtime::Runtime;
 use crate::stage::attempts::{Deadline, GaveUp, attempts};
@@ -34,6 +35,7 @@ use crate::stage::egress;
 use crate::stage::hints::Fit;
 use crate::stage::slots::NoSlot;
 
+mod ask;
 mod end;
 mod explain;
 mod left;
@@ -96,10 +98,24 @@ impl CallRequest {
     }
 }
 
+/// What was said when a rule asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// This person said yes.
+    Yes(String),
+    /// Nobody did, which is all that is known where there is no text.
+    No(String),
+}
+
 /// Who answers when a rule asks. Every door has its own way to a person.
 pub trait Approver: Send + Sync + 'static {
-    /// Who said yes; `None` is a no.
-    fn ask(&self, question: &Question) -> BoxFuture<'static, Option<String>>;
+    /// Whether somebody says yes.
+    fn ask(&self, question: &Question, origin: &Origin) -> BoxFuture<'static, Verdict>;
+
+    /// How long a person may take, beside the time that the call has; none where it is part of that time.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
 
     /// What whoever called can do where nobody can be asked at all.
     fn absence(&self) -> Option<&'static str> {
@@ -111,8 +127,8 @@ pub trait Approver: Send + Sync + 'static {
 pub struct NobodyApproves;
 
 impl Approver for NobodyApproves {
-    fn ask(&self, _question: &Question) -> BoxFuture<'static, Option<String>> {
-        Box::pin(async { None })
+    fn ask(&self, _question: &Question, _origin: &Origin) -> BoxFuture<'static, Verdict> {
+        Box::pin(async { Verdict::No(String::new()) })
     }
 
     fn absence(&self) -> Option<&'static str> {
@@ -156,6 +172,8 @@ struct Passage {
     fit: Fit,
     attempts: u32,
     cached: Option<(Duration, Duration)>,
+    /// How long a person took to say yes.
+    waited: Duration,
     /// What a server said, whether it is a success or not.
     reply: Option<Raw>,
     /// What it said in place of a reply.
@@ -181,6 +199,7 @@ impl Passage {
             fit: Fit::Unchecked,
             attempts: 0,
             cached: None,
+            waited: Duration::ZERO,
             reply: None,
             refusal: None,
             cut: None,
@@ -245,7 +264,7 @@ impl Runtime {
         let compiled = tool.compiled();
         let guard = self.guard(&tool);
         let within = self.timeout(&tool);
-        let deadline = passage.since + within;
+        let mut deadline = passage.since + within;
         let decided = self.authorize(caller, &tool, compiled, request, deadline).await;
         let (grant, note) = decided.inspect_err(|error| {
             passage.decision = audit::Decision::Deny;
@@ -260,6 +279,11 @@ impl Runtime {
         passage.decision = audit::Decision::Allow;
         passage.rules = Arc::clone(grant.rules());
         passage.asked = grant.asked().map(str::to_owned);
+        if passage.asked.is_some() {
+            // The time that a person took is not the tool's.
+            passage.waited = passage.since.elapsed();
+            deadline += passage.waited;
+        }
         passage.passed(Stage::Authorize, Some(note));
         let input = compiled.input.validate(grant, &request.arguments).map_err(|misfit| {
             CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, misfit.to_string())
@@ -267,7 +291,7 @@ impl Runtime {
         })?;
         passage.passed(Stage::ValidateInput, None);
         let rules = self.egress.load_full();
-        if !rules.is_off() && tool.server.is_some() {
+        if !rules.is_off() && (tool.server.is_some() || !tool.trusted) {
             egress::admit(&rules, request.read()?)
                 .map_err(|kept| CallError::new(ErrorCode::Unauthorized, Stage::Egress, kept.to_string()))?;
             passage.passed(Stage::Egress, None);
@@ -314,15 +338,20 @@ impl Runtime {
     async fn invoke_once(&self, passage: &mut Passage, way: &Way<'_>) -> Result<Reply, CallError> {
         let Way { caller, request, tool, input, deadline, within } = *way;
         let slots = &self.guard(tool).slots;
-        let _slot = slots.acquire(&caller.id, deadline).await.map_err(|no| no_slot(&no))?;
-        passage.passed(Stage::Slots, None);
+        let _slot = if matches!(&tool.upstream, Upstream::Builtin(builtin) if builtin.waits) {
+            None
+        } else {
+            let slot = slots.acquire(&caller.id, deadline).await.map_err(|no| no_slot(&no))?;
+            passage.passed(Stage::Slots, None);
+            Some(slot)
+        };
         self.open(passage, caller, request, tool).await?;
         let once = || async move {
             let server = tool.server.as_ref().and_then(|server| self.server(server.as_str()));
             match (&tool.upstream, server) {
                 (Upstream::Builtin(builtin), _) => {
                     let context = request.context(caller);
-                    builtin.invoke(input, context).await.map_err(InvokeError::Builtin)
+                    Ok(builtin.invoke(input, context, deadline).await?)
                 }
                 (Upstream::Server(address), Some(server)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -332,7 +361,7 @@ impl Runtime {
                     Ok(self.scripts.invoke(script, input, request.context(caller)).await?)
                 }
                 (Upstream::OpenApi(operation), _) => Ok(operation.invoke(input, &request.trace).await?),
-                (Upstream::Server(_), None) => Err(InvokeError::Builtin("its server is gone".to_owned())),
+                (Upstream::Server(_), None) => Err(Fault::from("its server is gone".to_owned()).into()),
             }
         };
         let end = Deadline { at: deadline, along: &request.origin.along };
@@ -417,25 +446,7 @@ impl Runtime {
                 let told = if denied.visible { refused(tool, &denied) } else { unknown(&request.name) };
                 return Err(CallError { denial: Some(Box::new(denial(denied))), ..told });
             }
-            Decision::Ask(question) => {
-                let answer = self.approver.ask(&question);
-                let by = tokio::time::timeout_at(deadline, answer).await.ok().flatten();
-                let no = |why: String| CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
-                let by = by.ok_or_else(|| {
-                    let mut error = no(format!("{NOBODY}: {}", question.text));
-                    error.hint = self.approver.absence().map(str::to_owned);
-                    let rules = question.rules().to_vec();
-                    error.denial = Some(Box::new(Denial { missing: Vec::new(), rules }));
-                    error
-                })?;
-                let yes = Approved {
-                    by: &by,
-                    definition: tool.hash.as_deref(),
-                    policy: self.policy.version(),
-                    now: SystemTime::now(),
-                };
-                question.approved(yes).map_err(|stale| no(stale.to_string()))?
-            }
+            Decision::Ask(question) => self.ask_somebody(question, tool, request, deadline).await?,
         };
         let note = match grant.asked() {
             Some(by) => format!("{}, asked {by}", grant.rules().join(" ")),
@@ -511,8 +522,14 @@ impl Runtime {
 
 /// One that a caller may not know of reads like one that is not there.
 fn unknown(name: &str) -> CallError {
-    CallError::new(ErrorCode::ToolNotFound, Stage::Resolve, format!("there is no tool `{name}`"))
-        .hint("`toolgate tools list` shows them all")
+    // It is the same whether the tool is there or not.
+    let hint = match builtins::key(name) {
+        Some(key) => {
+            format!("`{key}` in toolgate.yaml brings it, and a caller needs `tools:{name}` to use it")
+        }
+        None => "`toolgate tools list` shows them all".to_owned(),
+    };
+    CallError::new(ErrorCode::ToolNotFound, Stage::Resolve, format!("there is no tool `{name}`")).hint(hint)
 }
 
 fn refused(tool: &CatalogTool, denied: &Denied) -> CallError {

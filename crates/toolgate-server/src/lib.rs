@@ -27,6 +27,7 @@ use toolgate_mcp::Link;
 use toolgate_mcp::scan::Limits;
 use toolgate_mcp::serve::Endpoint;
 use toolgate_runtime::Runtime;
+use toolgate_runtime::desk::Desk;
 use toolgate_store::registry::Registry;
 use toolgate_types::network::Network;
 use toolgate_types::{Caller, CallerId, DoorRules, KeyHash};
@@ -59,6 +60,7 @@ pub struct Door {
     conversations: Mutex<JoinSet<()>>,
     pub(crate) allow_networks: Vec<Network>,
     registry: OnceLock<Registry>,
+    desk: OnceLock<Arc<Desk>>,
 }
 
 impl Door {
@@ -89,6 +91,7 @@ impl Door {
             conversations: Mutex::default(),
             allow_networks: rules.allow_networks.clone(),
             registry: OnceLock::new(),
+            desk: OnceLock::new(),
         })
     }
 
@@ -142,6 +145,16 @@ impl Door {
         self.registry.get()
     }
 
+    /// Lets people answer the questions at this desk. The first desk stays.
+    pub fn answer_at(&self, desk: Arc<Desk>) {
+        let _ = self.desk.set(desk);
+    }
+
+    /// Where questions to people wait, where there is such a place.
+    pub(crate) fn desk(&self) -> Option<&Arc<Desk>> {
+        self.desk.get()
+    }
+
     /// Lets calls in.
     pub fn open(&self) {
         self.running.open();
@@ -150,6 +163,10 @@ impl Door {
     /// Lets no new call in, waits for those that run, up to a limit, and closes every connection. Says
     /// whether all of them came to their end.
     pub async fn drain(&self, limit: Duration) -> bool {
+        if let Some(desk) = self.desk() {
+            // Nobody is kept from stopping by a person who thinks.
+            desk.close();
+        }
         self.running.drain(limit).await
     }
 

@@ -5,6 +5,7 @@
 
 mod call;
 mod changes;
+mod desk;
 mod executions;
 mod guard;
 mod servers;
@@ -31,6 +32,10 @@ use crate::{Door, health, mcp};
 /// What management demands. `*:*` has all of them.
 pub(crate) const EXECUTIONS_READ: &str = "executions:read";
 pub(crate) const METRICS_READ: &str = "metrics:read";
+pub(crate) const HUMAN_INPUT_READ: &str = "human_input:read";
+pub(crate) const HUMAN_INPUT_ANSWER: &str = "human_input:answer";
+pub(crate) const APPROVALS_READ: &str = "approvals:read";
+pub(crate) const APPROVALS_ANSWER: &str = "approvals:answer";
 pub(crate) const POLICY_READ: &str = "policy:read";
 pub(crate) const SERVERS_READ: &str = "servers:read";
 pub(crate) const SERVERS_WRITE: &str = "servers:write";
@@ -58,6 +63,10 @@ pub(crate) fn router(door: &Arc<Door>) -> Router {
         .route("/v1/servers/{name}/approve", post(servers::approve))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
+        .route("/v1/human-input", get(desk::inputs))
+        .route("/v1/human-input/{id}", get(desk::input).post(desk::answer_input))
+        .route("/v1/approvals", get(desk::approvals))
+        .route("/v1/approvals/{id}", get(desk::approval).post(desk::answer_approval))
         .route("/v1/policy/why", post(call::why))
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/sse", get(mcp::sse::open))

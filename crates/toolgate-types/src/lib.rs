@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod audit;
+pub mod builtins;
 pub mod call;
 pub mod caller;
 pub mod clean;
@@ -29,6 +30,7 @@ pub mod tool;
 
 pub use api::{ApiDocument, ApiSpec};
 pub use audit::{AuditRules, OnFull};
+pub use builtins::BuiltinRules;
 pub use call::{CallError, ErrorCode, Outcome, Stage, ToolContext, ToolResult};
 pub use caller::{Caller, CallerId};
 pub use door::DoorRules;

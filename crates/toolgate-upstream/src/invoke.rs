@@ -14,6 +14,7 @@ use toolgate_mcp::mirror::{self, Mirror};
 use toolgate_mcp::{Along, LinkError, Params, Raw, RequestError, Trace};
 use toolgate_policy::Input;
 
+use crate::builtin::Fault;
 use crate::openapi::ApiError;
 use crate::script::ScriptError;
 use crate::server::{Server, Unavailable};
@@ -34,8 +35,8 @@ pub enum InvokeError {
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// It is ours, and failed.
-    #[error("{0}")]
-    Builtin(String),
+    #[error(transparent)]
+    Builtin(#[from] Fault),
     /// It is a program of one's own, and gave nothing.
     #[error(transparent)]
     Script(#[from] ScriptError),

@@ -136,6 +136,20 @@ The log is in .toolgate/log of the project, in files by day, for 30 days; docs/l
         after_help = "Examples:\n  toolgate resources list\n  toolgate resources read files file:///etc/hosts"
     )]
     Resources(ResourcesCommand),
+    /// Show the questions that wait for a person, and answer them
+    #[command(after_help = "\
+Examples:
+  toolgate questions                            those that wait in the running `toolgate serve`
+  toolgate questions --watch                    stay, and tell of new ones
+  toolgate questions answer 019a8f0c blue       one of the choices, by its name or its number
+  toolgate questions answer 019a8f0c '{\"n\": 1}'  where a schema is asked for
+  toolgate questions answer 019a8f0c yes        where a rule asks for an approval
+  toolgate questions answer 019a8f0c --decline --reason 'ask Ann'
+
+The beginning of an id is enough. `human_input` in toolgate.yaml says that people may be asked; docs/builtins.md.
+
+Exit codes: 0 done, 1 no server runs for this project, there is no such question, or the answer does not fit.")]
+    Questions(QuestionsArgs),
     /// Open the door: MCP and REST over HTTP, for whoever has a key
     #[command(after_help = serve::HELP)]
     Serve(ServeArgs),
@@ -578,6 +592,38 @@ pub(crate) struct LogArgs {
     /// Stay, and tell of calls as they end
     #[arg(long, short)]
     pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct QuestionsArgs {
+    /// Stay, and tell of new ones, one on a line with --json
+    #[arg(long)]
+    pub(crate) watch: bool,
+    #[command(subcommand)]
+    pub(crate) command: Option<QuestionsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuestionsCommand {
+    /// Answer one of them
+    #[command(after_help = "Example:\n  toolgate questions answer 019a8f0c blue")]
+    Answer(QuestionAnswerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QuestionAnswerArgs {
+    /// Its id, or the beginning of it
+    pub(crate) id: String,
+    /// The answer: a text, a choice by its name or number, JSON for a schema, yes or no for an approval
+    #[arg(required_unless_present = "decline", conflicts_with = "decline")]
+    pub(crate) answer: Option<String>,
+    /// Do not answer
+    #[arg(long)]
+    pub(crate) decline: bool,
+    /// Why not
+    #[arg(long, value_name = "TEXT", requires = "decline")]
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -5,6 +5,7 @@ pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod content;
+pub(crate) mod desk;
 pub(crate) mod examples;
 pub(crate) mod import;
 pub(crate) mod init;

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Log(args) => command::log::run(args, project, &output),
         Command::Prompts(command) => command::prompts::run(command, project, &output),
         Command::Resources(command) => command::resources::run(command, project, &output),
+        Command::Questions(args) => command::desk::run(args, project, &output),
         Command::Serve(args) => command::serve::run(args, project, &output),
         Command::Stdio(args) => command::stdio::run(args, project, &output),
         Command::Import(args) => command::import::run(args, project, &output),

@@ -44,6 +44,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     for (name, api) in file.openapi.into_iter().flat_map(|at| at.value.0) {
         draft.api(&name, api, cx);
     }
+    if let Some(human_input) = file.human_input {
+        draft.human_input(human_input.value);
+    }
     if let Some(serve) = file.serve {
         draft.serve(serve.value);
     }

@@ -36,15 +36,17 @@ impl Runtime {
         if let Some(error) = &error {
             tracing::debug!(tool = request.name, caller = %caller.id, code = error.code.label(), source = ?error.source, "{error}");
         }
-        self.count(passage.tool.as_deref(), error.as_ref(), took, passage.cached.is_some());
+        // How a tool does is not measured by how long a person thinks.
+        let worked = took.saturating_sub(passage.waited);
+        self.count(passage.tool.as_deref(), error.as_ref(), worked, passage.cached.is_some());
         let good = error.is_none();
-        let (record, next) = self.keep_books(passage, caller, request, good, took);
+        let (record, next) = self.keep_books(passage, caller, request, good, worked);
         let unknown = Contract::unknown();
         let tool = passage.tool.as_deref();
         let contract = tool.map_or(&unknown, |tool| &tool.contract);
         let facts = Facts {
             source: match tool {
-                Some(tool) if tool.server.is_none() => Source::Own,
+                Some(tool) if tool.trusted && tool.server.is_none() => Source::Own,
                 Some(tool) if tool.trusted => Source::Trusted,
                 _ => Source::Untrusted,
             },
@@ -98,7 +100,7 @@ impl Runtime {
         let Some(tool) = passage.tool.as_deref() else { return Default::default() };
         let session = request.origin.session.as_deref();
         let ran = passage.attempts > 0;
-        if ran && tool.server.is_some() && !tool.trusted {
+        if ran && !tool.trusted {
             self.taints.note(&caller.id, session);
         }
         let record = self.guard(tool).tally.count(ran, good, took);

@@ -104,7 +104,7 @@ impl Runtime {
     }
 
     /// A text without what must not be shown.
-    pub(super) fn masked(&self, text: &str) -> String {
+    pub fn masked(&self, text: &str) -> String {
         match self.log.get() {
             Some(log) => log.masked(text),
             None => redact::mask(text, &self.secrets()),

@@ -7,7 +7,7 @@ use toolgate_policy::{Policy, Rules};
 use toolgate_types::egress::EgressRules;
 use toolgate_types::tool::{Category, RateLimit};
 use toolgate_types::{ByteSize, HumanDuration, Limits, OnCollision, ToolSettings};
-use toolgate_upstream::builtin::Asked;
+use toolgate_upstream::builtin::{Asked, Given};
 use toolgate_upstream::{Builtin, Logins, Nobody};
 
 use super::*;
@@ -18,7 +18,7 @@ fn text(text: &str) -> Raw {
 }
 
 fn builtins() -> Vec<Builtin> {
-    let tool = |name: &str, run: fn(Asked) -> BoxFuture<'static, Result<Raw, String>>| {
+    let tool = |name: &str, run: fn(Asked) -> BoxFuture<'static, Given>| {
         let schema = json!({ "type": "object", "properties": { "text": { "type": "string", "maxLength": 5 } }, "required": ["text"] });
         Builtin::query(name.parse().unwrap(), "Does something.", Raw::of(&schema), run)
     };
@@ -33,7 +33,7 @@ fn builtins() -> Vec<Builtin> {
     ));
     vec![
         tool("echo", |asked| Box::pin(async move { Ok(text(asked.arguments.get())) })),
-        tool("fails", |_| Box::pin(async { Err("it is broken".to_owned()) })),
+        tool("fails", |_| Box::pin(async { Err("it is broken".to_owned().into()) })),
         tool("says-so", |_| {
             Box::pin(async {
                 Ok(Raw::of(
@@ -85,8 +85,16 @@ fn settings(name: &str, change: impl FnOnce(&mut ToolSettings)) -> Vec<ToolSetti
 struct Yes;
 
 impl Approver for Yes {
-    fn ask(&self, _question: &Question) -> BoxFuture<'static, Option<String>> {
-        Box::pin(async { Some("bob".to_owned()) })
+    fn ask(&self, _question: &Question, _origin: &Origin) -> BoxFuture<'static, Verdict> {
+        // Longer than a tool has: the time of a person is not the tool's.
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_secs(45)).await;
+            Verdict::Yes("bob".to_owned())
+        })
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(Duration::from_secs(60))
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
+use toolgate_upstream::builtin::Fault;
 use toolgate_upstream::invoke::InvokeError;
 use toolgate_upstream::openapi::{ApiError, SendError};
 use toolgate_upstream::script::ScriptError;
@@ -141,8 +142,10 @@ impl GaveUp {
                 error.retry_after = Some(Duration::from_secs(1));
                 error
             }
-            InvokeError::Builtin(why) => {
-                error(ErrorCode::ToolExecutionError, why).with_outcome(Outcome::Finished)
+            InvokeError::Builtin(Fault { code, message, hint, retry_after }) => {
+                let mut error = error(code, message).with_outcome(Outcome::Finished);
+                (error.hint, error.retry_after) = (hint, retry_after);
+                error
             }
             InvokeError::Script(failure) => told_of_script(failure),
             InvokeError::Api(failure) => told_of_api(failure, whom),

@@ -13,6 +13,7 @@ use toolgate_audit::spans::Exporter;
 use toolgate_config::{Config, Environment, Loaded, load};
 use toolgate_policy::Policy;
 use toolgate_runtime::Runtime;
+use toolgate_runtime::desk::Desk;
 use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::results::Results;
 use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
@@ -24,7 +25,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::{Answers, Project};
 use crate::command::log::Keeping;
 use crate::command::registry::Files;
-use crate::command::{login, questions};
+use crate::command::{desk, login, questions};
 use crate::output::{BOLD, DIM, Output};
 use crate::{FAILED, REFUSED};
 
@@ -147,8 +148,20 @@ pub(crate) fn downloading(config: &Config) -> Vec<String> {
 
 /// What a runtime is made of, with those servers that are wanted.
 pub(crate) fn setup(config: Config, answers: Answers, wanted: impl Fn(&str) -> bool) -> Setup {
+    let ways = desk::ways(answers);
+    let desk = config.builtins.human_input.map(|rules| Desk::new(rules.timeout, false, ways));
+    setup_at(config, answers, desk.as_ref(), wanted)
+}
+
+/// The same with a desk where questions to people wait.
+pub(crate) fn setup_at(
+    config: Config,
+    answers: Answers,
+    desk: Option<&Arc<Desk>>,
+    wanted: impl Fn(&str) -> bool,
+) -> Setup {
     Setup {
-        builtins: Vec::new(),
+        builtins: desk.map(toolgate_runtime::desk::tool).into_iter().collect(),
         own: config.tools,
         settings: config.tool_settings,
         servers: config.servers.into_iter().filter(|server| wanted(server.name.as_str())).collect(),

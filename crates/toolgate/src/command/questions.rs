@@ -7,18 +7,22 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value as Json, json};
 use toolgate_config::{Environment, InputSpec};
 use toolgate_policy::Question;
-use toolgate_runtime::{Approver, NobodyApproves};
+use toolgate_runtime::{Approver, NobodyApproves, Origin, Verdict};
 use toolgate_types::clean::clean;
 use toolgate_upstream::{Questions, Raw, RpcError};
 
 use crate::cli::Answers;
 use crate::output::{BOLD, Output};
+
+/// Who that is, for the record.
+pub(crate) const AT_TERMINAL: &str = "the person at the terminal";
 
 /// Whether somebody can be asked.
 pub(crate) fn somebody_is_there() -> bool {
@@ -64,7 +68,7 @@ pub(crate) fn approver(answers: Answers) -> Arc<dyn Approver> {
 struct AtTerminal;
 
 impl Approver for AtTerminal {
-    fn ask(&self, question: &Question) -> BoxFuture<'static, Option<String>> {
+    fn ask(&self, question: &Question, _origin: &Origin) -> BoxFuture<'static, Verdict> {
         let arguments = clean(question.arguments.get()).into_owned();
         let text = format!(
             "{} wants to call {} with {arguments}\n{} [y/N] ",
@@ -77,8 +81,16 @@ impl Approver for AtTerminal {
                 line().unwrap_or_default()
             });
             let yes = matches!(answer.await.unwrap_or_default().trim(), "y" | "Y" | "yes");
-            yes.then(|| "the person at the terminal".to_owned())
+            if yes {
+                Verdict::Yes(AT_TERMINAL.to_owned())
+            } else {
+                Verdict::No(format!("{AT_TERMINAL} said no"))
+            }
         })
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(Duration::from_secs(590))
     }
 }
 
@@ -169,13 +181,13 @@ fn ask(server: &str, params: &Json) -> Json {
 }
 
 /// What was typed, as the schema wants it.
-fn typed(answer: &str, kind: &Json) -> Json {
+pub(crate) fn typed(answer: &str, kind: &Json) -> Json {
     let parsed = || serde_json::from_str(answer).ok();
     let value = if kind == "string" { None } else { parsed() };
     value.unwrap_or_else(|| Json::String(answer.to_owned()))
 }
 
-fn line() -> std::io::Result<String> {
+pub(crate) fn line() -> std::io::Result<String> {
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
         return Err(std::io::ErrorKind::UnexpectedEof.into());

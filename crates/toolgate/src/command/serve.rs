@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use toolgate_audit::ProjectLog;
 use toolgate_config::Config;
 use toolgate_runtime::Runtime;
+use toolgate_runtime::desk::{AtDesk, Desk};
 use toolgate_server::Door;
 use toolgate_server::keys::{self, KeyError, OwnerKey};
 use toolgate_types::{Caller, CallerId, DoorRules, KeyHash, Secret};
@@ -53,11 +54,13 @@ struct Plan {
     made: Option<Secret>,
     downloading: Vec<String>,
     files: Files,
+    /// Where questions to people wait, where they may be asked.
+    desk: Option<Arc<Desk>>,
 }
 
 pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
     let Some((mut config, files)) = live::config(project, output)? else { return Ok(REFUSED) };
-    let plan = match plan(args, project, &mut config, files) {
+    let mut plan = match plan(args, project, &mut config, files) {
         Ok(plan) => plan,
         Err(error) => {
             output.failure(&hinted(error.to_string(), error.hint()));
@@ -68,8 +71,14 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
     let history = keeping.history();
     let log = keeping.open(log::Calls::Many)?;
     let collector = config.telemetry.clone();
-    let mut setup = live::setup(config, Answers::Decline, |_| true);
+    let rules = config.builtins.human_input;
+    let desk = rules.map(|rules| Desk::new(rules.timeout, true, Vec::new()));
+    let mut setup = live::setup_at(config, Answers::Decline, desk.as_ref(), |_| true);
     setup.questions = Arc::new(toolgate_upstream::Clients::default());
+    if let Some(desk) = &desk {
+        setup.approver = Arc::new(AtDesk(Arc::clone(desk)));
+    }
+    plan.desk = desk;
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
         let listen = plan.rules.listen;
@@ -119,7 +128,7 @@ fn plan(args: &ServeArgs, project: &Project, config: &mut Config, files: Files) 
     }
     let mut rules = config.serve.clone();
     rules.listen = args.listen.unwrap_or(rules.listen);
-    Ok(Plan { rules, keys, made, downloading: live::downloading(config), files })
+    Ok(Plan { rules, keys, made, downloading: live::downloading(config), files, desk: None })
 }
 
 async fn serve(
@@ -132,6 +141,9 @@ async fn serve(
 ) -> anyhow::Result<Ended> {
     let address = listener.local_addr()?;
     let door = Door::new(Arc::clone(runtime), &plan.rules, plan.keys.clone(), log);
+    if let Some(desk) = &plan.desk {
+        door.answer_at(Arc::clone(desk));
+    }
     let start = async {
         match live::discover(runtime, &plan.downloading, output).await {
             Ok(errors) if errors.is_empty() => {}

@@ -107,6 +107,26 @@ pub(crate) fn submit(project: &Path, change: &Change) -> anyhow::Result<Option<R
     Ok(Some(Err(Refusal { code, message, problems, revision })))
 }
 
+/// Asks the server that runs for a project; its status and what it says. `None` where none runs.
+pub(crate) async fn request_of(
+    project: &Path,
+    method: Method,
+    path: &str,
+    body: Option<&Json>,
+) -> anyhow::Result<Option<(StatusCode, Json)>> {
+    let Ok(stream) = UnixStream::connect(project.join(".toolgate/socket")).await else { return Ok(None) };
+    let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "localhost")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(body.into()))?;
+    let answered = timeout(ANSWER, exchange(stream, request)).await.ok().and_then(Result::ok);
+    let (status, _, body) = answered.context("the server that runs for this project does not answer")?;
+    Ok(Some((status, serde_json::from_slice(&body).unwrap_or_default())))
+}
+
 /// The change as a request. `None` for one that has no such form; it is refused anyway.
 fn request(Change { expect, op }: &Change) -> anyhow::Result<Option<Request<Full<Bytes>>>> {
     let Op { kind, name, act } = op;
@@ -160,7 +180,7 @@ async fn exchange(
 }
 
 /// A name as one part of a path.
-fn encoded(name: &str) -> String {
+pub(crate) fn encoded(name: &str) -> String {
     let byte = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
         other => format!("%{other:02X}"),

@@ -183,7 +183,7 @@ fn decisions_are_written_down_with_their_rules() {
     assert_eq!(decided(fails, "key-of-bob", "echo"), told(403, "unauthorized", "deny", &["(failed)"]));
 }
 
-/// Nobody can be asked over HTTP yet, which is what whoever calls is told.
+/// Nobody can be asked over HTTP without `human_input`, which is what whoever calls is told.
 #[test]
 fn a_question_that_nobody_hears() {
     let program = project(&json!({}));

@@ -28,6 +28,7 @@ fn help() {
       log          Show what was called, by whom, and how it ended
       prompts      List prompts of MCP servers, and get one
       resources    List resources of MCP servers, and read one
+      questions    Show the questions that wait for a person, and answer them
       serve        Open the door: MCP and REST over HTTP, for whoever has a key
       stdio        Serve one MCP client over stdin and stdout
       import       Take over the MCP servers of another program
@@ -214,6 +215,7 @@ fn every_help_has_examples() {
         "log",
         "prompts",
         "resources",
+        "questions",
         "serve",
         "stdio",
         "import",

@@ -15,6 +15,7 @@ mod door_wire;
 mod faults;
 mod faults_http;
 mod help;
+mod human_input;
 mod import;
 mod init;
 mod kit;
