@@ -52,6 +52,8 @@ keys! {
         /// How people are asked: by the tool `request_human_input`, which this key brings, and by rules that
         /// ask. Without it nobody is asked by `toolgate serve`. docs/builtins.md.
         human_input: HumanInputFile,
+        /// Who searches the web for the tool `web_search`, which this key brings. docs/builtins.md.
+        web_search: WebSearchFile,
         /// Where traces of calls go. Without this key the standard variables of OpenTelemetry count:
         /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and
         /// `OTEL_SERVICE_NAME`; without those too there are none.
@@ -179,6 +181,36 @@ keys! {
     struct HumanInputFile as "human_input" {
         /// How long a person has to answer.
         timeout: HumanDuration = "10m",
+    }
+}
+
+keys! {
+    /// A search engine. What it finds is written by others, so it is not trusted.
+    struct WebSearchFile as "web_search" {
+        /// Who searches.
+        provider: ProviderName; required,
+        /// Where it is. `searxng` needs the address of an instance; the others are where they are.
+        url: Text,
+        /// The key that `brave` and `tavily` want; best as `${NAME}`.
+        key: Text,
+        /// The most results of one search, up to 20.
+        max_results: NonZeroU32 = "10",
+        /// How long a search may take.
+        timeout: HumanDuration = "15s",
+    }
+}
+
+choice! {
+    /// Who searches.
+    enum ProviderName as "a search engine" {
+        /// An instance of SearXNG that answers in JSON.
+        Searxng = "searxng",
+        /// Brave Search.
+        Brave = "brave",
+        /// Tavily.
+        Tavily = "tavily",
+        /// The page of DuckDuckGo without scripts. It wants no key, and takes few questions from programs.
+        Duckduckgo = "duckduckgo",
     }
 }
 

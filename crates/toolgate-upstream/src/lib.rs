@@ -12,6 +12,7 @@ pub mod openapi;
 pub mod process;
 pub mod schema;
 pub mod script;
+pub mod search;
 pub mod server;
 pub mod suspicion;
 

@@ -24,6 +24,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
             values.iter().for_each(|entry| cx.keep_values_secret("secret", &entry.node));
         }
     }
+    if let Some(key) = node.get("web_search").and_then(|search| search.get("key")) {
+        cx.keep_values_secret("secret", key);
+    }
     let Some(file) = ProjectFile::read(node, cx) else { return };
     draft.title(file.name, file.description);
     for caller in file.callers.into_iter().flat_map(|at| at.value) {
@@ -46,6 +49,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     }
     if let Some(human_input) = file.human_input {
         draft.human_input(human_input.value);
+    }
+    if let Some(web_search) = file.web_search {
+        draft.web_search(web_search.value, cx);
     }
     if let Some(serve) = file.serve {
         draft.serve(serve.value);

@@ -161,7 +161,7 @@ pub(crate) fn setup_at(
     wanted: impl Fn(&str) -> bool,
 ) -> Setup {
     Setup {
-        builtins: desk.map(toolgate_runtime::desk::tool).into_iter().collect(),
+        builtins: toolgate_runtime::builtins::all(config.builtins, desk),
         own: config.tools,
         settings: config.tool_settings,
         servers: config.servers.into_iter().filter(|server| wanted(server.name.as_str())).collect(),

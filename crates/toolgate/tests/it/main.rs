@@ -47,3 +47,4 @@ mod telemetry;
 mod toolbox;
 mod trace;
 mod trust;
+mod web_search;
