@@ -11,8 +11,8 @@ use toolgate_policy::Rules;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret, ServerSpec,
-    ToolDefinition, ToolSettings,
+    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret,
+    ServerSpec, ToolDefinition, ToolSettings,
 };
 
 /// A checked project.

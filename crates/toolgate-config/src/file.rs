@@ -54,6 +54,9 @@ keys! {
         human_input: HumanInputFile,
         /// Who searches the web for the tool `web_search`, which this key brings. docs/builtins.md.
         web_search: WebSearchFile,
+        /// What code may use that callers bring along for the tool `code_execution`, which `enabled: true`
+        /// brings. docs/builtins.md.
+        code_execution: CodeExecutionFile,
         /// Where traces of calls go. Without this key the standard variables of OpenTelemetry count:
         /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and
         /// `OTEL_SERVICE_NAME`; without those too there are none.
@@ -211,6 +214,33 @@ choice! {
         Tavily = "tavily",
         /// The page of DuckDuckGo without scripts. It wants no key, and takes few questions from programs.
         Duckduckgo = "duckduckgo",
+    }
+}
+
+keys! {
+    /// Code in Python or for the shell that callers bring along. Each call has a folder of its own, which is gone
+    /// with it.
+    struct CodeExecutionFile as "code_execution" {
+        /// Whether the tool is there.
+        enabled: bool = "false",
+        /// Whether the kernel (Landlock and seccomp) keeps the code from every file but those of its own folder and
+        /// the programs of the system, which it may read, and from the network. Where the kernel cannot, nothing is
+        /// run. Without it the code may do what Toolgate may do.
+        sandbox: bool = "true",
+        /// How long it may run.
+        timeout: HumanDuration = "30s",
+        /// The memory that all its processes together may hold.
+        max_memory: ByteSize = "512MiB",
+        /// What it may write to stdout, and to stderr.
+        max_output: ByteSize = "1MiB",
+        /// How many processes it may have at the same time.
+        max_processes: NonZeroU32 = "32",
+        /// What the files that it writes may take together.
+        max_disk: ByteSize = "64MiB",
+        /// The Python that runs it, such as that of a virtual environment.
+        python: Text = "python3",
+        /// Files and folders that it may read in the sandbox beside those of the system, seen from the project folder.
+        read: Vec<At<String>>,
     }
 }
 

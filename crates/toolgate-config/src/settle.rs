@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, HashMap};
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash, Limits,
-    OnCollision, ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
+    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash,
+    Limits, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
 };
 
 use crate::checklist::checklist;

@@ -100,13 +100,8 @@ impl Results {
         if of <= most {
             return (reply, None);
         }
-        let kept = {
-            let (results, raw) = (Arc::clone(self), reply.raw.clone());
-            let head = Head { owner: caller.to_string(), tool: tool.to_owned() };
-            spawn_blocking(move || results.keep(&head, &raw)).await
-        };
-        let uri = match kept.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
-            Ok(id) => Some(format!("{SCHEME}{id}")),
+        let uri = match self.put(caller, tool, reply.raw.clone()).await {
+            Ok(uri) => Some(uri),
             Err(error) => {
                 tracing::error!("a result of {tool} cannot be kept: {error}");
                 None
@@ -115,6 +110,19 @@ impl Results {
         let (preview, shown) = preview(&reply.raw, most, uri.as_deref(), tool);
         let cut = Reply::convert(preview).expect("a preview is a result");
         (cut, Some(Cut { uri, shown, of }))
+    }
+
+    /// Keeps something for a caller; returns its address.
+    pub(crate) async fn put(
+        self: &Arc<Self>,
+        caller: &CallerId,
+        tool: &str,
+        raw: Raw,
+    ) -> std::io::Result<String> {
+        let (results, head) = (Arc::clone(self), Head { owner: caller.to_string(), tool: tool.to_owned() });
+        let kept = spawn_blocking(move || results.keep(&head, &raw)).await;
+        let id = kept.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))?;
+        Ok(format!("{SCHEME}{id}"))
     }
 
     /// Writes a result down, once for each owner and content; returns what it is called.

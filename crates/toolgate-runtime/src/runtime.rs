@@ -644,7 +644,8 @@ impl Runtime {
     pub async fn stop(&self) {
         let given = self.given.load_full();
         let servers = join_all(given.servers.iter().map(|live| live.server.stop()));
-        futures_util::future::join(servers, self.scripts.stop()).await;
+        let builtins = self.builtins.iter().filter_map(|tool| tool.stop.as_ref()).map(|stop| stop());
+        futures_util::future::join3(servers, self.scripts.stop(), join_all(builtins)).await;
         while self.leaving.lock().await.join_next().await.is_some() {}
         if let Some(spans) = self.spans.get() {
             spans.close().await;

@@ -1,8 +1,11 @@
 //! The tools that Toolgate brings along, as the configuration wants them. What it does not name is not there.
 
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
 use serde::Serialize;
 
-use crate::{HumanDuration, Secret, Text};
+use crate::{ByteSize, HumanDuration, Secret, Text};
 
 /// Which of them there are, and how they are used.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -13,6 +16,9 @@ pub struct BuiltinRules {
     /// The web can be searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub web_search: Option<WebSearch>,
+    /// Code can be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code_execution: Option<CodeExecution>,
 }
 
 /// How people are asked: by the tool `request_human_input`, and by rules that ask.
@@ -77,4 +83,25 @@ impl Provider {
     pub fn wants_key(self) -> bool {
         matches!(self, Self::Brave | Self::Tavily)
     }
+}
+
+/// What code may use that callers bring along.
+#[derive(Debug, Clone, Serialize)]
+pub struct CodeExecution {
+    /// Whether the kernel keeps it from everything but its own folder, and from the network.
+    pub sandbox: bool,
+    /// How long it may run.
+    pub timeout: HumanDuration,
+    /// The memory that all its processes may hold.
+    pub max_memory: ByteSize,
+    /// What it may write to stdout, and to stderr.
+    pub max_output: ByteSize,
+    /// How many processes it may have.
+    pub max_processes: NonZeroU32,
+    /// What its files may take.
+    pub max_disk: ByteSize,
+    /// The Python that runs it.
+    pub python: Text,
+    /// What it may read in the sandbox, beside what every program needs.
+    pub read: Vec<PathBuf>,
 }

@@ -83,6 +83,8 @@ pub struct Builtin {
     pub reaches_out: bool,
     /// Whether it does nothing but wait for a person: then it takes no slot, and bounds itself how many wait.
     pub waits: bool,
+    /// What ends all that it started, where it starts something.
+    pub stop: Option<Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>>,
     run: Box<dyn Fn(Asked) -> BoxFuture<'static, Given> + Send + Sync>,
 }
 
@@ -106,6 +108,7 @@ impl Builtin {
             tags: Vec::new(),
             reaches_out: false,
             waits: false,
+            stop: None,
             run: Box::new(run),
         }
     }

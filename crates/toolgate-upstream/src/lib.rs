@@ -5,6 +5,7 @@
 //! Toolgate itself is killed.
 
 pub mod builtin;
+pub mod code;
 pub mod connect;
 pub mod invoke;
 pub mod offer;

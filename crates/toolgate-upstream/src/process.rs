@@ -22,6 +22,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use toolgate_types::Text;
 
+pub mod confine;
 pub mod shim;
 mod stderr;
 mod tree;
@@ -34,7 +35,7 @@ const INHERITED: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", 
 /// Where programs are looked up when there is no `PATH`, as the C library does.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// This executable, even when its file was replaced by another version since it started.
-const OURSELVES: &str = "/proc/self/exe";
+pub(crate) const OURSELVES: &str = "/proc/self/exe";
 /// Above what the shim takes from SIGTERM to its end. One that takes longer is stuck.
 const SHIM_SLACK: Duration = Duration::from_millis(800);
 /// For the rest of stderr to be read when the tree is gone.
@@ -110,6 +111,8 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Memory that can be written to, whether it was yet or not.
     pub data_bytes: Option<u64>,
+    /// The largest file that can be written.
+    pub file_bytes: Option<u64>,
 }
 
 impl Limits {
@@ -119,6 +122,7 @@ impl Limits {
             "processes" => Some(&mut self.processes),
             "memory_bytes" => Some(&mut self.memory_bytes),
             "data_bytes" => Some(&mut self.data_bytes),
+            "file_bytes" => Some(&mut self.file_bytes),
             _ => None,
         }
     }
@@ -129,6 +133,7 @@ impl Limits {
             ("processes", self.processes),
             ("memory_bytes", self.memory_bytes),
             ("data_bytes", self.data_bytes),
+            ("file_bytes", self.file_bytes),
         ]
         .into_iter()
         .filter_map(|(name, limit)| Some((name, limit?)))
@@ -390,6 +395,23 @@ impl Child {
         let _ = spawn_blocking(move || tree::end(shim)).await;
         self.signal(Signal::KILL);
         timeout(SHIM_SLACK, self.exit()).await.unwrap_or(Exit::Unknown)
+    }
+
+    /// Ends the child and all it started at once, by SIGKILL.
+    pub(crate) async fn kill(&mut self) -> Exit {
+        let shim = self.shim;
+        // Where `/proc` cannot be read, `stop` does what can be done.
+        let _ = spawn_blocking(move || tree::end(shim)).await;
+        match timeout(SHIM_SLACK, self.exit()).await {
+            Ok(exit) => exit,
+            Err(_) => self.stop(Duration::ZERO).await,
+        }
+    }
+
+    /// How many processes there are below the shim, and the memory that they hold. Blocks.
+    pub(crate) fn usage(shim: u32) -> io::Result<(usize, u64)> {
+        let shim = Pid::from_raw(shim.cast_signed()).ok_or(io::ErrorKind::NotFound)?;
+        tree::usage(shim)
     }
 
     fn signal(&self, signal: Signal) {

@@ -27,7 +27,7 @@ use toolgate_types::{Secret, ToolContext, ToolDefinition, ToolName};
 use crate::process::{ChildSpec, Limits, SpawnError};
 
 mod file;
-mod leaving;
+pub(crate) mod leaving;
 mod pool;
 mod program;
 mod reply;

@@ -146,15 +146,16 @@ async fn play_leaky_parent() -> ExitCode {
 
 fn limits_are_set(runtime: &Runtime) {
     runtime.block_on(async {
-        let mut spec = sh("ulimit -n; ulimit -c; ulimit -v; ulimit -d");
+        let mut spec = sh("ulimit -n; ulimit -c; ulimit -v; ulimit -d; ulimit -f");
         spec.limits = Limits {
             open_files: Some(64),
             processes: Some(5000),
             memory_bytes: Some(1 << 30),
             data_bytes: Some(1 << 29),
+            file_bytes: Some(1 << 20),
         };
         let mut child = Child::spawn(&spec).unwrap();
-        assert_eq!(all_output(&mut child).await, "64\n0\n1048576\n524288\n");
+        assert_eq!(all_output(&mut child).await, "64\n0\n1048576\n524288\n2048\n");
         assert_eq!(within(child.exit()).await, Exit::Code(0));
     });
 }

@@ -53,6 +53,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     if let Some(web_search) = file.web_search {
         draft.web_search(web_search.value, cx);
     }
+    if let Some(code_execution) = file.code_execution {
+        draft.code_execution(code_execution.value, cx);
+    }
     if let Some(serve) = file.serve {
         draft.serve(serve.value);
     }

@@ -1,13 +1,18 @@
 //! The tools that Toolgate brings along: each is there where its key is.
 
-use toolgate_types::builtins::{HumanInput, Provider, WebSearch};
-use toolgate_types::{HumanDuration, Secret, Text};
+use std::num::NonZeroU32;
+
+use toolgate_types::builtins::{CodeExecution, HumanInput, Provider, WebSearch};
+use toolgate_types::{ByteSize, HumanDuration, Secret, Text};
 
 use crate::context::Context;
-use crate::file::{HumanInputFile, ProviderName, WebSearchFile};
+use crate::file::{CodeExecutionFile, HumanInputFile, ProviderName, WebSearchFile};
+use crate::keys::At;
 use crate::settle::Draft;
 use crate::settle::server::check_url;
 
+/// Processes of code where nothing else is said.
+const MOST_PROCESSES: NonZeroU32 = NonZeroU32::new(32).expect("it is not zero");
 /// The most results that any of the search engines gives.
 const MOST_RESULTS: u32 = 20;
 
@@ -58,6 +63,42 @@ impl Draft {
             key: file.key.map(|key| Secret::new(key.value.expose())),
             max_results: most,
             timeout: file.timeout.map_or(HumanDuration::from_secs(15), |at| at.value),
+        });
+    }
+}
+
+impl Draft {
+    pub(crate) fn code_execution(&mut self, file: CodeExecutionFile, cx: &mut Context<'_>) {
+        self.origins("code_execution", file.written());
+        let mut read = Vec::new();
+        for At { value, span, .. } in file.read.into_iter().flat_map(|at| at.value) {
+            let path = cx.project.join(&value);
+            if !path.exists() {
+                let message = format!("`{value}` does not exist{}", cx.whereabouts());
+                cx.error(span, message, "make it, or take it off the list");
+            }
+            read.push(path);
+        }
+        if !file.enabled.is_some_and(|at| at.value) {
+            return;
+        }
+        // One that is a path is seen from the project, like every other.
+        let python = file.python.map_or_else(|| Text::plain("python3"), |at| at.value);
+        let python = if python.expose().contains('/') {
+            Text::plain(cx.project.join(python.expose()).to_string_lossy())
+        } else {
+            python
+        };
+        let size = |at: Option<At<ByteSize>>, mib| at.map_or(ByteSize::from_mib(mib), |at| at.value);
+        self.builtins.code_execution = Some(CodeExecution {
+            sandbox: file.sandbox.is_none_or(|at| at.value),
+            timeout: file.timeout.map_or(HumanDuration::from_secs(30), |at| at.value),
+            max_memory: size(file.max_memory, 512),
+            max_output: size(file.max_output, 1),
+            max_processes: file.max_processes.map_or(MOST_PROCESSES, |at| at.value),
+            max_disk: size(file.max_disk, 64),
+            python,
+            read,
         });
     }
 }

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::process::{self, Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
-use super::{Limits, tree};
+use super::{Limits, confine, tree};
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +48,7 @@ const LAST_ROUND: Duration = Duration::from_secs(1);
 /// Exit code of wrong arguments.
 const USAGE: u8 = 2;
 /// Exit code of a program that cannot be started, as in a shell.
-const CANNOT_START: u8 = 127;
+pub(crate) const CANNOT_START: u8 = 127;
 /// Added to the signal that ended a program, as in a shell.
 pub(crate) const SIGNALLED: i32 = 128;
 
@@ -56,6 +56,10 @@ pub(crate) const SIGNALLED: i32 = 128;
 ///
 /// To be called before anything else is set up: it is on the way of every child.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut args = args.into_iter().peekable();
+    if args.next_if(|first| first == confine::COMMAND).is_some() {
+        return confine::main(args);
+    }
     match Args::parse(args).map(|args| run(&args)) {
         Ok(Ok(code)) => code,
         Ok(Err(Failed { program, source })) => {
@@ -70,7 +74,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// One line to whoever reads the program's stderr. Nobody may, which is no reason to fail.
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "toolgate: {text}");
 }
 
@@ -175,6 +179,7 @@ fn isolate(limits: &Limits) -> rustix::io::Result<()> {
     limit(Resource::Nofile, limits.open_files)?;
     limit(Resource::Nproc, limits.processes)?;
     limit(Resource::Data, limits.data_bytes)?;
+    limit(Resource::Fsize, limits.file_bytes)?;
     limit(Resource::As, limits.memory_bytes)
 }
 

@@ -32,6 +32,19 @@ pub(crate) fn descendants(root: Pid) -> io::Result<Vec<Process>> {
     Ok(below(root, &snapshot()?))
 }
 
+/// How many processes there are below `root`, and the memory that they hold, in bytes. What two of them share counts
+/// twice.
+pub(crate) fn usage(root: Pid) -> io::Result<(usize, u64)> {
+    let all = descendants(root)?;
+    let alive = all.iter().filter(|process| !process.zombie);
+    let pages = |process: &Process| -> Option<u64> {
+        let path = format!("/proc/{}/statm", process.pid.as_raw_nonzero());
+        fs_err::read_to_string(path).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let held: u64 = alive.clone().filter_map(pages).sum();
+    Ok((alive.count(), held * rustix::param::page_size() as u64))
+}
+
 /// Sends a signal to each of them.
 ///
 /// SIGKILL goes to their groups too: to a group it is atomic, and a program that forks faster than

@@ -9,24 +9,30 @@ use tokio::task::JoinSet;
 use crate::process::Child;
 
 #[derive(Debug, Default)]
-pub(super) struct Leaving(Mutex<JoinSet<()>>);
+pub(crate) struct Leaving(Mutex<JoinSet<()>>);
 
 impl Leaving {
     /// Ends a child and all it started; in `grace` it may do so by itself, where its stdin is closed.
-    pub(super) fn end(&self, mut child: Child, grace: Duration) {
+    pub(super) fn end(&self, child: Child, grace: Duration) {
+        self.end_with(async move {
+            let mut child = child;
+            child.stop(grace).await;
+        });
+    }
+
+    /// Sees to an end that nobody waits for.
+    pub(crate) fn end_with(&self, end: impl Future<Output = ()> + Send + 'static) {
         if Handle::try_current().is_err() {
             // The child is dropped, and its shim does the rest.
             return;
         }
         let mut leaving = self.lock();
         while leaving.try_join_next().is_some() {}
-        leaving.spawn(async move {
-            child.stop(grace).await;
-        });
+        leaving.spawn(end);
     }
 
     /// Waits until all are gone.
-    pub(super) async fn wait(&self) {
+    pub(crate) async fn wait(&self) {
         let mut leaving = std::mem::take(&mut *self.lock());
         while leaving.join_next().await.is_some() {}
     }

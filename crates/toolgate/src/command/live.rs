@@ -160,8 +160,12 @@ pub(crate) fn setup_at(
     desk: Option<&Arc<Desk>>,
     wanted: impl Fn(&str) -> bool,
 ) -> Setup {
+    let results = config.results.map(|limits| {
+        let redactor = Redactor::new(config.secrets.clone(), config.audit.redact.clone());
+        Results::of(&config.project, limits, redactor)
+    });
     Setup {
-        builtins: toolgate_runtime::builtins::all(config.builtins, desk),
+        builtins: toolgate_runtime::builtins::all(config.builtins, &config.project, desk, results.as_ref()),
         own: config.tools,
         settings: config.tool_settings,
         servers: config.servers.into_iter().filter(|server| wanted(server.name.as_str())).collect(),
@@ -176,10 +180,7 @@ pub(crate) fn setup_at(
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
         approver: questions::approver(answers),
         egress: config.egress,
-        results: config.results.map(|limits| {
-            let redactor = Redactor::new(config.secrets.clone(), config.audit.redact.clone());
-            Results::of(&config.project, limits, redactor)
-        }),
+        results,
     }
 }
 

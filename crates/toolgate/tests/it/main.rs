@@ -6,6 +6,7 @@ mod audit;
 mod audit_faults;
 mod check;
 mod clocks;
+mod code_execution;
 mod docs;
 mod door;
 mod door_kills;

@@ -55,6 +55,7 @@ fn the_command_line_says_all() {
             processes: None,
             memory_bytes: Some(1 << 30),
             data_bytes: Some(1 << 29),
+            file_bytes: Some(1 << 28),
         },
         program: "x".into(),
         args: vec!["--".into(), "--limit".into(), "".into()],
