@@ -20,6 +20,7 @@ use toolgate_types::{CallerId, HumanDuration};
 use toolgate_upstream::Trace;
 
 mod approvals;
+mod client;
 mod input;
 
 pub use approvals::AtDesk;
@@ -236,18 +237,24 @@ impl Desk {
         self.waiting().open.get(id).map(|(question, _)| Arc::clone(question))
     }
 
-    /// Puts a question on the desk and to every way there is; the first answer that fits counts.
+    /// Puts a question on the desk and to every way there is, one that this question alone has among them; the
+    /// first answer that fits counts.
     ///
     /// # Errors
     /// When nobody can be asked, or nobody answers in time.
-    pub async fn ask(&self, asking: Asking, deadline: Instant) -> Result<Reply, Unanswered> {
-        if self.ways.is_empty() && !self.visited {
+    pub async fn ask(
+        &self,
+        asking: Asking,
+        own: Option<Arc<dyn Way>>,
+        deadline: Instant,
+    ) -> Result<Reply, Unanswered> {
+        if self.ways.is_empty() && own.is_none() && !self.visited {
             return Err(Unanswered::Nobody);
         }
         let (question, mut answered) = self.post(asking, deadline)?;
         let _withdrawn = Withdrawn { desk: self, id: &question.posted.id };
         let mut ways: FuturesUnordered<_> =
-            self.ways.iter().map(|way| way.ask(Arc::clone(&question))).collect();
+            self.ways.iter().chain(&own).map(|way| way.ask(Arc::clone(&question))).collect();
         let first = async {
             loop {
                 tokio::select! {

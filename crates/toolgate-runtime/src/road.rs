@@ -351,7 +351,7 @@ impl Runtime {
             match (&tool.upstream, server) {
                 (Upstream::Builtin(builtin), _) => {
                     let context = request.context(caller);
-                    Ok(builtin.invoke(input, context, deadline).await?)
+                    Ok(builtin.invoke(input, context, request.origin.along.client.as_ref(), deadline).await?)
                 }
                 (Upstream::Server(address), Some(server)) => {
                     let left = deadline.saturating_duration_since(Instant::now());

@@ -1,10 +1,11 @@
 //! A tool that is a function of ours.
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use toolgate_mcp::Raw;
+use toolgate_mcp::{Behind, Raw};
 use toolgate_policy::Input;
 use toolgate_types::tool::{Category, ResponseTime};
 use toolgate_types::{CallerId, ErrorCode, HumanDuration, ToolContext, ToolName};
@@ -47,7 +48,6 @@ impl From<String> for Fault {
 }
 
 /// A call, as a function of ours gets it.
-#[derive(Debug)]
 pub struct Asked {
     /// Its arguments, which fit the schema.
     pub arguments: Raw,
@@ -57,6 +57,8 @@ pub struct Asked {
     pub context: ToolContext,
     /// When it must have ended. What ends in time by itself can say why.
     pub deadline: Instant,
+    /// The client behind it, where there is one.
+    pub client: Option<Arc<dyn Behind>>,
 }
 
 /// A tool that is a function of ours.
@@ -114,9 +116,15 @@ impl Builtin {
     }
 
     /// Runs it, with what was decided on.
-    pub async fn invoke(&self, input: &Input, context: ToolContext, deadline: Instant) -> Given {
+    pub async fn invoke(
+        &self,
+        input: &Input,
+        context: ToolContext,
+        client: Option<&Arc<dyn Behind>>,
+        deadline: Instant,
+    ) -> Given {
         let (arguments, caller) = (input.arguments().clone(), input.caller().clone());
-        (self.run)(Asked { arguments, caller, context, deadline }).await
+        (self.run)(Asked { arguments, caller, context, deadline, client: client.cloned() }).await
     }
 }
 

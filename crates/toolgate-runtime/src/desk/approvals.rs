@@ -40,7 +40,7 @@ impl Approver for AtDesk {
         let desk = Arc::clone(&self.0);
         let deadline = Instant::now() + desk.patience().get().min(LONGEST);
         Box::pin(async move {
-            match desk.ask(asking, deadline).await {
+            match desk.ask(asking, None, deadline).await {
                 Ok(Reply { answer: Answer::Given(Json::Bool(true)), by }) => Verdict::Yes(by),
                 Ok(Reply { by, .. }) => Verdict::No(format!("{by} said no")),
                 Err(Unanswered::Late) => Verdict::No(

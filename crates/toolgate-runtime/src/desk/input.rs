@@ -10,7 +10,8 @@ use toolgate_types::tool::ResponseTime;
 use toolgate_upstream::builtin::{Asked, Fault, Given};
 use toolgate_upstream::{Builtin, Raw};
 
-use super::{Answer, Asking, Desk, Kind, Reply, Unanswered};
+use super::client::ByClient;
+use super::{Answer, Asking, Desk, Kind, Reply, Unanswered, Way};
 
 /// The tool that asks a person.
 pub const REQUEST_HUMAN_INPUT: &str = "request_human_input";
@@ -93,7 +94,9 @@ async fn ask(desk: &Desk, asked: Asked) -> Given {
         tool: REQUEST_HUMAN_INPUT.to_owned(),
         session: asked.context.session_id,
     };
-    let Reply { answer, by } = desk.ask(asking, asked.deadline).await.map_err(fault)?;
+    let client = asked.client.and_then(|client| ByClient::of(client, &asking));
+    let own = client.map(|way| Arc::new(way) as Arc<dyn Way>);
+    let Reply { answer, by } = desk.ask(asking, own, asked.deadline).await.map_err(fault)?;
     let (said, text) = match answer {
         Answer::Given(answer) => {
             let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);

@@ -51,7 +51,7 @@ impl Way for After {
 async fn the_first_answer_that_fits_counts_and_there_is_no_second() {
     let desk = desk();
     let mut changes = desk.changes();
-    let mut asked = Box::pin(desk.ask(asking("bob", &["red", "blue"], None), soon()));
+    let mut asked = Box::pin(desk.ask(asking("bob", &["red", "blue"], None), None, soon()));
     assert!(poll!(&mut asked).is_pending());
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
@@ -78,7 +78,7 @@ async fn the_first_answer_that_fits_counts_and_there_is_no_second() {
 #[tokio::test(start_paused = true)]
 async fn whoever_leaves_takes_its_question_along() {
     let desk = desk();
-    let mut asked = Box::pin(desk.ask(asking("bob", &[], None), soon()));
+    let mut asked = Box::pin(desk.ask(asking("bob", &[], None), None, soon()));
     assert!(poll!(&mut asked).is_pending());
     let id = desk.list(None)[0].posted.id.clone();
     drop(asked);
@@ -87,7 +87,7 @@ async fn whoever_leaves_takes_its_question_along() {
         desk.answer(&id, Kind::HumanInput, says(json!("x")), None),
         Err(AnswerError::Absent(id.clone()))
     );
-    assert_eq!(desk.ask(asking("bob", &[], None), soon()).await, Err(Unanswered::Late));
+    assert_eq!(desk.ask(asking("bob", &[], None), None, soon()).await, Err(Unanswered::Late));
     assert!(desk.list(None).is_empty(), "what nobody answered is gone, too");
 }
 
@@ -95,16 +95,16 @@ async fn whoever_leaves_takes_its_question_along() {
 async fn no_more_than_may_wait() {
     let desk = desk();
     let mut held: Vec<_> =
-        (0..MOST_OF_ONE).map(|_| Box::pin(desk.ask(asking("bob", &[], None), soon()))).collect();
+        (0..MOST_OF_ONE).map(|_| Box::pin(desk.ask(asking("bob", &[], None), None, soon()))).collect();
     for one in &mut held {
         assert!(poll!(one).is_pending());
     }
-    assert_eq!(desk.ask(asking("bob", &[], None), soon()).await, Err(Unanswered::Full));
-    let mut other = Box::pin(desk.ask(asking("eve", &[], None), soon()));
+    assert_eq!(desk.ask(asking("bob", &[], None), None, soon()).await, Err(Unanswered::Full));
+    let mut other = Box::pin(desk.ask(asking("eve", &[], None), None, soon()));
     assert!(poll!(&mut other).is_pending(), "another caller is heard");
     desk.close();
     assert_eq!(other.await, Err(Unanswered::Closed));
-    assert_eq!(desk.ask(asking("eve", &[], None), soon()).await, Err(Unanswered::Closed));
+    assert_eq!(desk.ask(asking("eve", &[], None), None, soon()).await, Err(Unanswered::Closed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,15 +114,15 @@ async fn ways_race_and_one_that_leads_nowhere_is_passed_by() {
         Desk::new(HumanDuration::from_secs(60), visited, ways)
     };
     let two = with(false, vec![After(2, Some(json!("late"))), After(1, Some(json!("early")))]);
-    assert_eq!(two.ask(asking("bob", &[], None), soon()).await, Ok(says(json!("early"))));
+    assert_eq!(two.ask(asking("bob", &[], None), None, soon()).await, Ok(says(json!("early"))));
     let misfit = with(false, vec![After(1, Some(json!(7))), After(2, Some(json!("fits")))]);
-    assert_eq!(misfit.ask(asking("bob", &[], None), soon()).await, Ok(says(json!("fits"))));
+    assert_eq!(misfit.ask(asking("bob", &[], None), None, soon()).await, Ok(says(json!("fits"))));
     let nowhere = with(false, vec![After(1, None)]);
-    assert_eq!(nowhere.ask(asking("bob", &[], None), soon()).await, Err(Unanswered::Nobody));
+    assert_eq!(nowhere.ask(asking("bob", &[], None), None, soon()).await, Err(Unanswered::Nobody));
     let nobody = with(false, Vec::new());
-    assert_eq!(nobody.ask(asking("bob", &[], None), soon()).await, Err(Unanswered::Nobody));
+    assert_eq!(nobody.ask(asking("bob", &[], None), None, soon()).await, Err(Unanswered::Nobody));
     let visited = with(true, vec![After(1, None)]);
-    let mut asked = Box::pin(visited.ask(asking("bob", &[], None), soon()));
+    let mut asked = Box::pin(visited.ask(asking("bob", &[], None), None, soon()));
     assert_eq!(poll!(&mut asked), Poll::Pending);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(poll!(&mut asked), Poll::Pending, "people may still come to the desk");
@@ -132,7 +132,7 @@ async fn ways_race_and_one_that_leads_nowhere_is_passed_by() {
 async fn an_answer_fits_its_schema() {
     let desk = desk();
     let schema = json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } } });
-    let mut asked = Box::pin(desk.ask(asking("bob", &[], Some(schema)), soon()));
+    let mut asked = Box::pin(desk.ask(asking("bob", &[], Some(schema)), None, soon()));
     assert!(poll!(&mut asked).is_pending());
     let question = desk.list(None).remove(0);
     for (value, fits) in [(json!({ "n": 1 }), true), (json!({ "n": "1" }), false), (json!("1"), false)] {
@@ -142,5 +142,5 @@ async fn an_answer_fits_its_schema() {
     let large = json!({ "n": 1, "x": "x".repeat(LONGEST_ANSWER) });
     assert!(question.check(&Answer::Given(large)).is_err());
     let bad = asking("bob", &[], Some(json!({ "type": "nothing" })));
-    assert!(matches!(desk.ask(bad, soon()).await, Err(Unanswered::Schema(_))));
+    assert!(matches!(desk.ask(bad, None, soon()).await, Err(Unanswered::Schema(_))));
 }

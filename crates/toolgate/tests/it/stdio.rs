@@ -112,3 +112,40 @@ fn an_unknown_caller_does_not_start() {
     let run = project().run("stdio --as nobody");
     assert_eq!(run.code, 1, "{}", run.stderr);
 }
+
+/// The person behind the client answers what `request_human_input` asks.
+#[test]
+fn a_person_is_asked_by_the_client() {
+    let program =
+        Program::new(&[("toolgate.yaml", "human_input: { timeout: 10m }")]).with("TOOLGATE_LOG", "off");
+    let mut talk = Talk::begin(&program);
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "elicitation": {} }, "clientInfo": { "name": "t", "version": "1" } });
+    talk.ask(1, "initialize", &params);
+    let call = json!({ "name": "request_human_input", "arguments": { "question": "Which?", "choices": ["red", "blue"] } });
+    let asked = talk.ask(2, "tools/call", &call);
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    assert_eq!(asked["params"]["requestedSchema"]["properties"]["answer"]["enum"], json!(["red", "blue"]));
+    let said = json!({ "action": "accept", "content": { "answer": "blue" } });
+    talk.say(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": said }));
+    let answer = talk.hear();
+    assert_eq!(answer["result"]["structuredContent"]["answer"], "blue", "{answer}");
+
+    // A client of the newest revision gets the question as a result, and comes back with the answer.
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": { "elicitation": { "form": {} } },
+    });
+    let mut call = call;
+    call["_meta"] = meta;
+    let first = talk.ask(3, "tools/call", &call);
+    assert_eq!(first["result"]["resultType"], "input_required", "{first}");
+    let (key, question) = first["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(question["method"], "elicitation/create");
+    call["requestState"] = "tg1.forged".into();
+    call["inputResponses"] = json!({ key: { "action": "accept", "content": { "answer": "red" } } });
+    assert_eq!(talk.ask(4, "tools/call", &call)["error"]["code"], -32602, "a state that nobody gave out");
+    call["requestState"] = first["result"]["requestState"].clone();
+    let second = talk.ask(5, "tools/call", &call);
+    assert_eq!(second["result"]["structuredContent"]["answer"], "red", "{second}");
+    assert_eq!(talk.ask(6, "tools/call", &call)["error"]["code"], -32602, "it is good for once");
+}
