@@ -5,7 +5,6 @@
 //! `fuzz/Cargo.toml` has for this.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,7 +12,7 @@ use anyhow::{Context, bail};
 
 use crate::metadata::Metadata;
 use crate::program;
-use crate::step::{Console, Outcome};
+use crate::step::Console;
 use crate::tools;
 
 /// `cargo xtask fuzz`: the long run. Says whether no target found anything.
@@ -38,25 +37,6 @@ pub(crate) fn run(only: Option<&str>, seconds: u32) -> anyhow::Result<bool> {
     }
     println!("Nothing found by {}, {seconds} s each.", list(&targets));
     Ok(true)
-}
-
-/// The fuzz step of `cargo xtask test`: the short run.
-pub(crate) fn step(console: &mut Console<impl Write>, seconds: u32) -> anyhow::Result<Outcome> {
-    tools::FUZZ.ensure(console)?;
-    let targets = targets()?;
-    console.say("building the targets, which takes some minutes the first time")?;
-    let built = program::capture(cargo_fuzz("build")?)?;
-    if !built.success {
-        return Ok(Outcome::Failed(built.output));
-    }
-    for target in &targets {
-        let captured = program::capture(command(target, seconds)?)?;
-        if !captured.success {
-            let output = without_progress(&captured.output);
-            return Ok(Outcome::Failed(format!("{output}\nfuzz target `{target}` failed\n{}", hint(target))));
-        }
-    }
-    Ok(Outcome::PassedWith(format!("{} targets, {seconds} s each", targets.len())))
 }
 
 /// The binaries of the fuzz workspace: a target is added in one place, its manifest.
@@ -108,20 +88,7 @@ fn hint(target: &str) -> String {
     )
 }
 
-/// Leaves out the lines in which libFuzzer counts, such as `#4096 pulse cov: 812`.
-fn without_progress(output: &str) -> String {
-    let kept: Vec<_> = output.lines().filter(|line| !line.starts_with('#')).collect();
-    kept.join("\n")
-}
-
 fn list(targets: &[String]) -> String {
     let quoted: Vec<_> = targets.iter().map(|target| format!("`{target}`")).collect();
     quoted.join(", ")
-}
-
-#[test]
-fn progress_is_left_out_of_a_failure() {
-    let output =
-        "INFO: Seed: 1\n#2\tINITED cov: 4\n#4096\tpulse  cov: 8\nthread panicked\n==1== ERROR: deadly signal";
-    assert_eq!(without_progress(output), "INFO: Seed: 1\nthread panicked\n==1== ERROR: deadly signal");
 }

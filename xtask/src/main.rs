@@ -35,7 +35,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run everything that must be green: format, tidy, lints, docs, tests, conformance, fuzz targets.
+    /// Run everything that must be green: format, tidy, lints, docs, tests, conformance.
     ///
     /// Stops at the first failure, shows its output and says how to rerun only that step. Tools that are
     /// missing are installed on the way.

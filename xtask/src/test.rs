@@ -2,13 +2,16 @@
 //!
 //! Invariant: this list is all that decides whether the tree is green. A new check is a new step here.
 
+use std::cell::RefCell;
 use std::io::{Stdout, Write};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::bail;
 
 use crate::step::{Console, Outcome, Step, run_all};
-use crate::{conformance, fuzz, peers, program, tidy, tools};
+use crate::{conformance, peers, program, tidy, tools};
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
@@ -19,14 +22,12 @@ pub(crate) struct Options {
     /// List the steps and what each one proves.
     #[arg(long)]
     list: bool,
-    /// How long the fuzz step runs each target.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    fuzz_seconds: u32,
 }
 
 /// Runs the command. Says whether every step passed.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
-    let steps = steps(options.fuzz_seconds);
+    let early = Early::default();
+    let steps = steps(early.clone());
     if options.list {
         for step in &steps {
             println!("{:<12} {}", step.name, step.about);
@@ -42,6 +43,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
             "unknown step `{}`\nhint: `cargo xtask test --list` names them",
             options.only.as_deref().unwrap_or_default()
         );
+    }
+    if options.only.is_none() {
+        early.begin()?;
     }
     let start = Instant::now();
     run_all(&mut Console::stdout(), &chosen, steps.len(), &|| start.elapsed())
@@ -64,7 +68,7 @@ pub(crate) fn crash() -> anyhow::Result<bool> {
 /// What the long crash tests are called.
 const LONG: &str = "two_hundred_kills";
 
-fn steps(fuzz_seconds: u32) -> Vec<Step<Stdout>> {
+fn steps(early: Early) -> Vec<Step<Stdout>> {
     vec![
         Step {
             name: "fmt",
@@ -90,7 +94,10 @@ fn steps(fuzz_seconds: u32) -> Vec<Step<Stdout>> {
         Step {
             name: "peers",
             about: "the MCP servers and the conformance suite that others wrote are installed below `target`",
-            run: Box::new(peers::step),
+            run: Box::new(move |console| {
+                early.end()?;
+                peers::step(console)
+            }),
         },
         Step {
             name: "tests",
@@ -102,12 +109,43 @@ fn steps(fuzz_seconds: u32) -> Vec<Step<Stdout>> {
             about: "the official MCP conformance suite, with `toolgate` as the client under test",
             run: Box::new(conformance::step),
         },
-        Step {
-            name: "fuzz",
-            about: "each fuzz target for some seconds, from its seeds",
-            run: Box::new(move |console| fuzz::step(console, fuzz_seconds)),
-        },
     ]
+}
+
+/// The peers are fetched while the first steps run: that waits for the network, and those for the processor. What
+/// goes wrong here goes wrong again in their own step, which tells of it.
+#[derive(Clone, Default)]
+struct Early(Rc<RefCell<Option<Child>>>);
+
+impl Early {
+    fn begin(&self) -> anyhow::Result<()> {
+        if !peers::are_installed() {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.args(["test", "--only", "peers"]).current_dir(program::root());
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            *self.0.borrow_mut() = Some(command.spawn()?);
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.0.borrow_mut().take() {
+            child.wait()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        // A step that failed leaves nobody behind.
+        if Rc::strong_count(&self.0) == 1
+            && let Some(mut child) = self.0.borrow_mut().take()
+        {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 fn captured(arguments: &[&str]) -> anyhow::Result<Outcome> {
@@ -178,7 +216,7 @@ fn only_an_unreachable_host_counts_as_offline() {
 
 #[test]
 fn step_names_are_unique() {
-    let mut names: Vec<_> = steps(1).iter().map(|step| step.name).collect();
+    let mut names: Vec<_> = steps(Early::default()).iter().map(|step| step.name).collect();
     names.sort_unstable();
     let count = names.len();
     names.dedup();

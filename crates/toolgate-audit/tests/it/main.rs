@@ -8,3 +8,4 @@ mod history;
 mod kit;
 mod log;
 mod read;
+mod seeds;
