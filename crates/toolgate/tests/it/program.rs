@@ -188,7 +188,7 @@ impl Drop for Running {
 }
 
 /// The most memory that a process held, from its `status`.
-fn peak_of(status: &str) -> Option<u64> {
+pub(crate) fn peak_of(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

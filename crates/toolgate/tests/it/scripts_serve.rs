@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::door::{Door, OWNER, until};
 use crate::program::Program;
+use crate::program::peak_of;
 use crate::scripts::{project, write_script};
 use crate::servers::left_behind;
 
@@ -180,21 +181,28 @@ fn a_thousand_calls_over_ten_tools() {
     );
     let mut door = door(program);
     let good = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for caller in 0..CALLERS {
-            let (door, good) = (&door, &good);
-            scope.spawn(move || {
-                for call in 0..1000 / CALLERS {
-                    let n = caller * 1000 + call;
-                    let answer =
-                        door.call(OWNER, &format!("tool{}", (caller + call) % 10), &json!({ "n": n }));
-                    assert_eq!(answer.json()["data"]["n"], n, "{answer:?}");
-                    good.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    assert_eq!(good.load(Ordering::Relaxed), 1000);
+    let thousand = || {
+        thread::scope(|scope| {
+            for caller in 0..CALLERS {
+                let (door, good) = (&door, &good);
+                scope.spawn(move || {
+                    for call in 0..1000 / CALLERS {
+                        let n = caller * 1000 + call;
+                        let answer =
+                            door.call(OWNER, &format!("tool{}", (caller + call) % 10), &json!({ "n": n }));
+                        assert_eq!(answer.json()["data"]["n"], n, "{answer:?}");
+                        good.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let status = fs_err::read_to_string(format!("/proc/{}/status", door.running.child.id())).unwrap();
+        peak_of(&status).unwrap()
+    };
+    let first = thousand();
+    let third = (thousand(), thousand()).1;
+    assert!(third < first + (16 << 20), "from {first} to {third} bytes");
+    assert_eq!(good.load(Ordering::Relaxed), 3000);
     // Two workers each at most, each below its shim.
     let left = left_behind(&found);
     assert!(left <= 10 * 2 * 2, "{left} processes");
