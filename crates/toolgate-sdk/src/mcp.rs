@@ -11,9 +11,9 @@ use crate::tool::{CallResult, Tool};
 use crate::tools::Tools;
 
 /// Where the contract of a tool stands in its entry of a list.
-pub const CONTRACT: &str = "dev.toolgate/contract";
+pub const CONTRACT: &str = "toolgate/contract";
 /// Where hints, metadata and the error stand in a result.
-pub const RESULT: &str = "dev.toolgate/result";
+pub const RESULT: &str = "toolgate/result";
 
 /// The result of `tools/list`. All tools are on one page: a program has few.
 pub(crate) fn list(tools: &Tools) -> Value {

@@ -146,7 +146,7 @@ async fn every_revision_over_pipes() {
         called["result"]["structuredContent"]["trace"], "0af7651916cd43dd8448eb211c80319c",
         "{called}"
     );
-    let beside = &called["result"]["_meta"]["dev.toolgate/result"];
+    let beside = &called["result"]["_meta"]["toolgate/result"];
     assert_eq!(beside["metadata"]["toolVersion"], "1.0.0", "{called}");
     assert!(beside["agentHints"]["confidence"].is_number(), "{called}");
 }

@@ -28,8 +28,8 @@ use crate::running::Running;
 use lists::Lists;
 use tasks::Tasks;
 
-/// The key of hints in `_meta`.
-pub(crate) const HINTS: &str = "dev.toolgate/hints";
+/// Where hints and metadata stand in `_meta`.
+pub(crate) const RESULT: &str = "toolgate/result";
 /// The longest text for models that is put together from what servers say.
 const LONGEST_INSTRUCTIONS: usize = 16 << 10;
 

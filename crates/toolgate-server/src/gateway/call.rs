@@ -1,5 +1,7 @@
 //! `tools/call`: the road, with the client behind it.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 use toolgate_mcp::serve::{Outcome, Request, in_words_of};
 use toolgate_mcp::{Raw, RpcError};
@@ -7,7 +9,7 @@ use toolgate_runtime::{CallRequest, Called, Origin};
 use toolgate_types::json::Arguments;
 use toolgate_types::{CallError, ErrorCode};
 
-use super::{Gateway, HINTS, Visitor};
+use super::{Gateway, RESULT, Visitor};
 
 impl Gateway {
     pub(super) async fn call(&self, visitor: &Visitor, request: Request) -> Outcome {
@@ -37,34 +39,41 @@ impl Gateway {
 /// How a call ended, as MCP says it.
 fn told(called: Called) -> Outcome {
     let Called { result, reply, refusal, .. } = called;
-    let hints = || json!(result.agent_hints);
+    let beside = || {
+        let mut beside = json!({ "agentHints": result.agent_hints, "metadata": result.metadata });
+        if let Some(error) = &result.error {
+            beside["error"] = json!(error);
+        }
+        beside
+    };
     match (&result.error, refusal, reply) {
-        (None, _, Some(reply)) => Ok(with_hints(&reply, hints)),
-        (None, _, None) => Ok(with_hints(&Raw::of(&json!({ "content": [] })), hints)),
+        (None, _, Some(reply)) => Ok(with(&reply, beside)),
+        (None, _, None) => Ok(with(&Raw::of(&json!({ "content": [] })), beside)),
         // What the server itself says is passed on as it is.
         (Some(_), Some(refusal), _) => Err(refusal),
         (Some(error), None, Some(reply)) if error.code == ErrorCode::ToolExecutionError => {
-            Ok(with_hints(&reply, hints))
+            Ok(with(&reply, beside))
         }
         (Some(error), None, _) if error.code == ErrorCode::ToolNotFound => {
             Err(RpcError::new(RpcError::INVALID_PARAMS, error.message.clone()))
         }
-        (Some(error), None, _) => Ok(failed(error, hints())),
+        (Some(error), None, _) => Ok(failed(error, &beside())),
     }
 }
 
 /// A call that never got to its tool, or got nothing from it: models read results, not errors.
-fn failed(error: &CallError, hints: Value) -> Raw {
+fn failed(error: &CallError, beside: &Value) -> Raw {
     let hint = error.hint.as_ref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
     Raw::of(&json!({
         "content": [{ "type": "text", "text": format!("{}{hint}", error.message) }],
         "isError": true,
-        "_meta": { HINTS: hints, "dev.toolgate/error": error },
+        "_meta": { RESULT: beside },
     }))
 }
 
-/// A result with hints in its `_meta`. One that is no result yet stays as it is.
-fn with_hints(reply: &Raw, hints: impl Fn() -> Value) -> Raw {
+/// A result with hints and metadata in its `_meta`. What the tool itself says there of its result goes along in
+/// them. One that is no result yet stays as it is.
+fn with(reply: &Raw, beside: impl Fn() -> Value) -> Raw {
     let members = reply.members();
     let unfinished = members.iter().any(|(name, value)| {
         name == "task" || (name == "resultType" && value.get().trim_matches('"') != "complete")
@@ -72,23 +81,28 @@ fn with_hints(reply: &Raw, hints: impl Fn() -> Value) -> Raw {
     if unfinished {
         return reply.clone();
     }
-    let mut out = String::with_capacity(reply.get().len() + 512);
+    let mut beside = beside();
+    let mut out = String::with_capacity(reply.get().len() + 1024);
     out.push('{');
     let mut meta = String::new();
+    let add = |out: &mut String, name: &str, value: &str| {
+        let _ = write!(out, "{}:{value},", Value::from(name));
+    };
     for (name, value) in &members {
-        if name == "_meta" {
-            let inner = value.get().trim();
-            let inner = inner.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or_default();
-            meta = inner.trim().to_owned();
+        if name != "_meta" {
+            add(&mut out, name, value.get());
             continue;
         }
-        out.push_str(&Value::from(name.as_str()).to_string());
-        out.push(':');
-        out.push_str(value.get());
-        out.push(',');
+        let own = reply.slice(value);
+        for (name, value) in own.members() {
+            if name == RESULT {
+                beside["tool"] = serde_json::from_str(value.get()).unwrap_or_default();
+            } else {
+                add(&mut meta, &name, value.get());
+            }
+        }
     }
-    let comma = if meta.is_empty() { "" } else { "," };
-    out.push_str(&format!("\"_meta\":{{{meta}{comma}\"{HINTS}\":{}}}}}", hints()));
+    let _ = write!(out, "\"_meta\":{{{meta}\"{RESULT}\":{beside}}}}}");
     Raw::trusted(out)
 }
 
@@ -97,12 +111,16 @@ fn hints_stand_beside_what_the_server_said() {
     let raw = |text: &'static str| {
         Raw::new(bytes::Bytes::from_static(text.as_bytes()), Default::default()).unwrap()
     };
-    let hints = || json!({ "a": 1 });
-    let check = |reply: &'static str, due: &str| assert_eq!(with_hints(&raw(reply), hints).get(), due);
-    check(r#"{"content":[ ],"n":1.0}"#, r#"{"content":[ ],"n":1.0,"_meta":{"dev.toolgate/hints":{"a":1}}}"#);
+    let beside = || json!({ "a": 1 });
+    let check = |reply: &'static str, due: &str| assert_eq!(with(&raw(reply), beside).get(), due);
+    check(r#"{"content":[ ],"n":1.0}"#, r#"{"content":[ ],"n":1.0,"_meta":{"toolgate/result":{"a":1}}}"#);
     check(
-        r#"{"_meta": {"x":1} ,"content":[]}"#,
-        r#"{"content":[],"_meta":{"x":1,"dev.toolgate/hints":{"a":1}}}"#,
+        r#"{"_meta": {"x":1.0} ,"content":[]}"#,
+        r#"{"content":[],"_meta":{"x":1.0,"toolgate/result":{"a":1}}}"#,
+    );
+    check(
+        r#"{"_meta":{"toolgate/result":{"b":2}}}"#,
+        r#"{"_meta":{"toolgate/result":{"a":1,"tool":{"b":2}}}}"#,
     );
     check(r#"{"resultType":"input_required"}"#, r#"{"resultType":"input_required"}"#);
     check(r#"{"task":{"taskId":"t"}}"#, r#"{"task":{"taskId":"t"}}"#);

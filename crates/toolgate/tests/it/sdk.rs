@@ -153,7 +153,7 @@ fn listed() -> Vec<Json> {
 fn what_is_served_keeps_the_contract_that_is_checked() {
     let mut entries = Vec::new();
     for tool in listed() {
-        let mut entry = tool["_meta"]["dev.toolgate/contract"].clone();
+        let mut entry = tool["_meta"]["toolgate/contract"].clone();
         assert_eq!(entry["contract"], "full", "{tool}");
         for (from, to) in [
             ("name", "name"),

@@ -74,7 +74,7 @@ fn a_client_with_a_handshake_and_one_without() {
     assert!(listed["result"].get("resultType").is_none(), "{listed}");
     let called = talk.ask(3, "tools/call", &json!({ "name": "count", "arguments": { "words": "a b" } }));
     assert_eq!(called["result"]["structuredContent"]["letters"], 3, "{called}");
-    assert!(called["result"]["_meta"]["dev.toolgate/hints"].is_object(), "{called}");
+    assert!(called["result"]["_meta"]["toolgate/result"]["agentHints"].is_object(), "{called}");
 
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",

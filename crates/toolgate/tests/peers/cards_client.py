@@ -17,7 +17,7 @@ async def main():
             tools = await client.list_tools()
             print(*(tool.name for tool in tools.tools))
             reviewed = await client.call_tool("review-card", {"cardId": "card-1", "grade": "good"})
-            hints = reviewed.meta["dev.toolgate/result"]["agentHints"]
+            hints = reviewed.meta["toolgate/result"]["agentHints"]
             assert 0 < hints["confidence"] <= 1, hints
             print("hints for", "review-card")
             wrong = await client.call_tool("get-card", {"cardId": "card-99"})
