@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use toolgate_policy::Rules;
+use toolgate_types::door::CertificateMatch;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
@@ -51,6 +52,9 @@ pub struct Config {
     /// By which keys callers are known. A caller may have more than one. Only who has one is shown.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "who")]
     pub caller_keys: Vec<(CallerId, KeyHash)>,
+    /// By which certificates callers are known, which are no secrets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caller_certificates: Vec<(CallerId, CertificateMatch)>,
     /// How the door is kept.
     #[serde(skip_serializing_if = "is_default")]
     pub serve: DoorRules,

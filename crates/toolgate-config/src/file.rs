@@ -3,6 +3,8 @@
 //! The doc comments here are what users read. Invariant: this module says what may be written, not
 //! what it means; meaning is in `settle`.
 
+pub(crate) mod door;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -16,6 +18,7 @@ use toolgate_types::redact::Pattern;
 use toolgate_types::tool::Permission;
 use toolgate_types::{ByteSize, CallerId, HumanDuration, KeyHash, ServerName, Text, ToolName};
 
+use self::door::{CertificateFile, DoorTlsFile};
 use crate::config::variable_of_input;
 use crate::context::{Context, FileVariable, Input};
 use crate::keys::{At, Free, Handed, Named, OneOrMany, Read, SchemaNode, Table, choice, keys};
@@ -262,6 +265,8 @@ keys! {
         /// MCP servers that are registered over HTTP must be on the internet. Those in these networks may be
         /// registered, too, such as `10.1.0.0/16`. What this project's files say is not asked about that.
         allow_networks: Vec<At<Network>>,
+        /// The certificate by which it is known. Without it there is no TLS.
+        tls: DoorTlsFile,
     }
 }
 
@@ -292,6 +297,8 @@ keys! {
         api_key: Text,
         /// In place of the key its SHA-256, as 64 hexadecimal digits: `printf %s KEY | sha256sum`.
         key_sha256: KeyHash,
+        /// The certificate by which `toolgate serve` knows it, of an authority in `serve.tls.client_ca`.
+        certificate: CertificateFile,
     }
 }
 

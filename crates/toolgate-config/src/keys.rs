@@ -441,6 +441,7 @@ read_by_parsing! {
     toolgate_types::ServerName: "a server's name", { "type": "string", "minLength": 1, "maxLength": 64 };
     std::net::SocketAddr: "an address with a port", { "type": "string", "examples": ["127.0.0.1:7332", "[::1]:7332"] };
     toolgate_types::KeyHash: "the SHA-256 of a key", { "type": "string", "pattern": "^[0-9A-Fa-f]{64}$" };
+    crate::file::door::Fingerprint: "the SHA-256 of a certificate", { "type": "string", "pattern": "^[0-9A-Fa-f:]{64,95}$" };
     toolgate_types::door::HostName: "the name of a host", { "type": "string", "pattern": "^[A-Za-z0-9.-]{1,253}$" };
     toolgate_types::network::Network: "a network", { "type": "string", "examples": ["10.1.0.0/16", "fd00::/8"] };
     toolgate_types::CallerId: "a caller's id", { "type": "string", "pattern": "^[A-Za-z0-9._@:/-]{1,128}$" };

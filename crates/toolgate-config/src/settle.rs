@@ -22,6 +22,7 @@ pub(crate) mod tool;
 
 use std::collections::{BTreeMap, HashMap};
 
+use toolgate_types::door::CertificateMatch;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
@@ -59,6 +60,7 @@ pub(crate) struct Draft {
     callers: Vec<(Caller, Span)>,
     caller_descriptions: BTreeMap<CallerId, String>,
     caller_keys: Vec<(CallerId, KeyHash)>,
+    caller_certificates: Vec<(CallerId, CertificateMatch, Span)>,
     serve: DoorRules,
     /// `None` until a file was named or found, whatever is wrong with it.
     policy: Option<Option<PolicyFile>>,
@@ -96,6 +98,7 @@ impl Draft {
             callers: Vec::new(),
             caller_descriptions: BTreeMap::new(),
             caller_keys: Vec::new(),
+            caller_certificates: Vec::new(),
             serve: DoorRules::default(),
             policy: None,
             egress: EgressRules::default(),
@@ -210,6 +213,7 @@ impl Draft {
     pub(crate) fn finish(mut self, files: Vec<String>, cx: &mut Context<'_>) -> Config {
         self.servers_apart(cx);
         self.settings_over_tools(cx);
+        self.certificates_can_be_shown(cx);
         if self.results.is_some() {
             self.own_results_for_all();
         }
@@ -229,6 +233,7 @@ impl Draft {
             callers: self.callers.into_iter().map(|(caller, _)| caller).collect(),
             caller_descriptions: self.caller_descriptions,
             caller_keys: self.caller_keys,
+            caller_certificates: self.caller_certificates.into_iter().map(|(id, is, _)| (id, is)).collect(),
             serve: self.serve,
             policy: self.policy.flatten(),
             egress: self.egress,

@@ -1,10 +1,11 @@
 //! Connections: taken one by one, within limits of number and time.
 //!
 //! A loop of our own, as `axum::serve` sets no timer and a client that sends half of a header would stay for
-//! ever. HTTP/1.1 alone: what is in front of it may speak more. Invariant: a connection that does nothing ends,
+//! ever. HTTP/1.1 alone, with TLS where there is a certificate: what is in front of it may speak more. Invariant: a connection that does nothing ends,
 //! and nobody has all of them.
 
 mod pace;
+pub(crate) mod tls;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,6 +26,7 @@ use toolgate_types::DoorRules;
 
 use crate::{Door, rest};
 use pace::Paced;
+use tls::Shown;
 
 /// How long a client may take to send the head of a request, and how long it may say nothing between two.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -45,6 +47,8 @@ const FULL: &[u8] =
 pub(crate) struct Ends {
     pub(crate) peer: IpAddr,
     pub(crate) local: IpAddr,
+    /// Whether nobody between could listen.
+    pub(crate) secure: bool,
 }
 
 /// A request that came by the socket in the project's folder.
@@ -123,19 +127,54 @@ async fn converse(door: &Door, router: Router, stream: TcpStream, peer: IpAddr) 
     let Ok(local) = stream.local_addr() else { return };
     // Answers are written whole; waiting for more of them helps nobody.
     let _ = stream.set_nodelay(true);
-    talk(door, router, stream, Ends { peer, local: local.ip().to_canonical() }).await;
+    let ends = Ends { peer, local: local.ip().to_canonical(), secure: door.tls.is_some() };
+    let Some(tls) = &door.tls else { return talk(door, router, stream, ends).await };
+    let agreed = tokio::select! {
+        agreed = tls.accept(stream) => agreed,
+        () = door.running.closing() => return,
+    };
+    match agreed {
+        Ok((stream, None)) => talk(door, router, stream, ends).await,
+        Ok((stream, Some(shown))) => talk(door, router, stream, (ends, Arc::new(shown))).await,
+        Err(error) => tracing::debug!(%peer, "there is no TLS with a client: {error}"),
+    }
+}
+
+/// What every request of a connection is known by.
+trait Known: Clone + Send + Sync + std::fmt::Debug + 'static {
+    fn mark(self, extensions: &mut hyper::http::Extensions);
+}
+
+impl Known for AtMachine {
+    fn mark(self, extensions: &mut hyper::http::Extensions) {
+        extensions.insert(self);
+    }
+}
+
+impl Known for Ends {
+    fn mark(self, extensions: &mut hyper::http::Extensions) {
+        extensions.insert(self);
+    }
+}
+
+impl Known for (Ends, Arc<Shown>) {
+    fn mark(self, extensions: &mut hyper::http::Extensions) {
+        extensions.insert(self.0);
+        extensions.insert(self.1);
+    }
 }
 
 /// Requests and answers. `from` is what every request is known by: where it came from.
 async fn talk<S, F>(door: &Door, router: Router, stream: S, from: F)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Copy + Send + Sync + std::fmt::Debug + 'static,
+    F: Known,
 {
     let _counted = door.running.connection();
     let router = TowerToHyperService::new(router);
+    let marked = from.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(from);
+        marked.clone().mark(request.extensions_mut());
         router.call(request)
     });
     let connection = http1::Builder::new()

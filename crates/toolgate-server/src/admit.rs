@@ -1,6 +1,7 @@
 //! Who gets in: the one function that every door asks before it does anything else.
 //!
-//! First the place (a page in a browser must not reach us under a name of its own), then the key. Invariant:
+//! First the place (a page in a browser must not reach us under a name of its own), then the key, or the certificate
+//! that the connection showed. Invariant:
 //! keys are compared as hashes, all of them, in a time that does not depend on which one fits; guessing them
 //! is slow.
 
@@ -13,11 +14,12 @@ use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 use tokio::time::Instant;
 use toolgate_runtime::Runtime;
-use toolgate_types::door::HostName;
+use toolgate_types::door::{CertificateMatch, HostName};
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, CallerId, ErrorCode, KeyHash};
 
 use crate::accept::Ends;
+use crate::accept::tls::Shown;
 pub use crate::answer::Refusal;
 
 mod failures;
@@ -28,9 +30,19 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// What a proxy adds. Who comes through one is not who sits at this machine.
 const FORWARDED: [HeaderName; 2] = [header::FORWARDED, HeaderName::from_static("x-forwarded-for")];
 
+/// By what callers are known.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// Keys. A caller may have more than one.
+    pub keys: Vec<(CallerId, KeyHash)>,
+    /// Certificates.
+    pub certificates: Vec<(CallerId, CertificateMatch)>,
+}
+
 /// Knows who may enter.
 pub(crate) struct Gate {
     keys: Vec<(KeyHash, Arc<Caller>)>,
+    certificates: Vec<(CertificateMatch, Arc<Caller>)>,
     anonymous: Option<Arc<Caller>>,
     /// The person at the machine.
     owner: Arc<Caller>,
@@ -39,16 +51,18 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(runtime: &Runtime, hosts: Vec<HostName>, keys: Vec<(CallerId, KeyHash)>) -> Self {
+    pub(crate) fn new(runtime: &Runtime, hosts: Vec<HostName>, by: Known) -> Self {
         let known = |id: &CallerId| match runtime.caller(id.as_str()) {
             Some(caller) => Some(Arc::new(caller.clone())),
             None => (id.as_str() == Caller::OWNER).then(|| Arc::new(Caller::owner())),
         };
-        let keys = keys.iter().filter_map(|(id, key)| Some((*key, known(id)?))).collect();
+        let keys = by.keys.iter().filter_map(|(id, key)| Some((*key, known(id)?))).collect();
+        let certificates = by.certificates.into_iter();
+        let certificates = certificates.filter_map(|(id, is)| Some((is, known(&id)?))).collect();
         let anonymous = runtime.caller(Caller::ANONYMOUS).filter(|caller| !caller.permissions.is_empty());
         let anonymous = anonymous.map(|caller| Arc::new(caller.clone()));
         let owner = known(&Caller::owner().id).unwrap_or_else(|| Arc::new(Caller::owner()));
-        Self { keys, anonymous, owner, hosts, failures: Failures::default() }
+        Self { keys, certificates, anonymous, owner, hosts, failures: Failures::default() }
     }
 
     /// The person at the machine.
@@ -61,7 +75,9 @@ impl Gate {
         self.place(parts, ends)?;
         let now = Instant::now();
         let Some(key) = presented(&parts.headers)? else {
-            return self.unnamed(&parts.headers, ends.peer).ok_or_else(|| unauthenticated("a key is needed"));
+            let certified = parts.extensions.get::<Arc<Shown>>().and_then(|shown| self.certified(shown));
+            let caller = certified.or_else(|| self.unnamed(&parts.headers, ends.peer));
+            return caller.ok_or_else(|| unauthenticated("a key is needed"));
         };
         let slow_down = |wait| {
             Refusal::new(
@@ -93,6 +109,12 @@ impl Gate {
         }
     }
 
+    /// Who has the certificate that the connection showed.
+    fn certified(&self, shown: &Shown) -> Option<Arc<Caller>> {
+        let mut callers = self.certificates.iter();
+        callers.find(|(certificate, _)| shown.fits(certificate)).map(|(_, caller)| Arc::clone(caller))
+    }
+
     /// Whoever says nothing of itself: there only where the configuration gives it something, and for this
     /// machine alone.
     fn unnamed(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Arc<Caller>> {
@@ -115,7 +137,8 @@ impl Gate {
         let mut origins = parts.headers.get_all(header::ORIGIN).iter();
         let Some(origin) = origins.next() else { return Ok(()) };
         let same = |origin: &str| {
-            let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            let plain = || origin.strip_prefix("http://").filter(|_| !ends.secure);
+            let of = origin.strip_prefix("https://").or_else(plain);
             of.is_some_and(|of| of.eq_ignore_ascii_case(authority.as_str()))
         };
         let ours = origins.next().is_none() && origin.to_str().is_ok_and(same);

@@ -29,10 +29,14 @@ use toolgate_mcp::serve::Endpoint;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::desk::Desk;
 use toolgate_store::registry::Registry;
+use toolgate_types::Caller;
+use toolgate_types::DoorRules;
 use toolgate_types::network::Network;
-use toolgate_types::{Caller, CallerId, DoorRules, KeyHash};
 
 use crate::accept::Places;
+use crate::accept::tls::Tls;
+pub use crate::accept::tls::TlsError;
+pub use crate::admit::Known;
 use crate::admit::{Gate, Refusal};
 use crate::gateway::{Gateway, Visitor};
 use crate::mcp::sse::Streams;
@@ -52,6 +56,7 @@ pub struct Door {
     pub(crate) log_readers: Semaphore,
     pub(crate) running: Arc<Running>,
     pub(crate) places: Arc<Places>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) max_body: usize,
     pub(crate) mcp: Arc<Endpoint<Gateway>>,
     pub(crate) wire: Limits,
@@ -64,21 +69,26 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door to a runtime, closed to calls until it is [opened](Self::open). `keys` are those by which callers
+    /// A door to a runtime, closed to calls until it is [opened](Self::open). `known` is by what callers
     /// are known; the log is that of the project.
+    ///
+    /// # Errors
+    /// When the files for TLS cannot be used.
     pub fn new(
         runtime: Arc<Runtime>,
         rules: &DoorRules,
-        keys: Vec<(CallerId, KeyHash)>,
+        known: Known,
         log: ProjectLog,
-    ) -> Arc<Self> {
-        let gate = Gate::new(&runtime, rules.hosts.clone(), keys);
+    ) -> Result<Arc<Self>, TlsError> {
+        let gate = Gate::new(&runtime, rules.hosts.clone(), known);
+        let tls = rules.tls.clone().map(|tls| Tls::open(tls, tokio::time::Instant::now())).transpose()?;
         let running = Arc::new(Running::default());
         let max_body = usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX);
         let gateway = Gateway::new(&runtime, &running);
         let limits = Limits { size: max_body, depth: body::DEPTH };
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             gate,
+            tls,
             runtime,
             log,
             log_readers: Semaphore::new(LOG_READERS),
@@ -92,7 +102,7 @@ impl Door {
             allow_networks: rules.allow_networks.clone(),
             registry: OnceLock::new(),
             desk: OnceLock::new(),
-        })
+        }))
     }
 
     /// Serves until it is dropped, or drained.

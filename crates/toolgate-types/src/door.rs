@@ -3,10 +3,12 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::key::KeyHash;
 use crate::network::Network;
 use crate::size::ByteSize;
 
@@ -30,6 +32,44 @@ pub struct DoorRules {
     /// Networks that are not the internet and in which servers may be all the same that are registered over HTTP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_networks: Vec<Network>,
+    /// By which certificate it is known; without it there is no TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<DoorTls>,
+}
+
+/// `serve.tls`: who we are, and by which authorities callers are known. The files are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DoorTls {
+    /// The certificate, with those between it and its authority.
+    pub cert: PathBuf,
+    /// Its private key; it may be in the same file.
+    pub key: PathBuf,
+    /// The authorities whose certificates callers may show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<PathBuf>,
+    /// Whether nobody gets in without one.
+    pub client_certificate: ClientCertificate,
+}
+
+/// Whether callers must show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificate {
+    /// No connection without one.
+    Required,
+    /// Whoever shows none is known by something else.
+    Optional,
+}
+
+/// By which certificate a caller is known: all that is said must fit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CertificateMatch {
+    /// A name in it: of a host, or a URI such as `spiffe://example.com/ci`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub san: Option<String>,
+    /// The SHA-256 of the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<KeyHash>,
 }
 
 impl Default for DoorRules {
@@ -44,6 +84,7 @@ impl Default for DoorRules {
             max_connections: const { number(2000) },
             max_connections_per_address: const { number(1000) },
             allow_networks: Vec::new(),
+            tls: None,
         }
     }
 }

@@ -54,6 +54,11 @@ impl KeyHash {
         Self(Sha256::digest(key).into())
     }
 
+    /// The hash of bytes, such as those of a certificate.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
     /// Whether it is a key that everybody tries first.
     pub fn is_well_known(&self) -> bool {
         KNOWN.iter().any(|known| Self::of(known) == *self)

@@ -57,7 +57,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
         draft.code_execution(code_execution.value, cx);
     }
     if let Some(serve) = file.serve {
-        draft.serve(serve.value);
+        draft.serve(serve.value, cx);
     }
     if let Some(audit) = file.audit {
         draft.audit(audit.value);

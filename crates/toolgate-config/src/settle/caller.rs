@@ -1,9 +1,11 @@
 //! Entries of `callers` become callers, and their keys hashes.
 
+use toolgate_types::door::CertificateMatch;
 use toolgate_types::{Caller, CallerId, KeyHash};
 
 use crate::context::Context;
 use crate::file::CallerFile;
+use crate::file::door::CertificateFile;
 use crate::keys::At;
 use crate::settle::{Draft, value, values};
 
@@ -28,8 +30,45 @@ impl Draft {
         for key in [given, file.key_sha256].into_iter().flatten() {
             self.caller_key(&id.value, &key, cx);
         }
+        if let Some(certificate) = file.certificate {
+            self.caller_certificate(&id.value, certificate, cx);
+        }
         let permissions = values(file.permissions).unwrap_or_default();
         self.callers.push((Caller { id: id.value, permissions }, id.span));
+    }
+
+    /// A certificate is that of one caller, and says what it is known by.
+    fn caller_certificate(
+        &mut self,
+        id: &CallerId,
+        At { value: file, span, .. }: At<CertificateFile>,
+        cx: &mut Context<'_>,
+    ) {
+        let certificate =
+            CertificateMatch { san: value(file.san), sha256: value(file.sha256).map(|it| it.0) };
+        if file.given.is_empty() {
+            cx.error(
+                span,
+                format!("nothing says which certificate caller `{id}` has"),
+                "add `san` or `sha256`",
+            );
+        } else if let Some((other, _, _)) =
+            self.caller_certificates.iter().find(|(_, other, _)| *other == certificate)
+        {
+            let message = format!("caller `{id}` has the certificate of caller `{other}`");
+            cx.error(span, message, "a certificate is for one caller; give each its own");
+        } else {
+            self.caller_certificates.push((id.clone(), certificate, span));
+        }
+    }
+
+    /// Certificates can be shown only where there is an authority that they are of.
+    pub(super) fn certificates_can_be_shown(&self, cx: &mut Context<'_>) {
+        let asked = self.serve.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        for (id, _, span) in self.caller_certificates.iter().filter(|_| !asked) {
+            let message = format!("caller `{id}` cannot show its certificate");
+            cx.error(*span, message, "add `serve.tls` with `client_ca`, the authority that it is of");
+        }
     }
 
     /// A key opens for one caller, and is not one that everybody knows.

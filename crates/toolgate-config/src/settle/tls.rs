@@ -39,7 +39,7 @@ pub(super) fn tls(
 }
 
 /// The path from the project folder; a file that is not there is told.
-fn path(key: &str, at: &At<Text>, cx: &mut Context<'_>) -> Option<PathBuf> {
+pub(super) fn path(key: &str, at: &At<Text>, cx: &mut Context<'_>) -> Option<PathBuf> {
     let path = cx.project.join(at.value.expose());
     if path.is_file() || cx.waits(&at.value) {
         return Some(path);

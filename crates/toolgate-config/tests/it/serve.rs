@@ -68,3 +68,38 @@ fn mistakes_with_the_door() {
     error toolgate.yaml:1:72 unknown key `max_connection` in serve (did you mean `max_connections`?)
     ");
 }
+
+#[test]
+fn tls_of_the_door() {
+    let door = |tls: &str, caller: &str| {
+        let text = format!("serve: {{tls: {{{tls}}}}}\ncallers: [{{id: ci, certificate: {{{caller}}}}}]\n");
+        let mut files = vec![("toolgate.yaml", text.as_str())];
+        files.extend(["c.pem", "k.pem", "ca.pem"].map(|name| (name, "")));
+        loaded(&files, &[])
+    };
+    let good = door("cert: c.pem, key: k.pem, client_ca: ca.pem", &format!("san: ci.test, sha256: {HASH}"));
+    assert_eq!(told(&good), "");
+    assert_eq!(config(&good)["serve"]["tls"]["client_certificate"], "required", "where nothing is said");
+    assert_eq!(good.config.unwrap().caller_certificates[0].1.sha256, Some(KeyHash::of("abc")));
+    let mistakes = [
+        door("cert: c.pem", "san: ci.test"),
+        door("cert: c.pem, key: gone.pem, client_ca: ca.pem", "san: ci.test"),
+        door("cert: c.pem, key: k.pem, client_certificate: optional", "san: ci.test"),
+        door("cert: c.pem, key: k.pem", "san: ci.test"),
+        door("cert: c.pem, key: k.pem, client_ca: ca.pem, client_certificate: maybe", ""),
+        door("cert: c.pem, key: k.pem, client_ca: ca.pem", "sha256: abc"),
+    ];
+    let mistakes: Vec<_> = mistakes.iter().map(told).collect();
+    insta::assert_snapshot!(mistakes.join("\n"), @"
+    error toolgate.yaml:1:15 missing key `key` in serve tls (add `key`: a text)
+    error toolgate.yaml:2:33 caller `ci` cannot show its certificate (add `serve.tls` with `client_ca`, the authority that it is of)
+    error toolgate.yaml:1:33 there is no file `gone.pem` for `key` (create it, or correct the path; paths start at the project folder)
+    error toolgate.yaml:2:33 caller `ci` cannot show its certificate (add `serve.tls` with `client_ca`, the authority that it is of)
+    error toolgate.yaml:1:40 `client_certificate` without `client_ca` in serve tls (add the `client_ca` whose certificates callers show)
+    error toolgate.yaml:2:33 caller `ci` cannot show its certificate (add `serve.tls` with `client_ca`, the authority that it is of)
+    error toolgate.yaml:2:33 caller `ci` cannot show its certificate (add `serve.tls` with `client_ca`, the authority that it is of)
+    error toolgate.yaml:1:79 `maybe` is not whether a certificate is needed in serve tls (`required` or `optional` is expected)
+    error toolgate.yaml:2:33 nothing says which certificate caller `ci` has (add `san` or `sha256`)
+    error toolgate.yaml:2:42 `abc` is not the SHA-256 of a certificate in certificate (it has 64 hexadecimal digits, with colons or without)
+    ");
+}

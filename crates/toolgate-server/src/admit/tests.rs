@@ -9,6 +9,7 @@ fn gate(anonymous: bool) -> Gate {
         |id: &str| Arc::new(Caller { id: id.parse().unwrap(), permissions: vec!["*:*".parse().unwrap()] });
     Gate {
         keys: vec![(KeyHash::of("the owner's"), caller("owner")), (KeyHash::of("that of ci"), caller("ci"))],
+        certificates: Vec::new(),
         anonymous: anonymous.then(|| caller("anonymous")),
         owner: caller("owner"),
         hosts: vec!["tools.example.com".parse().unwrap()],
@@ -24,7 +25,7 @@ fn admitted(gate: &Gate, peer: &str, uri: &str, headers: &[(&str, &str)]) -> Str
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
     let local = if peer.starts_with("127") { "127.0.0.1" } else { "10.0.0.1" };
-    let ends = Ends { peer: peer.parse().unwrap(), local: local.parse().unwrap() };
+    let ends = Ends { peer: peer.parse().unwrap(), local: local.parse().unwrap(), secure: false };
     match gate.admit(&parts, ends) {
         Ok(caller) => caller.id.to_string(),
         Err(refusal) => refusal.status.as_u16().to_string(),

@@ -15,9 +15,9 @@ use toolgate_audit::ProjectLog;
 use toolgate_config::Config;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::desk::{AtDesk, Desk};
-use toolgate_server::Door;
 use toolgate_server::keys::{self, KeyError, OwnerKey};
-use toolgate_types::{Caller, CallerId, DoorRules, KeyHash, Secret};
+use toolgate_server::{Door, Known};
+use toolgate_types::{Caller, CallerId, DoorRules, Secret};
 
 use crate::cli::{Answers, Project, ServeArgs};
 use crate::command::registry::Files;
@@ -49,7 +49,7 @@ Exit codes: 0 stopped, 1 failed, 78 configuration refused.";
 /// All that the door is made of.
 struct Plan {
     rules: DoorRules,
-    keys: Vec<(CallerId, KeyHash)>,
+    known: Known,
     /// The owner's key, where it was made just now.
     made: Option<Secret>,
     downloading: Vec<String>,
@@ -128,7 +128,8 @@ fn plan(args: &ServeArgs, project: &Project, config: &mut Config, files: Files) 
     }
     let mut rules = config.serve.clone();
     rules.listen = args.listen.unwrap_or(rules.listen);
-    Ok(Plan { rules, keys, made, downloading: live::downloading(config), files, desk: None })
+    let known = Known { keys, certificates: std::mem::take(&mut config.caller_certificates) };
+    Ok(Plan { rules, known, made, downloading: live::downloading(config), files, desk: None })
 }
 
 async fn serve(
@@ -140,10 +141,17 @@ async fn serve(
     signals: &mut Signals,
 ) -> anyhow::Result<Ended> {
     let address = listener.local_addr()?;
-    let door = Door::new(Arc::clone(runtime), &plan.rules, plan.keys.clone(), log);
+    let door = match Door::new(Arc::clone(runtime), &plan.rules, plan.known.clone(), log) {
+        Ok(door) => door,
+        Err(error) => {
+            output.failure(&hinted(error.to_string(), error.hint()));
+            return Ok(Ended::With(REFUSED));
+        }
+    };
     if let Some(desk) = &plan.desk {
         door.answer_at(Arc::clone(desk));
     }
+    let scheme = if plan.rules.tls.is_some() { "https" } else { "http" };
     let start = async {
         match live::discover(runtime, &plan.downloading, output).await {
             Ok(errors) if errors.is_empty() => {}
@@ -161,7 +169,7 @@ async fn serve(
             std::future::pending().await
         };
         door.open();
-        greet(plan, &format!("http://{address}"), project, output)?;
+        greet(plan, &format!("{scheme}://{address}"), project, output)?;
         tokio::select! {
             never = runtime.keep() => match never {},
             never = prepare(runtime) => match never {},
@@ -236,7 +244,7 @@ async fn prepare(runtime: &Arc<Runtime>) -> std::convert::Infallible {
 fn greet(plan: &Plan, url: &str, project: &Project, output: &Output) -> anyhow::Result<()> {
     let key = plan.made.as_ref().map(Secret::expose);
     if output.json {
-        let mut document = json!({ "url": url, "address": url.trim_start_matches("http://") });
+        let mut document = json!({ "url": url, "address": url.split("://").last() });
         if let Some(key) = key {
             document["apiKey"] = key.into();
         }

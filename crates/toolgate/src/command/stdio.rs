@@ -8,7 +8,8 @@ use tokio::io::{stdin, stdout};
 use toolgate_mcp::scan::Limits;
 use toolgate_mcp::transport::lines;
 use toolgate_runtime::Runtime;
-use toolgate_server::Door;
+use toolgate_server::{Door, Known};
+use toolgate_types::DoorRules;
 use toolgate_types::server::Encoding;
 
 use super::serve::{DRAIN, Signals};
@@ -36,7 +37,9 @@ pub(crate) fn run(args: &StdioArgs, project: &Project, output: &Output) -> anyho
     let keeping = log::Keeping::of(&config)?;
     let history = keeping.history();
     let log = keeping.open(log::Calls::Many)?;
-    let (collector, rules) = (config.telemetry.clone(), config.serve.clone());
+    // Whoever holds the pipes is known, so nothing is needed to know anybody by.
+    let rules = DoorRules { tls: None, ..config.serve.clone() };
+    let collector = config.telemetry.clone();
     let downloading = live::downloading(&config);
     let mut setup = live::setup(config, Answers::Decline, |_| true);
     setup.questions = Arc::new(toolgate_upstream::Clients::default());
@@ -48,7 +51,7 @@ pub(crate) fn run(args: &StdioArgs, project: &Project, output: &Output) -> anyho
         runtime.remember(history);
         runtime.log_to(log);
         live::trace_to(&runtime, collector)?;
-        let door = Door::new(Arc::clone(&runtime), &rules, Vec::new(), keeping.log());
+        let door = Door::new(Arc::clone(&runtime), &rules, Known::default(), keeping.log())?;
         let size = usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX);
         let link = lines::open(stdin(), stdout(), Encoding::Utf8, Limits { size, depth: DEPTH });
         // Requests that come before the servers were asked what they offer wait for that.

@@ -12,6 +12,7 @@ mod door;
 mod door_kills;
 mod door_limits;
 mod door_road;
+mod door_tls;
 mod door_wire;
 mod faults;
 mod faults_http;
