@@ -18,7 +18,7 @@ use toolgate_types::redact::Pattern;
 use toolgate_types::tool::Permission;
 use toolgate_types::{ByteSize, CallerId, HumanDuration, KeyHash, ServerName, Text, ToolName};
 
-use self::door::{CertificateFile, DoorTlsFile};
+use self::door::{AnonymousName, CertificateFile, DoorRateFile, DoorTlsFile, JwtFile};
 use crate::config::variable_of_input;
 use crate::context::{Context, FileVariable, Input};
 use crate::keys::{At, Free, Handed, Named, OneOrMany, Read, SchemaNode, Table, choice, keys};
@@ -267,6 +267,15 @@ keys! {
         allow_networks: Vec<At<Network>>,
         /// The certificate by which it is known. Without it there is no TLS.
         tls: DoorTlsFile,
+        /// The address under which the world knows it, such as `https://tools.example.com`, for who is told
+        /// where to log in. Without it that is the host of each request.
+        url: Text,
+        /// Issuers whose tokens (JWT) say who somebody is.
+        jwt: Vec<At<JwtFile>>,
+        /// From where the caller `anonymous` may come, who says nothing of itself.
+        anonymous: AnonymousName = "loopback",
+        /// How many requests there may be.
+        rate_limit: DoorRateFile,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Who gets in: the one function that every door asks before it does anything else.
 //!
-//! First the place (a page in a browser must not reach us under a name of its own), then the key, or the certificate
-//! that the connection showed. Invariant:
+//! First the place (a page in a browser must not reach us under a name of its own), then the key, the token of an
+//! issuer, or the certificate that the connection showed. Invariant:
 //! keys are compared as hashes, all of them, in a time that does not depend on which one fits; guessing them
 //! is slow.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,26 +14,34 @@ use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 use tokio::time::Instant;
-use toolgate_runtime::Runtime;
-use toolgate_types::door::{CertificateMatch, HostName};
+use toolgate_types::door::{AnonymousReach, CertificateMatch, HostName};
 use toolgate_types::tool::Permission;
-use toolgate_types::{Caller, CallerId, ErrorCode, KeyHash};
+use toolgate_types::{Caller, CallerId, DoorRules, ErrorCode, KeyHash};
 
-use crate::accept::Ends;
 use crate::accept::tls::Shown;
+use crate::accept::{Ends, neighbourhood};
 pub use crate::answer::Refusal;
 
+mod allowance;
 mod failures;
+mod jwks;
+mod jwt;
+pub(crate) mod resource;
 
+use allowance::Allowance;
 use failures::Failures;
+pub use jwks::KeysError;
+use jwt::{Claimed, Rejected, Tokens};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// What a proxy adds. Who comes through one is not who sits at this machine.
 const FORWARDED: [HeaderName; 2] = [header::FORWARDED, HeaderName::from_static("x-forwarded-for")];
 
-/// By what callers are known.
+/// Who callers are, and by what they are known.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
+    /// Those that the configuration names.
+    pub callers: Vec<Caller>,
     /// Keys. A caller may have more than one.
     pub keys: Vec<(CallerId, KeyHash)>,
     /// Certificates.
@@ -41,28 +50,48 @@ pub struct Known {
 
 /// Knows who may enter.
 pub(crate) struct Gate {
+    callers: HashMap<CallerId, Arc<Caller>>,
     keys: Vec<(KeyHash, Arc<Caller>)>,
+    tokens: Tokens,
     certificates: Vec<(CertificateMatch, Arc<Caller>)>,
     anonymous: Option<Arc<Caller>>,
+    reach: AnonymousReach,
     /// The person at the machine.
     owner: Arc<Caller>,
     hosts: Vec<HostName>,
     failures: Failures,
+    addresses: Option<Allowance<IpAddr>>,
+    requests: Option<Allowance<CallerId>>,
+    /// Under which address the world knows us, where that is said.
+    url: Option<String>,
 }
 
 impl Gate {
-    pub(crate) fn new(runtime: &Runtime, hosts: Vec<HostName>, by: Known) -> Self {
-        let known = |id: &CallerId| match runtime.caller(id.as_str()) {
-            Some(caller) => Some(Arc::new(caller.clone())),
-            None => (id.as_str() == Caller::OWNER).then(|| Arc::new(Caller::owner())),
-        };
-        let keys = by.keys.iter().filter_map(|(id, key)| Some((*key, known(id)?))).collect();
-        let certificates = by.certificates.into_iter();
-        let certificates = certificates.filter_map(|(id, is)| Some((is, known(&id)?))).collect();
-        let anonymous = runtime.caller(Caller::ANONYMOUS).filter(|caller| !caller.permissions.is_empty());
-        let anonymous = anonymous.map(|caller| Arc::new(caller.clone()));
-        let owner = known(&Caller::owner().id).unwrap_or_else(|| Arc::new(Caller::owner()));
-        Self { keys, certificates, anonymous, owner, hosts, failures: Failures::default() }
+    pub(crate) fn new(rules: &DoorRules, known: Known) -> Result<Self, KeysError> {
+        let mut callers: HashMap<_, _> =
+            known.callers.into_iter().map(|caller| (caller.id.clone(), Arc::new(caller))).collect();
+        let owner = Caller::owner();
+        let owner = Arc::clone(callers.entry(owner.id.clone()).or_insert_with(|| Arc::new(owner)));
+        let find = |id: &CallerId| callers.get(id).map(Arc::clone);
+        let keys = known.keys.iter().filter_map(|(id, key)| Some((*key, find(id)?))).collect();
+        let certificates = known.certificates.into_iter();
+        let certificates = certificates.filter_map(|(id, is)| Some((is, find(&id)?))).collect();
+        let anonymous = callers.values().find(|caller| caller.id.as_str() == Caller::ANONYMOUS);
+        let anonymous = anonymous.filter(|caller| !caller.permissions.is_empty()).map(Arc::clone);
+        Ok(Self {
+            keys,
+            tokens: Tokens::new(&rules.jwt)?,
+            certificates,
+            anonymous,
+            reach: rules.anonymous,
+            owner,
+            hosts: rules.hosts.clone(),
+            failures: Failures::default(),
+            addresses: rules.requests_per_address.map(Allowance::new),
+            requests: rules.requests_per_caller.map(Allowance::new),
+            url: rules.url.clone(),
+            callers,
+        })
     }
 
     /// The person at the machine.
@@ -70,23 +99,32 @@ impl Gate {
         Arc::clone(&self.owner)
     }
 
+    /// Whether an address may ask for anything more now.
+    pub(crate) fn pace(&self, peer: IpAddr) -> Result<(), Refusal> {
+        let Some(addresses) = &self.addresses else { return Ok(()) };
+        let spent = addresses.spend(neighbourhood(peer), Instant::now());
+        spent.map_err(|wait| too_many("too many requests came from this address", wait))
+    }
+
     /// The caller of a request, or why there is none.
-    pub(crate) fn admit(&self, parts: &Parts, ends: Ends) -> Result<Arc<Caller>, Refusal> {
+    pub(crate) async fn admit(&self, parts: &Parts, ends: Ends) -> Result<Arc<Caller>, Refusal> {
         self.place(parts, ends)?;
         let now = Instant::now();
-        let Some(key) = presented(&parts.headers)? else {
+        let caller = self.recognised(parts, ends, now).await?;
+        if let Some(requests) = &self.requests {
+            let spent = requests.spend(caller.id.clone(), now);
+            spent.map_err(|wait| too_many("the caller made too many requests", wait))?;
+        }
+        Ok(caller)
+    }
+
+    async fn recognised(&self, parts: &Parts, ends: Ends, now: Instant) -> Result<Arc<Caller>, Refusal> {
+        let Some(Presented { key, bearer }) = presented(&parts.headers)? else {
             let certified = parts.extensions.get::<Arc<Shown>>().and_then(|shown| self.certified(shown));
             let caller = certified.or_else(|| self.unnamed(&parts.headers, ends.peer));
             return caller.ok_or_else(|| unauthenticated("a key is needed"));
         };
-        let slow_down = |wait| {
-            Refusal::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                ErrorCode::RateLimited.label(),
-                "too many wrong keys came from this address",
-            )
-            .after(wait)
-        };
+        let slow_down = |wait| too_many("too many wrong keys came from this address", wait);
         // Who guesses is told nothing for a while, not even that it guessed well.
         if let Some(wait) = self.failures.guesses(ends.peer, now) {
             return Err(slow_down(wait));
@@ -102,11 +140,33 @@ impl Gate {
         if let Some(caller) = found {
             return Ok(Arc::clone(caller));
         }
+        // Nobody guesses a signature, and who comes with a token that has expired gets a new one.
+        if bearer && !self.tokens.is_empty() && jwt::looks_like_one(key) {
+            return self.claimed(key, ends.peer, now).await;
+        }
         tracing::warn!(peer = %ends.peer, "a request came with a wrong key");
         match self.failures.note(ends.peer, hash.mark(), now) {
             Some(wait) => Err(slow_down(wait)),
             None => Err(unauthenticated("the key is not known")),
         }
+    }
+
+    /// Who a token is about. A caller that the configuration names has what it is given there.
+    async fn claimed(&self, token: &str, peer: IpAddr, now: Instant) -> Result<Arc<Caller>, Refusal> {
+        let Claimed { id, permissions } =
+            self.tokens.verify(token, now).await.map_err(|rejected| match rejected {
+                Rejected::Wrong(why) => {
+                    tracing::warn!(%peer, "a token is refused: {why}");
+                    invalid_token(why)
+                }
+                Rejected::NoKeys => Refusal::unavailable("the keys of the token's issuer cannot be had")
+                    .after(std::time::Duration::from_secs(5)),
+            })?;
+        if [Caller::OWNER, Caller::ANONYMOUS].contains(&id.as_str()) {
+            return Err(invalid_token("no token makes somebody the owner, or nobody"));
+        }
+        let configured = self.callers.get(&id).map(Arc::clone);
+        Ok(configured.unwrap_or_else(|| Arc::new(Caller { id, permissions })))
     }
 
     /// Who has the certificate that the connection showed.
@@ -116,10 +176,11 @@ impl Gate {
     }
 
     /// Whoever says nothing of itself: there only where the configuration gives it something, and for this
-    /// machine alone.
+    /// machine alone where it says nothing else.
     fn unnamed(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Arc<Caller>> {
-        let direct = peer.is_loopback() && FORWARDED.iter().all(|name| !headers.contains_key(name));
-        self.anonymous.as_ref().filter(|_| direct).map(Arc::clone)
+        let here = || peer.is_loopback() && FORWARDED.iter().all(|name| !headers.contains_key(name));
+        let comes = self.reach == AnonymousReach::Everywhere || here();
+        self.anonymous.as_ref().filter(|_| comes).map(Arc::clone)
     }
 
     /// Whether a request is meant for us: its host is a name of ours, and the page that sent it, where one
@@ -170,7 +231,7 @@ pub(crate) fn demand_by_name(caller: &Caller, permission: &str) -> Result<(), Re
 }
 
 /// What a request is for, where it says so once.
-fn authority(parts: &Parts) -> Option<Authority> {
+pub(crate) fn authority(parts: &Parts) -> Option<Authority> {
     let mut hosts = parts.headers.get_all(header::HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
@@ -185,8 +246,15 @@ fn authority(parts: &Parts) -> Option<Authority> {
     }
 }
 
+/// What a request shows.
+struct Presented<'a> {
+    key: &'a str,
+    /// Whether it came as a bearer, as tokens do.
+    bearer: bool,
+}
+
 /// The key that a request shows, if it shows one.
-fn presented(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+fn presented(headers: &HeaderMap) -> Result<Option<Presented<'_>>, Refusal> {
     let one = |name: &HeaderName| {
         let mut all = headers.get_all(name).iter();
         let first = all.next();
@@ -208,9 +276,22 @@ fn presented(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     };
     match (authorization, one(&API_KEY)?) {
         (Some(one), Some(other)) if one != other => Err(Refusal::invalid("two different keys were sent")),
-        (Some(key), _) | (None, Some(key)) => Ok(Some(key)),
+        (Some(key), _) => Ok(Some(Presented { key, bearer: true })),
+        (None, Some(key)) => Ok(Some(Presented { key, bearer: false })),
         (None, None) => Ok(None),
     }
+}
+
+fn too_many(message: &str, wait: std::time::Duration) -> Refusal {
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited.label(), message).after(wait)
+}
+
+fn invalid_token(why: &str) -> Refusal {
+    let challenge =
+        format!("Bearer realm=\"toolgate\", error=\"invalid_token\", error_description=\"{why}\"");
+    let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", why)
+        .hint("get a new token from its issuer, for this door");
+    Refusal { challenge: Some(challenge), ..refusal }
 }
 
 fn unauthenticated(message: &str) -> Refusal {

@@ -36,7 +36,7 @@ use toolgate_types::network::Network;
 use crate::accept::Places;
 use crate::accept::tls::Tls;
 pub use crate::accept::tls::TlsError;
-pub use crate::admit::Known;
+pub use crate::admit::{KeysError, Known};
 use crate::admit::{Gate, Refusal};
 use crate::gateway::{Gateway, Visitor};
 use crate::mcp::sse::Streams;
@@ -47,6 +47,27 @@ const LOG_READERS: usize = 4;
 
 /// Conversations over WebSockets.
 const MOST_CONVERSATIONS: usize = 4_096;
+
+/// Why there is no door.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// There is no TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Nobody's tokens can be checked.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+}
+
+impl DoorError {
+    /// The way out.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Tls(error) => error.hint(),
+            Self::Keys(error) => error.hint(),
+        }
+    }
+}
 
 /// The door, and what is behind it.
 pub struct Door {
@@ -73,14 +94,14 @@ impl Door {
     /// are known; the log is that of the project.
     ///
     /// # Errors
-    /// When the files for TLS cannot be used.
+    /// When a file for TLS, or with keys of an issuer, cannot be used.
     pub fn new(
         runtime: Arc<Runtime>,
         rules: &DoorRules,
         known: Known,
         log: ProjectLog,
-    ) -> Result<Arc<Self>, TlsError> {
-        let gate = Gate::new(&runtime, rules.hosts.clone(), known);
+    ) -> Result<Arc<Self>, DoorError> {
+        let gate = Gate::new(rules, known)?;
         let tls = rules.tls.clone().map(|tls| Tls::open(tls, tokio::time::Instant::now())).transpose()?;
         let running = Arc::new(Running::default());
         let max_body = usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX);

@@ -1,7 +1,7 @@
 //! REST: what can be asked for, and what every request goes through first.
 //!
 //! Invariant: every answer carries the ids of its request, every error has one shape, and no handler but those
-//! that say whether we live runs for who was not admitted.
+//! that say whether we live, or where to log in, runs for who was not admitted.
 
 mod call;
 mod changes;
@@ -25,7 +25,7 @@ use toolgate_mcp::Trace;
 use toolgate_types::Caller;
 
 use crate::accept::{AtMachine, Ends};
-use crate::admit::{self, Refusal};
+use crate::admit::{self, Refusal, resource};
 use crate::answer::{self, CORRELATION_ID, TRACEPARENT};
 use crate::{Door, health, mcp};
 
@@ -68,6 +68,8 @@ pub(crate) fn router(door: &Arc<Door>) -> Router {
         .route("/v1/approvals", get(desk::approvals))
         .route("/v1/approvals/{id}", get(desk::approval).post(desk::answer_approval))
         .route("/v1/policy/why", post(call::why))
+        .route(resource::PLACE, get(resource::metadata))
+        .route(&format!("{}/mcp", resource::PLACE), get(resource::metadata))
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/sse", get(mcp::sse::open))
         .route("/sse/messages", post(mcp::sse::message))
@@ -91,12 +93,16 @@ async fn around(State(door): State<Arc<Door>>, request: Request, next: Next) -> 
     let (mut parts, body) = request.into_parts();
     let trace = trace(&parts.headers);
     parts.extensions.insert(trace.clone());
+    let addressed = door.gate.addressed(&parts);
     let mut response = match meant_for_us(&door, &parts) {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
         Err(refusal) => refusal.into_response(),
     };
     if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
         response = refusal.told(&trace);
+    }
+    if let Some(addressed) = addressed {
+        door.gate.challenge(&mut response, &addressed);
     }
     answer::identified(&mut response, &trace);
     let headers = response.headers_mut();
@@ -108,6 +114,7 @@ async fn around(State(door): State<Arc<Door>>, request: Request, next: Next) -> 
 fn meant_for_us(door: &Door, parts: &Parts) -> Result<(), Refusal> {
     // A page in a browser does not open sockets of files.
     if parts.extensions.get::<AtMachine>().is_none() {
+        door.gate.pace(ends(parts).peer)?;
         door.gate.place(parts, ends(parts))?;
     }
     if parts.headers.contains_key(header::CONTENT_ENCODING) {
@@ -151,7 +158,7 @@ impl FromRequestParts<Arc<Door>> for Guest {
 
     async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Self, Refusal> {
         let at_machine = parts.extensions.get::<AtMachine>().is_some();
-        let caller = if at_machine { door.gate.owner() } else { door.gate.admit(parts, ends(parts))? };
+        let caller = if at_machine { door.gate.owner() } else { door.gate.admit(parts, ends(parts)).await? };
         let trace = parts.extensions.get::<Trace>().cloned().unwrap_or_else(Trace::fresh);
         let identified = parts.headers.contains_key(&CORRELATION_ID);
         let traced = parts.headers.contains_key(&TRACEPARENT);

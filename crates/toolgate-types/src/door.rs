@@ -8,9 +8,11 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::issuer::Issuer;
 use crate::key::KeyHash;
 use crate::network::Network;
 use crate::size::ByteSize;
+use crate::tool::RateLimit;
 
 /// The longest name of a host.
 const LONGEST_HOST: usize = 253;
@@ -35,6 +37,37 @@ pub struct DoorRules {
     /// By which certificate it is known; without it there is no TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<DoorTls>,
+    /// Under which address the world knows it, where that is not what requests say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Whose tokens say who somebody is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jwt: Vec<Issuer>,
+    /// From where one may come without saying who one is.
+    #[serde(skip_serializing_if = "AnonymousReach::is_usual")]
+    pub anonymous: AnonymousReach,
+    /// How many requests one address may make.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_address: Option<RateLimit>,
+    /// How many requests one caller may make.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_caller: Option<RateLimit>,
+}
+
+/// From where one may come without saying who one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnonymousReach {
+    /// This machine, and not through a proxy.
+    Loopback,
+    /// Anywhere.
+    Everywhere,
+}
+
+impl AnonymousReach {
+    fn is_usual(&self) -> bool {
+        *self == Self::Loopback
+    }
 }
 
 /// `serve.tls`: who we are, and by which authorities callers are known. The files are read again when they change.
@@ -85,6 +118,11 @@ impl Default for DoorRules {
             max_connections_per_address: const { number(1000) },
             allow_networks: Vec::new(),
             tls: None,
+            url: None,
+            jwt: Vec::new(),
+            anonymous: AnonymousReach::Loopback,
+            requests_per_address: None,
+            requests_per_caller: None,
         }
     }
 }

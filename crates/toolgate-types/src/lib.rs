@@ -15,6 +15,7 @@ pub mod door;
 pub mod duration;
 pub mod egress;
 pub mod hints;
+pub mod issuer;
 pub mod json;
 pub mod key;
 pub mod limits;

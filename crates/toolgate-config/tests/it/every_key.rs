@@ -16,7 +16,7 @@ const FILES: [(&str, SchemaOf); 3] = [
     ("tools/tools.json", SchemaOf::Tools),
     ("mcp.json", SchemaOf::Mcp),
 ];
-const BESIDE: [&str; 9] = [
+const BESIDE: [&str; 10] = [
     "api.yaml",
     "project.env",
     "program.env",
@@ -26,6 +26,7 @@ const BESIDE: [&str; 9] = [
     "tls/cert.pem",
     "tls/key.pem",
     "tls/crl.pem",
+    "tls/keys.json",
 ];
 
 /// A key with the way to it: names of keys, `[]` for the entries of a list, `*` for those of a map.

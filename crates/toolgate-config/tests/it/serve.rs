@@ -103,3 +103,49 @@ fn tls_of_the_door() {
     error toolgate.yaml:2:42 `abc` is not the SHA-256 of a certificate in certificate (it has 64 hexadecimal digits, with colons or without)
     ");
 }
+
+#[test]
+fn issuers_of_tokens() {
+    let door =
+        |serve: &str| loaded(&[("toolgate.yaml", &format!("serve: {{{serve}}}\n")), ("k.json", "")], &[]);
+    let good = door("jwt: [{issuer: 'https://id.test', audience: [tools], jwks_file: k.json}]");
+    assert_eq!(told(&good), "");
+    let issuer = &good.config.as_ref().unwrap().serve.jwt[0];
+    assert_eq!((issuer.caller_prefix.as_str(), issuer.caller_claim.as_str()), ("id.test:", "sub"));
+    assert_eq!(issuer.algorithms, toolgate_types::issuer::Algorithm::USUAL);
+    let mistakes = [
+        door("jwt: [{issuer: 'http://id.test', audience: [tools]}]"),
+        door("jwt: [{issuer: 'https://id.test'}]"),
+        door("jwt: [{issuer: 'https://id.test', audience: []}]"),
+        door("jwt: [{issuer: 'https://id.test', audience: [a], algorithms: [HS256]}]"),
+        door("jwt: [{issuer: 'https://id.test', audience: [a], algorithms: [none]}]"),
+        door("jwt: [{issuer: 'https://id.test', audience: [a], algorithms: []}]"),
+        door("jwt: [{issuer: 'https://id.test', audience: [a], jwks_uri: 'http://id.test/keys'}]"),
+        door(
+            "jwt: [{issuer: 'https://id.test', audience: [a], jwks_uri: 'https://id.test/k', jwks_file: k.json}]",
+        ),
+        door("jwt: [{issuer: 'https://id.test', audience: [a], jwks_file: gone.json}]"),
+        door("jwt: [{issuer: 'https://id.test', audience: [a], scopes: {mail: [everything]}}]"),
+        door("jwt: [{issuer: 'https://id.test', audience: [a]}, {issuer: 'https://id.test', audience: [b]}]"),
+        door("url: tools, anonymous: nowhere, rate_limit: {per_address: 0}"),
+    ];
+    let mistakes: Vec<_> = mistakes.iter().map(told).collect();
+    insta::assert_snapshot!(mistakes.join("\n"), @"
+    error toolgate.yaml:1:24 `http://id.test` can be answered by anybody on the way (make it `https://`; `http://` is for this machine alone)
+    error toolgate.yaml:1:16 missing key `audience` in token issuer (add `audience`: list of texts)
+    error toolgate.yaml:1:15 `audience` of a token issuer is empty (name for whom its tokens are, such as this door's URL)
+    error toolgate.yaml:1:15 `algorithms` of a token issuer is empty (name one, or leave the key out)
+    error toolgate.yaml:1:71 `HS256` is not an algorithm in token issuer (`RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384` or `EdDSA` is expected)
+    error toolgate.yaml:1:15 `algorithms` of a token issuer is empty (name one, or leave the key out)
+    error toolgate.yaml:1:71 `none` is not an algorithm in token issuer (`RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384` or `EdDSA` is expected)
+    error toolgate.yaml:1:15 `algorithms` of a token issuer is empty (name one, or leave the key out)
+    error toolgate.yaml:1:68 `http://id.test/keys` can be answered by anybody on the way (make it `https://`; `http://` is for this machine alone)
+    error toolgate.yaml:1:89 `jwks_file` and `jwks_uri` of a token issuer (keys come from one place; keep one of the two)
+    error toolgate.yaml:1:69 there is no file `gone.json` for `jwks_file` (create it, or correct the path; paths start at the project folder)
+    error toolgate.yaml:1:74 `everything` is not a permission pattern in token issuer (a permission is given as `resource:action`, each a word or `*`, such as `cards:*`)
+    error toolgate.yaml:1:59 issuer `https://id.test` is named twice (keep one of the two)
+    error toolgate.yaml:1:14 `tools` is not a URL: relative URL without a base (write a whole address, such as `https://localhost:8080/mcp`)
+    error toolgate.yaml:1:32 `nowhere` is not where `anonymous` may come from in serve (`loopback` or `everywhere` is expected)
+    error toolgate.yaml:1:67 `0` is not a positive whole number in serve rate_limit (write a whole number from 1 on)
+    ");
+}

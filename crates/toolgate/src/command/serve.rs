@@ -128,7 +128,11 @@ fn plan(args: &ServeArgs, project: &Project, config: &mut Config, files: Files) 
     }
     let mut rules = config.serve.clone();
     rules.listen = args.listen.unwrap_or(rules.listen);
-    let known = Known { keys, certificates: std::mem::take(&mut config.caller_certificates) };
+    let known = Known {
+        callers: config.callers.clone(),
+        keys,
+        certificates: std::mem::take(&mut config.caller_certificates),
+    };
     Ok(Plan { rules, known, made, downloading: live::downloading(config), files, desk: None })
 }
 

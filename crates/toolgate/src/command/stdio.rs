@@ -38,7 +38,7 @@ pub(crate) fn run(args: &StdioArgs, project: &Project, output: &Output) -> anyho
     let history = keeping.history();
     let log = keeping.open(log::Calls::Many)?;
     // Whoever holds the pipes is known, so nothing is needed to know anybody by.
-    let rules = DoorRules { tls: None, ..config.serve.clone() };
+    let rules = DoorRules { tls: None, jwt: Vec::new(), ..config.serve.clone() };
     let collector = config.telemetry.clone();
     let downloading = live::downloading(&config);
     let mut setup = live::setup(config, Answers::Decline, |_| true);

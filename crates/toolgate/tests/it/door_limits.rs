@@ -172,6 +172,40 @@ fn the_door_is_kept_as_the_project_says() {
     });
 }
 
+/// Requests have an allowance too, whatever they ask for: that of an address, and that of a caller.
+#[test]
+fn requests_have_an_allowance() {
+    let open = |limit: &str| {
+        let limit = json!({ limit: 3, "window": "1h" });
+        Door::open(&json!({ "serve": { "rate_limit": limit }, "callers": two() }))
+    };
+    let statuses =
+        |door: &Door, key: &str| (0..4).map(|_| door.get("/v1/tools", key).status).collect::<Vec<_>>();
+    let by_caller = open("per_caller");
+    assert_eq!(statuses(&by_caller, "key-of-ann"), [200, 200, 200, 429]);
+    let over = by_caller.get("/v1/tools", "key-of-ann");
+    assert_eq!((over.told(), over.header("retry-after").is_some()), ((429, "rate_limited".to_owned()), true));
+    assert_eq!(statuses(&by_caller, "key-of-bob"), [200, 200, 200, 429], "bob has his own");
+    assert_eq!(by_caller.get("/healthz", "").status, 200);
+    let by_address = open("per_address");
+    assert_eq!(statuses(&by_address, "key-of-ann"), [200, 200, 200, 429]);
+    assert_eq!(by_address.get("/v1/tools", "key-of-bob").status, 429, "bob is at the same address");
+}
+
+/// Who says nothing of itself comes from this machine, unless it is said otherwise.
+#[test]
+fn how_far_anonymous_reaches() {
+    let status = |serve: Json| {
+        let callers = json!([{ "id": "anonymous", "permissions": ["s:*"] }]);
+        let door = Door::open(&json!({ "serve": serve, "callers": callers }));
+        let direct = door.request("GET /v1/tools", &[], "").status;
+        (direct, door.request("GET /v1/tools", &["X-Forwarded-For: 10.0.0.1"], "").status)
+    };
+    assert_eq!(status(json!({})), (200, 401));
+    assert_eq!(status(json!({ "anonymous": "loopback" })), (200, 401));
+    assert_eq!(status(json!({ "anonymous": "everywhere" })), (200, 200));
+}
+
 #[test]
 fn there_are_so_many_places_and_no_more() {
     let serve = json!({ "max_connections": 3, "max_connections_per_address": 100 });

@@ -1,0 +1,106 @@
+//! What is said to who has to log in first: where, and for what (RFC 9728, RFC 6750).
+//!
+//! Invariant: it is said only where tokens count; it names issuers and scopes of the configuration, and nothing else.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use hyper::header::{self, HeaderValue};
+use hyper::http::request::Parts;
+use serde_json::json;
+use toolgate_types::tool::Permission;
+
+use super::{Gate, authority};
+use crate::Door;
+use crate::accept::Ends;
+use crate::answer::{self, Refusal};
+
+/// Where the metadata is.
+pub(crate) const PLACE: &str = "/.well-known/oauth-protected-resource";
+/// How the challenge begins that names what is missing.
+const LACKING: &str = "Bearer error=\"insufficient_scope\", scope=\"";
+
+/// Whom a request was for, kept until its answer is known.
+pub(crate) struct Addressed {
+    base: String,
+    mcp: bool,
+}
+
+impl Gate {
+    /// Whom a request is for, where that has to be told.
+    pub(crate) fn addressed(&self, parts: &Parts) -> Option<Addressed> {
+        if self.tokens.is_empty() {
+            return None;
+        }
+        let ends = parts.extensions.get::<Ends>()?;
+        let base = match &self.url {
+            Some(url) => url.clone(),
+            None => format!("{}://{}", if ends.secure { "https" } else { "http" }, authority(parts)?),
+        };
+        let path = parts.uri.path();
+        let mcp = ["", PLACE].iter().any(|before| path.strip_prefix(before).is_some_and(is_mcp));
+        Some(Addressed { base, mcp })
+    }
+
+    /// Adds to a challenge where tokens are to be had, and the scopes that would help.
+    pub(crate) fn challenge(&self, response: &mut Response, Addressed { base, mcp }: &Addressed) {
+        let Some(told) = response.headers().get(header::WWW_AUTHENTICATE) else { return };
+        let Some(told) = told.to_str().ok().map(ToOwned::to_owned) else { return };
+        let (start, scopes) = match told.strip_prefix(LACKING) {
+            Some(missing) => {
+                ("Bearer error=\"insufficient_scope\"".to_owned(), self.giving(missing.trim_end_matches('"')))
+            }
+            None => (told, self.all_scopes()),
+        };
+        let place = format!("{base}{PLACE}{}", if *mcp { "/mcp" } else { "" });
+        let scope =
+            if scopes.is_empty() { String::new() } else { format!(", scope=\"{}\"", scopes.join(" ")) };
+        let challenge = format!("{start}, resource_metadata=\"{place}\"{scope}");
+        if let Ok(challenge) = HeaderValue::from_str(&challenge) {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+    }
+
+    /// The scopes that give what is missing; without any, what is missing itself.
+    fn giving(&self, missing: &str) -> Vec<String> {
+        let permissions: Vec<Permission> = missing.split(' ').filter_map(|it| it.parse().ok()).collect();
+        let mut scopes: Vec<_> = self
+            .tokens
+            .issuers()
+            .flat_map(|issuer| &issuer.scopes)
+            .filter(|(_, gives)| permissions.iter().any(|it| gives.iter().any(|pattern| pattern.covers(it))))
+            .map(|(scope, _)| scope.clone())
+            .collect();
+        scopes.sort_unstable();
+        scopes.dedup();
+        if scopes.is_empty() { vec![missing.to_owned()] } else { scopes }
+    }
+
+    fn all_scopes(&self) -> Vec<String> {
+        let mut scopes: Vec<_> =
+            self.tokens.issuers().flat_map(|issuer| issuer.scopes.keys()).cloned().collect();
+        scopes.sort_unstable();
+        scopes.dedup();
+        scopes
+    }
+}
+
+fn is_mcp(path: &str) -> bool {
+    path == "/mcp" || path.starts_with("/mcp/")
+}
+
+/// What we are to who wants a token for us: for anybody to read, where tokens count.
+pub(crate) async fn metadata(State(door): State<Arc<Door>>, parts: Parts) -> Result<Response, Refusal> {
+    let gate = &door.gate;
+    let addressed = gate.addressed(&parts);
+    let Addressed { base, mcp } = addressed.ok_or_else(|| Refusal::not_found("no tokens are taken here"))?;
+    let issuers: Vec<_> = gate.tokens.issuers().map(|issuer| &issuer.issuer).collect();
+    Ok(answer::document(&json!({
+        "resource": format!("{base}{}", if mcp { "/mcp" } else { "" }),
+        "authorization_servers": issuers,
+        "scopes_supported": gate.all_scopes(),
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Toolgate",
+    })))
+}

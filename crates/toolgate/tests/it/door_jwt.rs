@@ -1,0 +1,335 @@
+//! Tokens of issuers at the door: whose word counts, and for what.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use rcgen::PublicKeyData as _;
+use serde_json::{Value as Json, json};
+
+use crate::door::{Answer, Door, OWNER, project, until};
+use crate::issuer::{AUDIENCE, Issuer, Signer, now};
+use crate::kit::Kit;
+
+/// What the door is told of an issuer, with what else is said.
+fn trusting(issuer: &Issuer, more: &Json) -> Json {
+    let mut entry = json!({ "issuer": issuer.url, "audience": [AUDIENCE], "caller_prefix": "id:",
+        "scopes": { "echo": ["s:echo"], "all": ["s:*"] } });
+    let entry_map = entry.as_object_mut().expect("a map");
+    entry_map.extend(more.as_object().expect("a map").clone());
+    json!({ "jwt": [entry] })
+}
+
+fn call(door: &Door, token: &str) -> Answer {
+    door.call(token, "echo", &json!({ "message": "x" }))
+}
+
+fn status(door: &Door, token: &str) -> u16 {
+    call(door, token).status
+}
+
+#[test]
+fn whoever_an_issuer_vouches_for() {
+    let signers = [Algorithm::ES256, Algorithm::RS256, Algorithm::EdDSA]
+        .map(|algorithm| Signer::new(&format!("{algorithm:?}"), algorithm));
+    let issuer = Issuer::start(&signers.iter().collect::<Vec<_>>());
+    let callers = json!([{ "id": "id:bob", "permissions": ["s:fail"] }]);
+    let door = Door::open(&json!({ "serve": trusting(&issuer, &json!({})), "callers": callers }));
+    for signer in &signers {
+        assert_eq!(status(&door, &signer.sign(&issuer.claims("ann", "echo other"))), 200, "{}", signer.id);
+    }
+    let signer = &signers[0];
+    let token = |sub: &str, scope: &str| signer.sign(&issuer.claims(sub, scope));
+    assert_eq!(door.executions("caller=id:ann").len(), 3, "it is written down who it was");
+    assert_eq!(status(&door, &token("auth0|7", "echo")), 200);
+    assert_eq!(door.executions("caller=id:auth0/7C7").len(), 1);
+    // What is not mapped gives nothing, and what does not exist for it is not there.
+    assert_eq!(call(&door, &token("ann", "s:* *:*")).told(), (404, "tool_not_found".to_owned()));
+    let lacking = door.call(&token("ann", "echo"), "fail", &json!({}));
+    assert_eq!(lacking.status, 403);
+    let challenge = lacking.header("www-authenticate").expect("a challenge");
+    assert!(
+        challenge.starts_with(r#"bearer error="insufficient_scope", resource_metadata="http://"#),
+        "{challenge}"
+    );
+    assert!(challenge.ends_with(r#"scope="all""#), "{challenge}");
+    // Who is named in the configuration has what it has there.
+    assert_eq!(status(&door, &token("bob", "all")), 403);
+    assert_eq!(door.call(&token("bob", ""), "fail", &json!({})).status, 200);
+    let mut lists = issuer.claims("ann", "");
+    lists["aud"] = json!(["https://other.test", AUDIENCE]);
+    lists["scope"] = json!(["echo"]);
+    assert_eq!(status(&door, &signer.sign(&lists)), 200);
+    assert_eq!(issuer.asked(), 2, "its metadata and its keys, once");
+    let as_key = format!("X-API-Key: {}", token("ann", "echo"));
+    assert_eq!(door.request("GET /v1/tools", &[&as_key], "").status, 401, "a token is a bearer's");
+}
+
+/// The sub that becomes somebody's id must not become that of somebody else.
+#[test]
+fn no_token_makes_an_owner() {
+    let signer = Signer::new("one", Algorithm::ES256);
+    let issuer = Issuer::start(&[&signer]);
+    let open = json!({ "caller_prefix": "" });
+    let callers = json!([{ "id": "anonymous", "permissions": ["s:*"] }]);
+    let door = Door::open(&json!({ "serve": trusting(&issuer, &open), "callers": callers }));
+    for who in ["owner", "anonymous"] {
+        assert_eq!(status(&door, &signer.sign(&issuer.claims(who, "all"))), 401, "{who}");
+    }
+    assert_eq!(status(&door, &signer.sign(&issuer.claims("ann", "all"))), 200);
+    assert_eq!(door.executions("caller=ann").len(), 1);
+}
+
+#[test]
+fn tokens_that_are_refused() {
+    let signer = Signer::new("one", Algorithm::ES256);
+    let rsa = Signer::new("rsa", Algorithm::RS256);
+    let stranger = Signer::new("one", Algorithm::ES256);
+    let issuer = Issuer::start(&[&signer, &rsa]);
+    let elsewhere = Issuer::start(&[&stranger]);
+    let mut serve = trusting(&issuer, &json!({ "algorithms": ["ES256", "RS256"] }));
+    serve["jwt"][0]["jwks_uri"] = json!(format!("{}/keys", issuer.url));
+    let door = Door::open(&json!({ "serve": serve }));
+    let good = issuer.claims("ann", "all");
+    assert_eq!(status(&door, &signer.sign(&good)), 200);
+    let with = |key: &str, value: Json| {
+        let mut claims = good.clone();
+        claims[key] = value;
+        signer.sign(&claims)
+    };
+    let without = |key: &str| {
+        let mut claims = good.clone();
+        claims.as_object_mut().expect("a map").remove(key);
+        signer.sign(&claims)
+    };
+    let headed = |change: &dyn Fn(&mut Header)| {
+        let mut head = signer.head();
+        change(&mut head);
+        stranger.sign_as(&head, &good)
+    };
+    let part = |json: Json| URL_SAFE_NO_PAD.encode(json.to_string());
+    let secret = |secret: &[u8]| {
+        let mut head = Header::new(Algorithm::HS256);
+        head.kid = Some("rsa".to_owned());
+        encode(&head, &good, &EncodingKey::from_secret(secret)).expect("it is signed")
+    };
+    let signed = signer.sign(&good);
+    let (text, signature) = signed.rsplit_once('.').expect("a signature");
+    let keys = format!("{}/keys", elsewhere.url);
+    let refused = [
+        ("expired", with("exp", json!(now(-31)))),
+        ("no exp", without("exp")),
+        ("exp is a text", with("exp", json!("never"))),
+        ("not yet", with("nbf", json!(now(60)))),
+        ("another audience", with("aud", json!("https://other.test"))),
+        ("no audience", without("aud")),
+        ("an empty audience", with("aud", json!([]))),
+        ("another issuer", with("iss", json!(elsewhere.url))),
+        ("two issuers", with("iss", json!([issuer.url, elsewhere.url]))),
+        ("no issuer", without("iss")),
+        ("nobody", without("sub")),
+        ("another key of the same name", stranger.sign(&good)),
+        ("a key by its address", headed(&|head| head.jku = Some(keys.clone()))),
+        ("a certificate by its address", headed(&|head| head.x5u = Some(keys.clone()))),
+        (
+            "a key that it brings along",
+            headed(&|head| head.jwk = serde_json::from_value(stranger.jwk()).ok()),
+        ),
+        ("a key by its path", headed(&|head| head.kid = Some("../../etc/passwd".to_owned()))),
+        ("a key by a question", headed(&|head| head.kid = Some("' or 1=1 --".to_owned()))),
+        ("a key that is not there", headed(&|head| head.kid = Some("two".to_owned()))),
+        ("another kind", headed(&|head| head.typ = Some("logout+jwt".to_owned()))),
+        ("nested", {
+            let mut head = signer.head();
+            head.cty = Some("JWT".to_owned());
+            signer.sign_as(&head, &json!(good))
+        }),
+        ("no signature", format!("{}.{}.", part(json!({ "alg": "none" })), part(good.clone()))),
+        ("no signature, differently", format!("{}.{}.", part(json!({ "alg": "nOnE" })), part(good.clone()))),
+        ("the signature taken off", format!("{text}.")),
+        (
+            "the signature of another",
+            format!("{text}.{}", stranger.sign(&good).rsplit('.').next().expect("one")),
+        ),
+        ("encrypted", format!("{text}.{signature}.x.y")),
+        ("the key as a secret, in PEM", secret(rsa.pair.public_key_pem().as_bytes())),
+        ("the key as a secret, in DER", secret(&rsa.pair.subject_public_key_info())),
+        ("the key as a secret, as shown", secret(rsa.jwk()["n"].as_str().expect("a number").as_bytes())),
+        (
+            "critical",
+            format!(
+                "{}.{}.{signature}",
+                part(json!({ "alg": "ES256", "crit": ["x"], "x": 1 })),
+                part(good.clone())
+            ),
+        ),
+        (
+            "said twice",
+            format!(
+                "{}.{}.{signature}",
+                URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","alg":"RS256"}"#),
+                part(good.clone())
+            ),
+        ),
+        ("ten kilobytes", with("padding", json!("x".repeat(10 << 10)))),
+    ];
+    let fetched = issuer.asked();
+    for (what, token) in &refused {
+        let answer = call(&door, token);
+        assert_eq!(answer.told(), (401, "unauthenticated".to_owned()), "{what}");
+        let challenge = answer.header("www-authenticate").expect("a challenge");
+        assert!(challenge.contains(r#"error="invalid_token""#), "{what}: {challenge}");
+        assert!(challenge.contains("resource_metadata="), "{what}: {challenge}");
+    }
+    assert_eq!(door.seen().len(), 1, "only the good one reached the server");
+    assert_eq!(elsewhere.asked(), 0, "no token says whom to ask");
+    assert!(issuer.asked() <= fetched + 2, "nobody makes us ask again and again: {}", issuer.asked());
+    assert_eq!(status(&door, &signer.sign(&good)), 200, "who comes with a good one is in nobody's way");
+}
+
+/// Each of the keys that say how a token is read.
+#[test]
+fn how_tokens_are_read() {
+    let signer = Signer::new("one", Algorithm::ES256);
+    let issuer = Issuer::start(&[&signer]);
+    let more = json!({ "leeway": "1s", "caller_claim": "email", "caller_prefix": "mail:", "scope_claim": "scp",
+        "algorithms": ["ES256"] });
+    let door = Door::open(&json!({ "serve": trusting(&issuer, &more) }));
+    let mut claims = issuer.claims("ann", "");
+    claims["email"] = json!("ann@example.com");
+    claims["scp"] = json!("echo");
+    assert_eq!(status(&door, &signer.sign(&claims)), 200);
+    assert_eq!(door.executions("caller=mail:ann@example.com").len(), 1);
+    claims["exp"] = json!(now(-3));
+    assert_eq!(status(&door, &signer.sign(&claims)), 401, "there is little leeway");
+    let strict = Door::open(&json!({ "serve": trusting(&issuer, &json!({ "algorithms": ["RS256"] })) }));
+    assert_eq!(
+        status(&strict, &signer.sign(&issuer.claims("ann", "echo"))),
+        401,
+        "it is signed in another way"
+    );
+    let default =
+        Door::open(&json!({ "serve": { "jwt": [{ "issuer": issuer.url, "audience": [AUDIENCE] }] },
+        "callers": [{ "id": "127.0.0.1:ann", "permissions": ["s:*"] }] }));
+    assert_eq!(
+        status(&default, &signer.sign(&issuer.claims("ann", ""))),
+        200,
+        "the host of the issuer comes first"
+    );
+    let mut late = issuer.claims("ann", "");
+    late["exp"] = json!(now(-10));
+    assert_eq!(status(&default, &signer.sign(&late)), 200, "clocks differ");
+}
+
+/// New keys are found, old ones stay while the issuer is away, and nobody else's metadata counts.
+#[test]
+fn keys_come_and_go() {
+    let (old, new) = (Signer::new("old", Algorithm::ES256), Signer::new("new", Algorithm::ES256));
+    let issuer = Issuer::start(&[&old]);
+    issuer.answer_with(Some("gone"));
+    let door = Door::open(&json!({ "serve": trusting(&issuer, &json!({})) }));
+    let claims = issuer.claims("ann", "echo");
+    let away = call(&door, &old.sign(&claims));
+    assert_eq!(away.told(), (503, "service_unavailable".to_owned()));
+    assert!(away.header("retry-after").is_some());
+    issuer.answer_with(None);
+    until("its keys", || status(&door, &old.sign(&claims)) == 200);
+    issuer.show(&[&new]);
+    until("its new key", || status(&door, &new.sign(&claims)) == 200);
+    assert_eq!(status(&door, &old.sign(&claims)), 401, "it was taken back");
+    issuer.answer_with(Some("gone again"));
+    assert_eq!((status(&door, &new.sign(&claims)), status(&door, &old.sign(&claims))), (200, 401));
+}
+
+#[test]
+fn keys_in_a_file() {
+    let (old, new) = (Signer::new("old", Algorithm::ES256), Signer::new("new", Algorithm::EdDSA));
+    let issuer = Issuer::start(&[]);
+    let program = project(&json!({ "serve": trusting(&issuer, &json!({ "jwks_file": "keys.json" })) }));
+    let claims = issuer.claims("ann", "echo");
+    program.write("keys.json", r#"{"keys": []}"#);
+    let run = program.run("serve --listen 127.0.0.1:0");
+    assert_eq!(run.code, 78, "{run}");
+    assert!(run.stderr.contains("there is no key in it that can be used"), "{run}");
+    // A secret that anybody can read is none.
+    let secret = json!({ "kty": "oct", "k": "c2VjcmV0", "kid": "secret", "alg": "HS256" });
+    program.write("keys.json", json!({ "keys": [old.jwk(), secret] }).to_string());
+    let door = Door::of(program);
+    assert_eq!(status(&door, &old.sign(&claims)), 200);
+    let mut head = Header::new(Algorithm::HS256);
+    head.kid = Some("secret".to_owned());
+    let forged = encode(&head, &claims, &EncodingKey::from_secret(b"secret")).expect("it is signed");
+    assert_eq!(status(&door, &forged), 401);
+    door.program.write("keys.json", json!({ "keys": [new.jwk()] }).to_string());
+    until("the new file", || status(&door, &new.sign(&claims)) == 200);
+    assert_eq!(status(&door, &old.sign(&claims)), 401);
+    assert_eq!(issuer.asked(), 0);
+}
+
+/// Where to log in, for whoever has to.
+#[test]
+fn where_to_log_in() {
+    let signer = Signer::new("one", Algorithm::ES256);
+    let issuer = Issuer::start(&[&signer]);
+    let door = Door::open(&json!({ "serve": trusting(&issuer, &json!({})) }));
+    let get = |path: &str| door.request(&format!("GET {path}"), &["Host: localhost:7"], "");
+    let place = "/.well-known/oauth-protected-resource";
+    let document = get(place).json();
+    assert_eq!(document["resource"], "http://localhost:7");
+    assert_eq!(document["authorization_servers"], json!([issuer.url]));
+    assert_eq!(document["scopes_supported"], json!(["all", "echo"]));
+    assert_eq!(document["bearer_methods_supported"], json!(["header"]));
+    assert_eq!(get(&format!("{place}/mcp")).json()["resource"], "http://localhost:7/mcp");
+    assert_eq!(get(&format!("{place}/other")).status, 404);
+    let challenge = |path: &str| {
+        let answer = door.request(
+            &format!("POST {path}"),
+            &["Host: localhost:7", "Content-Type: application/json"],
+            "{}",
+        );
+        assert_eq!(answer.status, 401, "{path}");
+        answer.header("www-authenticate").expect("a challenge").to_owned()
+    };
+    let expected = |place: &str| {
+        format!(
+            r#"bearer realm="toolgate", resource_metadata="http://localhost:7/.well-known/oauth-protected-resource{place}", scope="all echo""#
+        )
+    };
+    assert_eq!((challenge("/mcp"), challenge("/v1/tools")), (expected("/mcp"), expected("")));
+    let mut serve = trusting(&issuer, &json!({}));
+    serve["url"] = json!("https://tools.example.com/");
+    let named = Door::open(&json!({ "serve": serve }));
+    assert_eq!(named.get(&format!("{place}/mcp"), "").json()["resource"], "https://tools.example.com/mcp");
+    // Where no tokens are taken there is nowhere to get one.
+    let keys = Door::open(&json!({}));
+    assert_eq!(keys.get(place, OWNER).status, 404);
+}
+
+/// What a caller shows here is for us alone: no server gets to see it.
+#[test]
+fn no_token_is_passed_on() {
+    let signer = Signer::new("one", Algorithm::ES256);
+    let issuer = Issuer::start(&[&signer]);
+    let token = signer.sign(&issuer.claims("ann", "web"));
+    for (kind, path) in [("http", "mcp"), ("sse", "sse"), ("websocket", "ws")] {
+        let kit = Kit::start("good");
+        let scheme = if kind == "websocket" { "ws" } else { "http" };
+        let mcps = json!([{ "name": "web", "transport": kind, "url": kit.url(scheme, path), "mode": "dynamic",
+            "headers": { "X-Upstream-Key": "the-key-for-upstream" },
+            "default_tool_config": { "max_instances": 2, "timeout": "30s" } }]);
+        let mut serve = trusting(&issuer, &json!({}));
+        serve["jwt"][0]["scopes"] = json!({ "web": ["web:*"] });
+        let door = Door::open(&json!({ "mcps": mcps, "serve": serve }));
+        let bearer = format!("Authorization: Bearer {token}");
+        let headers = [bearer.as_str(), "Cookie: session=the-cookie", "Content-Type: application/json"];
+        let called = door.request("POST /v1/tools/echo/call", &headers, r#"{"arguments":{"message":"x"}}"#);
+        assert_eq!(called.status, 200, "{kind}: {called:?}");
+        let keyed = door.call(OWNER, "echo", &json!({ "message": "x" }));
+        assert_eq!(keyed.status, 200, "{kind}: {keyed:?}");
+        let seen = json!(kit.seen()).to_string();
+        // Of a WebSocket it sees the messages alone.
+        assert_eq!(seen.contains("the-key-for-upstream"), kind != "websocket", "{kind}: {seen}");
+        for secret in [token.as_str(), "the-cookie", OWNER] {
+            assert!(!seen.contains(secret), "{kind}: {seen}");
+        }
+    }
+}
