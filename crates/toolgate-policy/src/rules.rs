@@ -103,6 +103,13 @@ impl Rules {
         &self.warnings
     }
 
+    /// The callers that rules name: whoever has such an id may have more than its permissions.
+    pub fn callers(&self) -> Vec<String> {
+        let literals = self.set.policies().flat_map(cedar_policy::Policy::entity_literals);
+        let callers = literals.filter(|uid| uid.type_name().to_string() == "Caller");
+        callers.map(|uid| uid.id().unescaped().to_owned()).collect()
+    }
+
     /// What tells these rules from any others.
     pub fn version(&self) -> &str {
         &self.version

@@ -5,7 +5,7 @@
 //! keys are compared as hashes, all of them, in a time that does not depend on which one fits; guessing them
 //! is slow.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -21,17 +21,21 @@ use toolgate_types::{Caller, CallerId, DoorRules, ErrorCode, KeyHash};
 use crate::accept::tls::Shown;
 use crate::accept::{Ends, neighbourhood};
 pub use crate::answer::Refusal;
+use crate::keys::KeyStore;
 
 mod allowance;
+mod callers;
 mod failures;
 mod jwks;
 mod jwt;
+mod kept;
 pub(crate) mod resource;
 
 use allowance::Allowance;
 use failures::Failures;
 pub use jwks::KeysError;
 use jwt::{Claimed, Rejected, Tokens};
+use kept::{KeptCallers, Table};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// What a proxy adds. Who comes through one is not who sits at this machine.
@@ -46,12 +50,21 @@ pub struct Known {
     pub keys: Vec<(CallerId, KeyHash)>,
     /// Certificates.
     pub certificates: Vec<(CallerId, CertificateMatch)>,
+    /// Where callers are kept that are made while it runs.
+    pub kept: Option<KeyStore>,
+    /// Ids that rules name: who has one may have more than its permissions.
+    pub ruled: Vec<String>,
+    /// What callers are for, where it is said.
+    pub descriptions: BTreeMap<CallerId, String>,
 }
 
 /// Knows who may enter.
 pub(crate) struct Gate {
     callers: HashMap<CallerId, Arc<Caller>>,
     keys: Vec<(KeyHash, Arc<Caller>)>,
+    kept: Option<KeptCallers>,
+    ruled: Vec<String>,
+    descriptions: BTreeMap<CallerId, String>,
     tokens: Tokens,
     certificates: Vec<(CertificateMatch, Arc<Caller>)>,
     anonymous: Option<Arc<Caller>>,
@@ -90,6 +103,9 @@ impl Gate {
             addresses: rules.requests_per_address.map(Allowance::new),
             requests: rules.requests_per_caller.map(Allowance::new),
             url: rules.url.clone(),
+            kept: known.kept.map(KeptCallers::new),
+            ruled: known.ruled,
+            descriptions: known.descriptions,
             callers,
         })
     }
@@ -97,6 +113,17 @@ impl Gate {
     /// The person at the machine.
     pub(crate) fn owner(&self) -> Arc<Caller> {
         Arc::clone(&self.owner)
+    }
+
+    /// The callers that were made while it runs.
+    fn made(&self, now: Instant) -> Arc<Table> {
+        self.kept.as_ref().map(|kept| kept.table(&self.callers, now)).unwrap_or_default()
+    }
+
+    /// A caller by its id.
+    pub(crate) fn caller(&self, id: &str) -> Option<Arc<Caller>> {
+        let named = id.parse().ok().and_then(|id: CallerId| self.callers.get(&id).map(Arc::clone));
+        named.or_else(|| self.made(Instant::now()).find(id).map(|(_, caller)| Arc::clone(caller)))
     }
 
     /// Whether an address may ask for anything more now.
@@ -132,13 +159,15 @@ impl Gate {
         let hash = KeyHash::of(key);
         // All of them, whichever fits.
         let mut found = None;
-        for (known, caller) in &self.keys {
+        let made = self.made(now);
+        let fixed = self.keys.iter().map(|(key, caller)| (key, caller));
+        for (known, caller) in fixed.chain(made.keys()) {
             if *known == hash {
-                found = Some(caller);
+                found = Some(Arc::clone(caller));
             }
         }
         if let Some(caller) = found {
-            return Ok(Arc::clone(caller));
+            return Ok(caller);
         }
         // Nobody guesses a signature, and who comes with a token that has expired gets a new one.
         if bearer && !self.tokens.is_empty() && jwt::looks_like_one(key) {
@@ -165,8 +194,7 @@ impl Gate {
         if [Caller::OWNER, Caller::ANONYMOUS].contains(&id.as_str()) {
             return Err(invalid_token("no token makes somebody the owner, or nobody"));
         }
-        let configured = self.callers.get(&id).map(Arc::clone);
-        Ok(configured.unwrap_or_else(|| Arc::new(Caller { id, permissions })))
+        Ok(self.caller(id.as_str()).unwrap_or_else(|| Arc::new(Caller { id, permissions })))
     }
 
     /// Who has the certificate that the connection showed.

@@ -4,6 +4,7 @@
 //! that say whether we live, or where to log in, runs for who was not admitted.
 
 mod call;
+mod callers;
 mod changes;
 mod desk;
 mod executions;
@@ -30,6 +31,8 @@ use crate::answer::{self, CORRELATION_ID, TRACEPARENT};
 use crate::{Door, health, mcp};
 
 /// What management demands. `*:*` has all of them.
+pub(crate) const CALLERS_READ: &str = "callers:read";
+pub(crate) const CALLERS_WRITE: &str = "callers:write";
 pub(crate) const EXECUTIONS_READ: &str = "executions:read";
 pub(crate) const METRICS_READ: &str = "metrics:read";
 pub(crate) const HUMAN_INPUT_READ: &str = "human_input:read";
@@ -61,6 +64,8 @@ pub(crate) fn router(door: &Arc<Door>) -> Router {
         .route("/v1/servers/{name}", get(servers::show).on(changing, changes::change_server))
         .route("/v1/servers/{name}/reconnect", post(servers::reconnect))
         .route("/v1/servers/{name}/approve", post(servers::approve))
+        .route("/v1/callers", get(callers::list).post(callers::add))
+        .route("/v1/callers/{id}", get(callers::show).delete(callers::remove))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/human-input", get(desk::inputs))

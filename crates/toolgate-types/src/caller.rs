@@ -79,6 +79,11 @@ impl Caller {
         self.permissions.iter().any(named)
     }
 
+    /// Whether it has all that a pattern gives, and so may give it to another.
+    pub fn has_all_of(&self, pattern: &PermissionPattern) -> bool {
+        self.permissions.iter().any(|own| own.includes(pattern))
+    }
+
     /// Whether it was given anything on what a permission is about.
     pub fn knows_of(&self, permission: &Permission) -> bool {
         self.permissions.iter().any(|pattern| pattern.resource.covers(permission.resource()))
@@ -117,6 +122,12 @@ impl PermissionPattern {
     /// Whether it gives a permission.
     pub fn covers(&self, permission: &Permission) -> bool {
         self.resource.covers(permission.resource()) && self.action.covers(permission.action())
+    }
+
+    /// Whether it gives all that another one gives.
+    pub fn includes(&self, other: &Self) -> bool {
+        let word = |own: &Word, other: &Word| *own == Word::Any || own == other;
+        word(&self.resource, &other.resource) && word(&self.action, &other.action)
     }
 }
 
@@ -170,6 +181,18 @@ mod tests {
         for bad in ["*", "cards", "car*:read", "cards:re*", ":*", "*:", "a:b:c", "a b:c", "**:*"] {
             assert!(bad.parse::<PermissionPattern>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn nobody_gives_more_than_it_has() {
+        let has = |own: &[&str], other: &str| {
+            let permissions = own.iter().map(|pattern| pattern.parse().unwrap()).collect();
+            Caller { id: "ann".parse().unwrap(), permissions }.has_all_of(&other.parse().unwrap())
+        };
+        assert!(has(&["*:*"], "mail:*") && has(&["mail:*"], "mail:read") && has(&["mail:*"], "mail:*"));
+        assert!(has(&["mail:read", "s:*"], "s:x") && has(&["*:read"], "mail:read"));
+        assert!(!has(&["mail:*"], "*:*") && !has(&["mail:read"], "mail:*") && !has(&["*:read"], "mail:*"));
+        assert!(!has(&["mail:*", "*:read"], "*:*") && !has(&[], "mail:read") && !has(&["mail:*"], "*:read"));
     }
 
     #[test]

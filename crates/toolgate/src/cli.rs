@@ -107,6 +107,12 @@ Examples:
 
 Nothing is called and nobody is asked. Exit codes: 0 allowed, 1 denied or to be asked about.")]
     Why(WhyArgs),
+    /// List callers, make one with a key of its own, and take one away
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  toolgate callers list\n  toolgate callers add ci --permission 'tickets:*'\n  toolgate callers remove ci"
+    )]
+    Callers(CallersCommand),
     /// Try rules before they count
     #[command(
         subcommand,
@@ -677,6 +683,58 @@ pub(crate) struct LogExportArgs {
     /// As CSV
     #[arg(long)]
     pub(crate) csv: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CallersCommand {
+    /// List who may call: those in toolgate.yaml, and those that were made
+    #[command(after_help = "\
+Examples:
+  toolgate callers list --json | jq -r '.callers[].id'
+  toolgate -C my-project callers list
+
+Exit codes: 0 done, 1 failed, 78 configuration refused.")]
+    List,
+    /// Make a caller, and the key by which the door knows it
+    #[command(after_help = "\
+Examples:
+  toolgate callers add ci --permission 'tickets:*' --permission mail:read
+  toolgate callers add ci --description 'the nightly build' --json | jq -r .key
+
+The key is shown this once; only its hash is kept, in .toolgate/keys.json. A server that runs for the
+project takes it at once.
+
+Exit codes: 0 made, 1 not made, 78 configuration refused.")]
+    Add(AddCallerArgs),
+    /// Take a caller away that was made: its key counts no more
+    #[command(after_help = "\
+Examples:
+  toolgate callers remove ci
+  toolgate -C my-project callers remove ci --json
+
+Who is in toolgate.yaml is removed there. A server that runs for the project lets nobody in by that key
+from then on.
+
+Exit codes: 0 removed, 1 not removed, 78 configuration refused.")]
+    Remove(CallerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddCallerArgs {
+    /// Who it is: letters, digits and `. _ - @ : /`
+    pub(crate) id: String,
+    /// What it may do, as `resource:action`; may be given more than once
+    #[arg(long = "permission", value_name = "PERMISSION")]
+    pub(crate) permissions: Vec<String>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) description: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallerArgs {
+    /// Who it is
+    pub(crate) id: String,
 }
 
 #[derive(Debug, Subcommand)]

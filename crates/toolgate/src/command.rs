@@ -1,6 +1,7 @@
 //! The subcommands, a file each. `run` returns the exit code.
 
 pub(crate) mod approve;
+pub(crate) mod callers;
 pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod completions;

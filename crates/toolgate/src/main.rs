@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Servers(args) => command::servers::run(args, project, &output),
         Command::Tools(command) => command::tools::run(command, project, &output),
         Command::Why(args) => command::why::run(args, project, &output),
+        Command::Callers(command) => command::callers::run(command, project, &output),
         Command::Policy(command) => command::policy::run(command, project, &output),
         Command::Log(args) => command::log::run(args, project, &output),
         Command::Prompts(command) => command::prompts::run(command, project, &output),

@@ -10,6 +10,9 @@ fn gate(anonymous: bool) -> Gate {
         |id: &str| Arc::new(Caller { id: id.parse().unwrap(), permissions: vec!["*:*".parse().unwrap()] });
     Gate {
         callers: HashMap::new(),
+        kept: None,
+        ruled: Vec::new(),
+        descriptions: BTreeMap::new(),
         tokens: Tokens::new(&[]).unwrap(),
         reach: AnonymousReach::Loopback,
         addresses: None,

@@ -95,9 +95,8 @@ pub(crate) async fn why(
     let who = sent.caller.take();
     let caller = match who.as_deref() {
         None => Caller::clone(&guest.caller),
-        Some(id) => match door.runtime.caller(id) {
-            Some(caller) => caller.clone(),
-            None if id == Caller::OWNER => Caller::owner(),
+        Some(id) => match door.gate.caller(id) {
+            Some(caller) => Caller::clone(&caller),
             None => return Err(Refusal::not_found(format!("there is no caller `{id}`"))),
         },
     };

@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::future::Future;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +18,10 @@ use toolgate_runtime::desk::Desk;
 use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::results::Results;
 use toolgate_runtime::runtime::{ServerStatus, Setup, StartError};
-use toolgate_types::ServerSpec;
+use toolgate_server::keys::KeyStore;
 use toolgate_types::server::Transport;
 use toolgate_types::telemetry::Collector;
+use toolgate_types::{Caller, ServerSpec};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Answers, Project};
@@ -176,12 +178,24 @@ pub(crate) fn setup_at(
         questions: questions::of_servers(answers),
         lock: Some(LockFile::of(&config.project)),
         secrets: config.secrets.clone(),
-        callers: config.callers,
+        callers: with_those_made(config.callers, &config.project),
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
         approver: questions::approver(answers),
         egress: config.egress,
         results,
     }
+}
+
+/// The callers of the configuration, and those that were made.
+fn with_those_made(mut callers: Vec<Caller>, project: &Path) -> Vec<Caller> {
+    // What is wrong with the file is told where it is needed.
+    let made = KeyStore::new(&project.join(".toolgate")).callers().unwrap_or_default();
+    for kept in made {
+        if callers.iter().all(|caller| caller.id != kept.id) {
+            callers.push(kept.caller());
+        }
+    }
+    callers
 }
 
 /// Connects to the servers. What went wrong is for who needs them; what cannot be used by anyone is told here,

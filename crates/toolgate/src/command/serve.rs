@@ -15,7 +15,7 @@ use toolgate_audit::ProjectLog;
 use toolgate_config::Config;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::desk::{AtDesk, Desk};
-use toolgate_server::keys::{self, KeyError, OwnerKey};
+use toolgate_server::keys::{self, KeyError, KeyStore, OwnerKey};
 use toolgate_server::{Door, Known};
 use toolgate_types::{Caller, CallerId, DoorRules, Secret};
 
@@ -132,6 +132,9 @@ fn plan(args: &ServeArgs, project: &Project, config: &mut Config, files: Files) 
         callers: config.callers.clone(),
         keys,
         certificates: std::mem::take(&mut config.caller_certificates),
+        kept: Some(KeyStore::new(&project.folder.join(".toolgate"))),
+        ruled: config.policy.as_ref().map(|policy| policy.rules.callers()).unwrap_or_default(),
+        descriptions: config.caller_descriptions.clone(),
     };
     Ok(Plan { rules, known, made, downloading: live::downloading(config), files, desk: None })
 }

@@ -24,6 +24,7 @@ fn help() {
       servers      Show the MCP servers: whether they can be reached, what they speak, what they offer
       tools        List, show and call tools, and change your own
       why          Say whether a caller may use a tool, and why
+      callers      List callers, make one with a key of its own, and take one away
       policy       Try rules before they count
       log          Show what was called, by whom, and how it ended
       prompts      List prompts of MCP servers, and get one
@@ -211,6 +212,7 @@ fn every_help_has_examples() {
         "servers",
         "tools",
         "why",
+        "callers",
         "policy",
         "log",
         "prompts",
@@ -228,7 +230,13 @@ fn every_help_has_examples() {
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");
     }
     let changes = ["tools", "servers"].map(|noun| ["add", "update", "remove"].map(|command| (noun, command)));
-    for (noun, command) in changes.into_iter().flatten().chain([("tools", "new"), ("tools", "test")]) {
+    for (noun, command) in changes.into_iter().flatten().chain([
+        ("tools", "new"),
+        ("tools", "test"),
+        ("callers", "list"),
+        ("callers", "add"),
+        ("callers", "remove"),
+    ]) {
         let help = run(&format!("{noun} {command} --help")).stdout;
         assert!(help.contains(&format!("\nExamples:\n  toolgate {noun} {command} ")), "{help}");
         assert!(help.contains("\nExit codes: 0 "), "{help}");

@@ -4,6 +4,7 @@
 
 mod audit;
 mod audit_faults;
+mod callers;
 mod check;
 mod clocks;
 mod code_execution;
