@@ -26,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// The head, in lower case.
     pub(crate) head: String,
+    /// The head, as it came.
+    pub(crate) verbatim: String,
     pub(crate) body: String,
 }
 
@@ -182,13 +184,14 @@ impl Answer {
             }
         }
         let status = head.split(' ').nth(1)?.parse().ok()?;
+        let verbatim = head.clone();
         let head = head.to_lowercase();
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
         // An answer without content says nothing of its length.
         let length = if status == 204 { "0" } else { length? };
         let mut body = vec![0; length.trim().parse().ok()?];
         stream.read_exact(&mut body).ok()?;
-        Some(Self { status, head, body: String::from_utf8(body).expect("UTF-8") })
+        Some(Self { status, head, verbatim, body: String::from_utf8(body).expect("UTF-8") })
     }
 
     pub(crate) fn json(&self) -> Json {
@@ -203,6 +206,13 @@ impl Answer {
     /// Status and code.
     pub(crate) fn told(&self) -> (u16, String) {
         (self.status, self.code())
+    }
+
+    /// The session that begins with it, whose letters have a case.
+    pub(crate) fn session(&self) -> Option<&str> {
+        let name = "mcp-session-id: ";
+        let line = self.verbatim.lines().find(|line| line.to_lowercase().starts_with(name))?;
+        line.get(name.len()..)
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
