@@ -30,12 +30,14 @@ mod jwks;
 mod jwt;
 mod kept;
 pub(crate) mod resource;
+mod standing;
 
 use allowance::Allowance;
 use failures::Failures;
 pub use jwks::KeysError;
 use jwt::{Claimed, Rejected, Tokens};
 use kept::{KeptCallers, Table};
+pub(crate) use standing::Standing;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// What a proxy adds. Who comes through one is not who sits at this machine.
@@ -134,22 +136,28 @@ impl Gate {
     }
 
     /// The caller of a request, or why there is none.
-    pub(crate) async fn admit(&self, parts: &Parts, ends: Ends) -> Result<Arc<Caller>, Refusal> {
+    pub(crate) async fn admit(&self, parts: &Parts, ends: Ends) -> Result<(Arc<Caller>, Standing), Refusal> {
         self.place(parts, ends)?;
         let now = Instant::now();
-        let caller = self.recognised(parts, ends, now).await?;
+        let (caller, standing) = self.recognised(parts, ends, now).await?;
         if let Some(requests) = &self.requests {
             let spent = requests.spend(caller.id.clone(), now);
             spent.map_err(|wait| too_many("the caller made too many requests", wait))?;
         }
-        Ok(caller)
+        Ok((caller, standing))
     }
 
-    async fn recognised(&self, parts: &Parts, ends: Ends, now: Instant) -> Result<Arc<Caller>, Refusal> {
+    async fn recognised(
+        &self,
+        parts: &Parts,
+        ends: Ends,
+        now: Instant,
+    ) -> Result<(Arc<Caller>, Standing), Refusal> {
         let Some(Presented { key, bearer }) = presented(&parts.headers)? else {
             let certified = parts.extensions.get::<Arc<Shown>>().and_then(|shown| self.certified(shown));
             let caller = certified.or_else(|| self.unnamed(&parts.headers, ends.peer));
-            return caller.ok_or_else(|| unauthenticated("a key is needed"));
+            let caller = caller.ok_or_else(|| unauthenticated("a key is needed"))?;
+            return Ok((caller, Standing::Lasting));
         };
         let slow_down = |wait| too_many("too many wrong keys came from this address", wait);
         // Who guesses is told nothing for a while, not even that it guessed well.
@@ -160,14 +168,15 @@ impl Gate {
         // All of them, whichever fits.
         let mut found = None;
         let made = self.made(now);
-        let fixed = self.keys.iter().map(|(key, caller)| (key, caller));
-        for (known, caller) in fixed.chain(made.keys()) {
+        let fixed = self.keys.iter().map(|(key, caller)| (key, caller, Standing::Lasting));
+        let made = made.keys().map(|(key, caller)| (key, caller, Standing::Made(*key)));
+        for (known, caller, standing) in fixed.chain(made) {
             if *known == hash {
-                found = Some(Arc::clone(caller));
+                found = Some((Arc::clone(caller), standing));
             }
         }
-        if let Some(caller) = found {
-            return Ok(caller);
+        if let Some(found) = found {
+            return Ok(found);
         }
         // Nobody guesses a signature, and who comes with a token that has expired gets a new one.
         if bearer && !self.tokens.is_empty() && jwt::looks_like_one(key) {
@@ -181,8 +190,13 @@ impl Gate {
     }
 
     /// Who a token is about. A caller that the configuration names has what it is given there.
-    async fn claimed(&self, token: &str, peer: IpAddr, now: Instant) -> Result<Arc<Caller>, Refusal> {
-        let Claimed { id, permissions } =
+    async fn claimed(
+        &self,
+        token: &str,
+        peer: IpAddr,
+        now: Instant,
+    ) -> Result<(Arc<Caller>, Standing), Refusal> {
+        let Claimed { id, permissions, lasts } =
             self.tokens.verify(token, now).await.map_err(|rejected| match rejected {
                 Rejected::Wrong(why) => {
                     tracing::warn!(%peer, "a token is refused: {why}");
@@ -194,7 +208,8 @@ impl Gate {
         if [Caller::OWNER, Caller::ANONYMOUS].contains(&id.as_str()) {
             return Err(invalid_token("no token makes somebody the owner, or nobody"));
         }
-        Ok(self.caller(id.as_str()).unwrap_or_else(|| Arc::new(Caller { id, permissions })))
+        let caller = self.caller(id.as_str()).unwrap_or_else(|| Arc::new(Caller { id, permissions }));
+        Ok((caller, Standing::Until(now + lasts)))
     }
 
     /// Who has the certificate that the connection showed.

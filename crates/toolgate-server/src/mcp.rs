@@ -31,7 +31,7 @@ pub(crate) async fn post(
 ) -> Result<Response, Refusal> {
     let bytes = body::bytes(&headers, body, door.max_body).await?;
     let reply = door.mcp.post(&Visitor::new(&guest.caller), head(&guest, &headers), bytes).await;
-    Ok(respond(&door, reply))
+    Ok(respond(&door, &guest, reply))
 }
 
 pub(crate) async fn get(
@@ -40,7 +40,7 @@ pub(crate) async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let reply = door.mcp.get(&Visitor::new(&guest.caller), &head(&guest, &headers));
-    Ok(respond(&door, reply))
+    Ok(respond(&door, &guest, reply))
 }
 
 pub(crate) async fn delete(
@@ -49,7 +49,7 @@ pub(crate) async fn delete(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let reply = door.mcp.delete(&Visitor::new(&guest.caller), &head(&guest, &headers));
-    Ok(respond(&door, reply))
+    Ok(respond(&door, &guest, reply))
 }
 
 fn head<'a>(guest: &Guest, headers: &'a HeaderMap) -> Head<'a> {
@@ -58,7 +58,7 @@ fn head<'a>(guest: &Guest, headers: &'a HeaderMap) -> Head<'a> {
     Head { headers, trace }
 }
 
-fn respond(door: &Arc<Door>, reply: Reply) -> Response {
+fn respond(door: &Arc<Door>, guest: &Guest, reply: Reply) -> Response {
     let (kind, body) = match reply.body {
         Body::Empty => (None, HttpBody::empty()),
         Body::Json(mut parts) => {
@@ -68,7 +68,7 @@ fn respond(door: &Arc<Door>, reply: Reply) -> Response {
             };
             (Some("application/json"), body)
         }
-        Body::Events(events) => (Some("text/event-stream"), streamed(door, events)),
+        Body::Events(events) => (Some("text/event-stream"), streamed(door, guest, events)),
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -85,11 +85,16 @@ fn respond(door: &Arc<Door>, reply: Reply) -> Response {
     response
 }
 
-/// A stream as a body. What is open for long must not keep the door from closing.
-fn streamed(door: &Door, events: impl Stream<Item = Bytes> + Send + 'static) -> HttpBody {
-    let running = Arc::clone(&door.running);
-    let closing = async move { running.closing().await };
-    HttpBody::from_stream(events.take_until(Box::pin(closing)).map(Ok::<_, std::convert::Infallible>))
+/// A stream as a body. What is open for long must not keep the door from closing, and not outlast what let it in.
+fn streamed(door: &Arc<Door>, guest: &Guest, events: impl Stream<Item = Bytes> + Send + 'static) -> HttpBody {
+    let (door, standing) = (Arc::clone(door), guest.standing);
+    let end = async move {
+        tokio::select! {
+            () = door.running.closing() => {}
+            () = door.gate.over(standing) => {}
+        }
+    };
+    HttpBody::from_stream(events.take_until(Box::pin(end)).map(Ok::<_, std::convert::Infallible>))
 }
 
 /// A document in parts: sent one after the other, with the length of all.

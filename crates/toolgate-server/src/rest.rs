@@ -26,7 +26,7 @@ use toolgate_mcp::Trace;
 use toolgate_types::Caller;
 
 use crate::accept::{AtMachine, Ends};
-use crate::admit::{self, Refusal, resource};
+use crate::admit::{self, Refusal, Standing, resource};
 use crate::answer::{self, CORRELATION_ID, TRACEPARENT};
 use crate::{Door, health, mcp};
 
@@ -143,6 +143,8 @@ fn trace(headers: &HeaderMap) -> Trace {
 /// Who makes a request, and what it belongs to.
 pub(crate) struct Guest {
     pub(crate) caller: Arc<Caller>,
+    /// How long it stays, where it stays beyond this request.
+    pub(crate) standing: Standing,
     pub(crate) trace: Trace,
     /// Whether it came by the socket in the project's folder, which its owner alone can open.
     pub(crate) at_machine: bool,
@@ -163,10 +165,14 @@ impl FromRequestParts<Arc<Door>> for Guest {
 
     async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Self, Refusal> {
         let at_machine = parts.extensions.get::<AtMachine>().is_some();
-        let caller = if at_machine { door.gate.owner() } else { door.gate.admit(parts, ends(parts)).await? };
+        let (caller, standing) = if at_machine {
+            (door.gate.owner(), Standing::Lasting)
+        } else {
+            door.gate.admit(parts, ends(parts)).await?
+        };
         let trace = parts.extensions.get::<Trace>().cloned().unwrap_or_else(Trace::fresh);
         let identified = parts.headers.contains_key(&CORRELATION_ID);
         let traced = parts.headers.contains_key(&TRACEPARENT);
-        Ok(Self { caller, trace, at_machine, identified, traced })
+        Ok(Self { caller, standing, trace, at_machine, identified, traced })
     }
 }

@@ -4,6 +4,7 @@
 //! is one of the issuer's, its key one of those that the issuer shows, its audience is ours, and it is in its time.
 
 use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,6 +21,8 @@ use super::jwks::{Key, KeySet, KeysError};
 
 /// The longest token.
 const LONGEST: usize = 8 << 10;
+/// How long anybody stays without showing a token again.
+const LONGEST_STAY: Duration = Duration::from_secs(24 * 3600);
 /// Keys that a token without the id of one is tried with.
 const MOST_TRIES: usize = 8;
 
@@ -28,6 +31,8 @@ const MOST_TRIES: usize = 8;
 pub(super) struct Claimed {
     pub(super) id: CallerId,
     pub(super) permissions: Vec<PermissionPattern>,
+    /// How long it is believed.
+    pub(super) lasts: Duration,
 }
 
 /// Why a token is not believed.
@@ -180,7 +185,11 @@ fn claimed(rules: &Issuer, claims: &Map<String, Json>) -> Result<Claimed, Reject
             permissions.push(permission.clone());
         }
     }
-    Ok(Claimed { id, permissions })
+    let expires = claims.get("exp").and_then(Json::as_f64).unwrap_or_default();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let left = expires + rules.leeway.get().as_secs_f64() - now.as_secs_f64();
+    let lasts = Duration::from_secs_f64(left.clamp(0.0, LONGEST_STAY.as_secs_f64()));
+    Ok(Claimed { id, permissions, lasts })
 }
 
 /// A name as a part of an id. What an id cannot hold, and `/`, is `/` and two digits: two names never become one.

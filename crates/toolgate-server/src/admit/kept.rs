@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 use toolgate_types::{Caller, CallerId, KeyHash};
 
@@ -35,6 +36,8 @@ impl Table {
 pub(crate) struct KeptCallers {
     pub(crate) store: KeyStore,
     state: Mutex<State>,
+    /// Tells when others count.
+    changed: watch::Sender<()>,
 }
 
 struct State {
@@ -45,7 +48,8 @@ struct State {
 
 impl KeptCallers {
     pub(crate) fn new(store: KeyStore) -> Self {
-        Self { store, state: Mutex::new(State { table: Arc::default(), stamp: None, looked: None }) }
+        let state = State { table: Arc::default(), stamp: None, looked: None };
+        Self { store, state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 
     /// Who counts now. Whoever the configuration names is what it says there, and no key of the file is its.
@@ -56,6 +60,7 @@ impl KeptCallers {
             let stamp = self.store.stamp();
             if stamp != state.stamp {
                 state.read(&self.store, stamp, configured);
+                self.changed.send_replace(());
             }
         }
         Arc::clone(&state.table)
@@ -66,6 +71,18 @@ impl KeptCallers {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = self.store.stamp();
         state.read(&self.store, stamp, configured);
+        self.changed.send_replace(());
+    }
+
+    /// Resolves when a key counts no more.
+    pub(crate) async fn gone(&self, key: &KeyHash) {
+        let mut changes = self.changed.subscribe();
+        loop {
+            let table = Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner).table);
+            if table.keys().all(|(known, _)| known != key) || changes.changed().await.is_err() {
+                return;
+            }
+        }
     }
 }
 

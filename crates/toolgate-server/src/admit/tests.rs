@@ -37,7 +37,7 @@ fn admitted(gate: &Gate, peer: &str, uri: &str, headers: &[(&str, &str)]) -> Str
     let local = if peer.starts_with("127") { "127.0.0.1" } else { "10.0.0.1" };
     let ends = Ends { peer: peer.parse().unwrap(), local: local.parse().unwrap(), secure: false };
     match gate.admit(&parts, ends).now_or_never().unwrap() {
-        Ok(caller) => caller.id.to_string(),
+        Ok((caller, _)) => caller.id.to_string(),
         Err(refusal) => refusal.status.as_u16().to_string(),
     }
 }

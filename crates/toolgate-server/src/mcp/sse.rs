@@ -88,7 +88,7 @@ pub(crate) async fn open(State(door): State<Arc<Door>>, guest: Guest) -> Result<
         }
     });
     let events = stream::once(std::future::ready(begin)).chain(rest);
-    let mut response = Response::new(streamed(&door, events));
+    let mut response = Response::new(streamed(&door, &guest, events));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     Ok(response)
 }

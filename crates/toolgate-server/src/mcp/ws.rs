@@ -32,7 +32,10 @@ pub(crate) async fn open(
     door.converse_aside(async move {
         let Ok(upgraded) = upgrade.await else { return };
         let link = websocket::accept(TokioIo::new(upgraded), conversing.wire).await;
-        conversing.mcp.converse(Visitor::new(&guest.caller), link).await;
+        tokio::select! {
+            () = conversing.mcp.converse(Visitor::new(&guest.caller), link) => {}
+            () = conversing.gate.over(guest.standing) => {}
+        }
     })?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

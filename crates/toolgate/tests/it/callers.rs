@@ -1,10 +1,14 @@
 //! Callers that are made while the door is open: over HTTP, by command, and after a restart.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 
+use jsonwebtoken::Algorithm;
 use serde_json::{Value as Json, json};
 
 use crate::door::{Answer, Door, OWNER, project, until};
+use crate::issuer::{AUDIENCE, Issuer, Signer, now};
 use crate::program::Program;
 
 fn made(door: &Door, key: &str, body: &Json) -> Answer {
@@ -202,4 +206,46 @@ fn ids_of_issuers_are_not_made() {
     let door = Door::open(&json!({ "serve": { "jwt": jwt } }));
     assert_eq!(made(&door, OWNER, &json!({ "id": "id:ann" })).told(), (409, "already_exists".to_owned()));
     assert_eq!(made(&door, OWNER, &json!({ "id": "ann" })).status, 201);
+}
+
+/// What was open ends with what let it in: a key that is taken back, a token that expires.
+#[test]
+fn streams_end_with_what_let_them_in() {
+    let signer = Signer::new("one", Algorithm::ES256);
+    let issuer = Issuer::start(&[&signer]);
+    let jwt = json!([{ "issuer": issuer.url, "audience": [AUDIENCE], "leeway": "1s", "scopes": { "all": ["s:*"] } }]);
+    let door = Door::open(&json!({ "serve": { "jwt": jwt } }));
+    let ci = key(&made(&door, OWNER, &json!({ "id": "ci", "permissions": ["s:*"] })));
+    let other = key(&made(&door, OWNER, &json!({ "id": "other", "permissions": ["s:*"] })));
+    let open = |path: &str, key: &str| {
+        let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        let upgrade = if path == "/ws" { upgrade } else { "" };
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n{upgrade}\r\n");
+        let mut stream = BufReader::new(door.connect());
+        stream.get_mut().write_all(head.as_bytes()).expect("it is sent");
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("an answer");
+        assert!(line.contains(" 200 ") || line.contains(" 101 "), "{path}: {line}");
+        stream
+    };
+    // It is read up to its end, which comes within the patience of the connection.
+    let ended = |mut stream: BufReader<TcpStream>| {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).is_ok()
+    };
+    let mut streams = vec![open("/sse", &ci), open("/ws", &ci)];
+    let stays = open("/sse", &other);
+    let mut claims = issuer.claims("ann", "all");
+    claims["exp"] = json!(now(3));
+    let token = signer.sign(&claims);
+    streams.extend([open("/sse", &token), open("/ws", &token)]);
+    assert_eq!(removed(&door, OWNER, "ci").status, 204);
+    for stream in streams {
+        assert!(ended(stream), "it is still open");
+    }
+    stays.get_ref().set_nonblocking(true).expect("a socket");
+    let mut rest = Vec::new();
+    let error = stays.into_inner().read_to_end(&mut rest).expect_err("it goes on");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }

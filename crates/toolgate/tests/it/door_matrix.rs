@@ -3,6 +3,8 @@
 //! The cells are made from three lists, so a request that is documented and not in the list, or a credential that
 //! opens what it should not, fails here.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+
 use jsonwebtoken::Algorithm;
 use serde_json::{Value as Json, json};
 
@@ -68,6 +70,13 @@ fn verbs() -> Vec<Verb> {
         verb("DELETE /v1/callers/none", &none, ["403", "403", "404"]),
         verb("GET /v1/executions", &none, ["403", "403", "200"]),
         verb("GET /v1/executions/none", &none, ["403", "403", "go"]),
+        verb("GET /v1/human-input", &none, ["403", "403", "200"]),
+        verb("GET /v1/human-input/none", &none, ["403", "403", "404"]),
+        verb("POST /v1/human-input/none", &some, ["403", "403", "go"]),
+        verb("GET /v1/approvals", &none, ["403", "403", "200"]),
+        verb("GET /v1/approvals/none", &none, ["403", "403", "404"]),
+        verb("POST /v1/approvals/none", &some, ["403", "403", "go"]),
+        verb("POST /sse/messages?session=none", &some, ["404", "404", "404"]),
         verb("POST /v1/policy/why", &json!({ "tool": "echo" }), ["403", "403", "200"]),
         verb("GET /metrics", &none, ["403", "403", "200"]),
     ]
@@ -106,6 +115,29 @@ impl Way {
         }
     }
 
+    /// The status of what begins and does not end.
+    fn begins(&self, credential: &Credential, first: &str, more: &[&str]) -> Option<u16> {
+        let headers = credential.headers.iter().map(String::as_str).chain(more.iter().copied());
+        let mut head = format!("{first} HTTP/1.1\r\nHost: localhost\r\n");
+        headers.for_each(|header| head.push_str(&format!("{header}\r\n")));
+        head.push_str("\r\n");
+        let mut line = String::new();
+        match &self.authority {
+            None => {
+                let mut stream = self.door.connect();
+                stream.write_all(head.as_bytes()).ok()?;
+                BufReader::new(stream).read_line(&mut line).ok()?;
+            }
+            Some(authority) => {
+                let shows = credential.certificate.map(|number| &self.identities[number]);
+                let mut stream = Client::new(authority, shows).connect(&self.door);
+                stream.write_all(head.as_bytes()).ok()?;
+                BufReader::new(stream).read_line(&mut line).ok()?;
+            }
+        }
+        line.split(' ').nth(1)?.parse().ok()
+    }
+
     /// A request of the newest revision, which stands alone.
     fn modern(&self, credential: &Credential, method: &str) -> Option<Answer> {
         let method_header = format!("Mcp-Method: {method}");
@@ -137,6 +169,12 @@ impl Way {
     }
 }
 
+const WEBSOCKET: [&str; 4] = [
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+];
 const ACCEPT: &str = "Accept: application/json, text/event-stream";
 
 fn params(method: &str) -> Json {
@@ -307,6 +345,16 @@ fn every_door_every_credential_every_verb() {
                 let session = session.as_deref().unwrap_or("none");
                 let legacy = way.in_session(credential, session, method);
                 check(&way, credential, method, ends, legacy.as_ref().map(outcome));
+                cells += 2;
+            }
+            for (first, headers, status) in [("GET /sse", &[][..], "200"), ("GET /ws", &WEBSOCKET, "101")] {
+                let ended = way.begins(credential, first, headers);
+                check(&way, credential, first, [status; 3], ended.map(|status| status.to_string()));
+                // A page of another origin opens nothing, whatever it knows.
+                let evil: Vec<_> = headers.iter().chain(&["Origin: http://evil.test"]).copied().collect();
+                let ended = way.begins(credential, first, &evil);
+                let expected = (credential.is != Is::Stranger).then_some(403);
+                assert_eq!(ended, expected, "{} with {}: {first} from a page", way.name, credential.name);
                 cells += 2;
             }
             for first in ["GET /mcp", "DELETE /mcp"] {
