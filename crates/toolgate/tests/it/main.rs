@@ -14,6 +14,7 @@ mod door_jwt;
 mod door_kills;
 mod door_limits;
 mod door_matrix;
+mod door_mcp;
 mod door_road;
 mod door_tls;
 mod door_wire;
