@@ -9,10 +9,12 @@ const MUTANTS: u64 = 400;
 /// Runs a target on all of its inputs. One that fails is shown.
 pub(crate) fn run(name: &str, target: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(name);
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder).expect("it has seeds").map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<_> = fs_err::read_dir(folder)
+        .expect("it has seeds")
+        .map(|file| file.expect("it can be read").path())
+        .collect();
     files.sort();
-    let seeds: Vec<Vec<u8>> = files.iter().map(|file| std::fs::read(file).expect("it can be read")).collect();
+    let seeds: Vec<Vec<u8>> = files.iter().map(|file| fs_err::read(file).expect("it can be read")).collect();
     let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
     for seed in &seeds {
         for round in 0..MUTANTS {

@@ -39,6 +39,9 @@ pub enum Message {
     },
 }
 
+/// The longest id that is carried around.
+const LONGEST_ID: usize = 1024;
+
 /// The id of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Id {
@@ -250,6 +253,9 @@ impl Id {
     fn read(raw: &RawValue) -> Result<Self, MessageError> {
         let text = raw.get();
         if text.starts_with('"') {
+            if text.len() > LONGEST_ID {
+                return Err(MessageError::Shape("its id is too long"));
+            }
             let text = serde_json::from_str(text).map_err(|_| MessageError::Shape("its id is no text"))?;
             return Ok(Self::Text(text));
         }

@@ -9,18 +9,16 @@ use mutants::run;
 
 #[test]
 fn readers_take_whatever_comes() {
-    let texts: [(&str, fn(&str)); 5] = [
-        ("yaml", fuzz::yaml),
-        ("json", fuzz::json),
-        ("toml", fuzz::toml),
-        ("variable", fuzz::variable),
-        ("dotenv", fuzz::dotenv),
-    ];
-    for (name, target) in texts {
+    let text = |name: &str, target: fn(&str)| {
         run(name, |bytes| {
             if let Ok(text) = std::str::from_utf8(bytes) {
                 target(text);
             }
         });
-    }
+    };
+    text("yaml", fuzz::yaml);
+    text("json", fuzz::json);
+    text("toml", fuzz::toml);
+    text("variable", fuzz::variable);
+    text("dotenv", fuzz::dotenv);
 }

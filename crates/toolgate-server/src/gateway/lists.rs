@@ -12,7 +12,6 @@ use toolgate_mcp::{Raw, RpcError};
 use toolgate_runtime::Catalog;
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::{Offer, Offered};
-use toolgate_types::CallerId;
 
 use super::{Gateway, LISTS_HOLD, Visitor};
 
@@ -23,7 +22,7 @@ const MOST_KEPT: usize = 256;
 
 /// Lists of tools that were written: of which catalog, for whom, and whether in the words of the newest revision.
 #[derive(Default)]
-pub(super) struct Lists(Mutex<HashMap<(CallerId, bool), Written>>);
+pub(super) struct Lists(Mutex<HashMap<(String, bool), Written>>);
 
 type Written = (Arc<Catalog>, Raw);
 
@@ -45,7 +44,8 @@ impl Gateway {
     /// The first page, which is written once, and whether it is the only one.
     fn first_tools(&self, visitor: &Visitor, newest: bool) -> (Raw, bool) {
         let catalog = self.runtime.catalog();
-        let key = (visitor.caller.id.clone(), newest);
+        // One caller may come with more or less, by the token that it has.
+        let key = (serde_json::json!(*visitor.caller).to_string(), newest);
         let mut kept = self.lists.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, list)) = kept.get(&key)
             && Arc::ptr_eq(of, &catalog)

@@ -1,7 +1,7 @@
 //! `/sse`: the transport of the first revision, for clients that know no other.
 //!
 //! One stream for all that the client is told, an address of our choice for all that it says. Invariant: what it
-//! says there counts only with the key of whoever opened the stream.
+//! says there counts only from whoever opened the stream, with no less and no more than it had then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_mcp::link::{Incoming, Link, Outgoing, QUEUE};
 use toolgate_mcp::serve::{HEARTBEAT, framed, unguessable};
-use toolgate_types::CallerId;
+use toolgate_types::Caller;
 
 use super::streamed;
 use crate::Door;
@@ -37,7 +37,7 @@ const MOST: usize = 4_096;
 #[derive(Default)]
 pub(crate) struct Streams(Mutex<Open>);
 
-type Open = HashMap<Box<str>, (CallerId, mpsc::Sender<Incoming>)>;
+type Open = HashMap<Box<str>, (Arc<Caller>, mpsc::Sender<Incoming>)>;
 
 impl Streams {
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -67,7 +67,7 @@ pub(crate) async fn open(State(door): State<Arc<Door>>, guest: Guest) -> Result<
         if streams.len() >= MOST {
             return Err(Refusal::unavailable("too many streams are open"));
         }
-        streams.insert(id.clone(), (guest.caller.id.clone(), sender));
+        streams.insert(id.clone(), (Arc::clone(&guest.caller), sender));
     }
     let mut conversation = JoinSet::new();
     let (conversing, visitor) = (Arc::clone(&door), Visitor::new(&guest.caller));
@@ -109,7 +109,7 @@ pub(crate) async fn message(
     let Wanted { session } = tools::query(wanted)?;
     let bytes = body::bytes(&headers, body, door.max_body).await?;
     let found = door.streams.lock().get(session.as_str()).cloned();
-    let sender = found.filter(|(caller, _)| *caller == guest.caller.id).map(|(_, sender)| sender);
+    let sender = found.filter(|(caller, _)| *caller == guest.caller).map(|(_, sender)| sender);
     let sender =
         sender.ok_or_else(|| Refusal::not_found("there is no such stream").hint("open one at `/sse`"))?;
     let gone = |_| Refusal::not_found("the stream has ended");
