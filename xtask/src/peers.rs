@@ -1,4 +1,4 @@
-//! The MCP servers that others wrote, which the tests of the executable talk to, and a library that fakes clocks.
+//! The MCP servers and clients that others wrote, which the tests of the executable talk to, and a library that fakes clocks.
 //!
 //! Invariant: they are installed below `target`, at the versions that `crates/toolgate/tests/peers`
 //! names, and nothing outside of the repository changes.

@@ -6,6 +6,7 @@ mod audit;
 mod audit_faults;
 mod callers;
 mod check;
+mod clients;
 mod clocks;
 mod code_execution;
 mod docs;

@@ -19,12 +19,12 @@ pub(crate) fn peers() -> PathBuf {
     fs_err::canonicalize(folder).expect(missing)
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
 /// The Node that was installed with the servers.
-fn node(peers: &Path) -> PathBuf {
+pub(crate) fn node(peers: &Path) -> PathBuf {
     peers.join("npm/node_modules/node/bin/node")
 }
 
@@ -33,17 +33,17 @@ fn script(peers: &Path, package: &str) -> PathBuf {
 }
 
 /// A server of ours on a library of others.
-fn own(name: &str) -> PathBuf {
+pub(crate) fn own(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
 }
 
-fn package(peers: &Path, package: &str, arguments: &[&str]) -> Json {
+pub(crate) fn package(peers: &Path, package: &str, arguments: &[&str]) -> Json {
     let script = script(peers, package);
     let arguments: Vec<_> = std::iter::once(text(&script)).chain(arguments.iter().copied()).collect();
     json!({ "command": node(peers), "args": arguments, "timeout": "60s" })
 }
 
-fn project(servers: Json) -> Program {
+pub(crate) fn project(servers: Json) -> Program {
     Program::new(&[("mcp.json", &json!({ "servers": servers }).to_string())])
 }
 
@@ -130,7 +130,7 @@ fn a_real_repository_behind_the_git_server() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "makes what the server is asked about")]
-fn git(program: &Program, arguments: &[&str]) {
+pub(crate) fn git(program: &Program, arguments: &[&str]) {
     let mut command = Command::new("git");
     // A hook that runs the tests would point git elsewhere.
     command.args(arguments).current_dir(&program.project).env_remove("GIT_DIR").env_remove("GIT_INDEX_FILE");

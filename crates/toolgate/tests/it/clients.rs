@@ -1,0 +1,135 @@
+//! MCP clients that others wrote do their work through `/mcp`, with servers that others wrote behind it.
+//!
+//! The programs in `tests/peers` do the same work, each on its own library. Half of the clients speak the newest
+//! revision and half the one before, and so do the servers: every pair of them is there. As with the servers in
+//! [`peers`](crate::peers), these tests are ignored where nothing is installed.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value as Json, json};
+
+use crate::door::{Door, OWNER};
+use crate::peers::{git, node, own, package, peers, project, text};
+
+/// A door with five servers of others behind it, and a repository with a note in its folder.
+fn door(peers: &Path) -> Door {
+    let program = project(json!({})).with("TOOLGATE_API_KEY", OWNER).with("TOOLGATE_LOG", "off");
+    let folder = text(&program.project).to_owned();
+    let python = |name: &str| json!({ "command": peers.join("python/bin").join(name), "timeout": "60s" });
+    let servers = json!({
+        "everything": package(peers, "server-everything", &["stdio"]),
+        "files": package(peers, "server-filesystem", &[&folder]),
+        "memory": package(peers, "server-memory", &[]),
+        "time": python("mcp-server-time"),
+        "git": python("mcp-server-git"),
+    });
+    program.write("mcp.json", json!({ "servers": servers }).to_string());
+    program.write("note.txt", "forty-two");
+    git(&program, &["init", "--quiet", "--initial-branch", "trunk"]);
+    let door = Door::of(program);
+    // What comes first is what all need; a slow machine may take its time with the rest.
+    door.wait("all servers", |door| {
+        let servers = door.get("/v1/servers", OWNER).json();
+        servers["servers"].as_array().is_some_and(|all| all.iter().all(|server| server["state"] == "ready"))
+    });
+    door
+}
+
+/// What a program prints, which must be one JSON document. One that hangs is ended.
+#[expect(clippy::disallowed_methods, reason = "the client is the other side of the test")]
+fn printed(program: &Path, arguments: &[&OsStr]) -> Json {
+    let mut command = Command::new("timeout");
+    let output = command.arg("120").arg(program).args(arguments).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {}: {said}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{arguments:?} printed no JSON: {said}"))
+}
+
+#[test]
+#[ignore = "needs the clients that `cargo xtask test` installs"]
+fn libraries_of_two_languages_and_generations() {
+    let peers = peers();
+    let door = door(&peers);
+    let (url, note) = (format!("http://127.0.0.1:{}/mcp", door.port), door.program.path("note.txt"));
+    let (v1, v2, node) = (peers.join("python-v1/bin/python"), peers.join("python/bin/python"), node(&peers));
+    let packages = peers.join("npm/node_modules");
+    for (program, script, first, revision) in [
+        (&v1, "client_v1.py", vec![], "2025-11-25"),
+        (&v2, "client_v2.py", vec![], "2026-07-28"),
+        (&v2, "client_fastmcp.py", vec![], "2026-07-28"),
+        (&node, "client.mjs", vec![text(&packages), "v1"], "2025-11-25"),
+        (&node, "client.mjs", vec![text(&packages), "v2"], "2025-11-25"),
+        (&node, "client.mjs", vec![text(&packages), "v2-newest"], "2026-07-28"),
+    ] {
+        let script = own(script);
+        let words = std::iter::once(text(&script)).chain(first).chain([url.as_str(), OWNER, text(&note)]);
+        let arguments: Vec<_> = words.map(OsStr::new).collect();
+        worked(&printed(program, &arguments), revision);
+    }
+    // All of it stands in the log, with its end.
+    let calls = door.executions("tool=get-sum");
+    assert_eq!(calls.len(), 6);
+    assert!(calls.iter().all(|call| call["end"]["status"] == "success"), "{calls:?}");
+}
+
+/// Whether a client got what there is.
+fn worked(done: &Json, revision: &str) {
+    let said = |key: &str, part: &str| {
+        assert!(done[key].as_str().is_some_and(|text| text.contains(part)), "{key} without {part}: {done:#}");
+    };
+    assert_eq!(done["revision"], revision, "{done:#}");
+    assert_eq!(done["server"], "toolgate", "{done:#}");
+    for (key, number) in [("tools", 54), ("prompts", 4), ("resources", 8), ("templates", 2)] {
+        assert_eq!(done[key], number, "{key}: {done:#}");
+    }
+    said("sum", "The sum of 2 and 3 is 5.");
+    assert!(done["structured"]["humidity"].is_number(), "{done:#}");
+    said("unknown", "there is no tool `no-such-tool`");
+    said("file", "forty-two");
+    said("zone", "UTC");
+    said("long", "Long running operation completed.");
+    // The server's questions reached the client in the middle of its call, and the answers came back.
+    assert_eq!(done["asked"], json!(["elicitation", "sampling"]), "{done:#}");
+    said("elicited", "\"name\": \"Ann\"");
+    said("sampled", "a model said this");
+    let steps: Vec<_> = done["progress"].as_array().expect("a list").iter().take(2).collect();
+    assert!(steps.iter().all(|step| step[1].as_f64() == Some(2.0)), "progress: {done:#}");
+    assert_eq!(steps.len(), 2, "progress: {done:#}");
+    said("prompt", "What's weather in Oslo?");
+    said("read", "Resource 1: This is a plaintext resource");
+    assert_eq!(done["completed"], json!(["Sales", "Support"]), "{done:#}");
+}
+
+#[test]
+#[ignore = "needs the clients that `cargo xtask test` installs"]
+fn the_inspector_on_the_command_line() {
+    let peers = peers();
+    let door = door(&peers);
+    let inspector =
+        peers.join("npm/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js");
+    let (url, key) = (format!("http://127.0.0.1:{}/mcp", door.port), format!("X-API-Key: {OWNER}"));
+    let inspect = |words: &[&str]| {
+        let start = [text(&inspector), "--cli", &url, "--transport", "http", "--header", &key, "--method"];
+        let arguments: Vec<_> = start.iter().chain(words).map(OsStr::new).collect();
+        printed(&node(&peers), &arguments)
+    };
+    let tools = inspect(&["tools/list"]);
+    let names: Vec<_> = tools["tools"].as_array().expect("a list").iter().map(|tool| &tool["name"]).collect();
+    for name in ["echo", "read_text_file", "create_entities", "get_current_time", "git_status"] {
+        assert!(names.iter().any(|known| **known == name), "no {name} in {names:?}");
+    }
+    let entity = r#"entities=[{"name":"Ann","entityType":"person","observations":["likes tea"]}]"#;
+    inspect(&["tools/call", "--tool-name", "create_entities", "--tool-arg", entity]);
+    let graph = inspect(&["tools/call", "--tool-name", "search_nodes", "--tool-arg", "query=tea"]);
+    assert_eq!(graph["structuredContent"]["entities"][0]["name"], "Ann", "{graph:#}");
+    let repository = format!("repo_path={}", text(&door.program.project));
+    let status = inspect(&["tools/call", "--tool-name", "git_status", "--tool-arg", &repository]);
+    assert!(status["content"][0]["text"].as_str().is_some_and(|text| text.contains("trunk")), "{status:#}");
+    let prompt = inspect(&["prompts/get", "--prompt-name", "args-prompt", "--prompt-args", "city=Oslo"]);
+    assert_eq!(prompt["messages"][0]["content"]["text"], "What's weather in Oslo?", "{prompt:#}");
+    let read = inspect(&["resources/read", "--uri", "demo://resource/static/document/features.md"]);
+    let document = read["contents"][0]["text"].as_str();
+    assert!(document.is_some_and(|text| text.contains("# Everything Server - Features")), "{read:#}");
+}

@@ -1,0 +1,77 @@
+"""A client on the Python SDK of the first generation: `URL KEY FILE`. Does some work, and prints what came of it."""
+
+import asyncio
+import json
+import sys
+
+import mcp.types as types
+from mcp import ClientSession, McpError
+from mcp.client.streamable_http import streamablehttp_client
+
+url, key, file = sys.argv[1:]
+seen = {"progress": [], "asked": []}
+
+
+async def answer(context, params):
+    seen["asked"].append("elicitation")
+    return types.ElicitResult(action="accept", content={"name": "Ann"})
+
+
+async def sample(context, params):
+    seen["asked"].append("sampling")
+    content = types.TextContent(type="text", text="a model said this")
+    return types.CreateMessageResult(role="assistant", content=content, model="none")
+
+
+async def step(progress, total, message):
+    seen["progress"].append([progress, total])
+
+
+async def main():
+    async with streamablehttp_client(url, headers={"X-API-Key": key}) as (read, write, _):
+        async with ClientSession(read, write, elicitation_callback=answer, sampling_callback=sample) as session:
+            began = await session.initialize()
+
+            async def call(tool, **arguments):
+                result = await session.call_tool(tool, arguments, progress_callback=step)
+                return result.content[-1].text
+
+            async def refused():
+                try:
+                    await call("no-such-tool")
+                except McpError as error:
+                    return str(error)
+
+            tools = await session.list_tools()
+            prompts = await session.list_prompts()
+            resources = await session.list_resources()
+            templates = await session.list_resource_templates()
+            structured = await session.call_tool("get-structured-content", {"location": "Chicago"})
+            prompt = await session.get_prompt("args-prompt", {"city": "Oslo"})
+            read = await session.read_resource("demo://resource/dynamic/text/1")
+            completed = await session.complete(
+                types.PromptReference(type="ref/prompt", name="completable-prompt"),
+                {"name": "department", "value": "S"},
+            )
+            return {
+                "revision": began.protocolVersion,
+                "server": began.serverInfo.name,
+                "tools": len(tools.tools),
+                "prompts": len(prompts.prompts),
+                "resources": len(resources.resources),
+                "templates": len(templates.resourceTemplates),
+                "sum": await call("get-sum", a=2, b=3),
+                "structured": structured.structuredContent,
+                "unknown": await refused(),
+                "file": await call("read_text_file", path=file),
+                "zone": json.loads(await call("get_current_time", timezone="UTC"))["timezone"],
+                "long": await call("trigger-long-running-operation", duration=0.2, steps=2),
+                "elicited": await call("trigger-elicitation-request"),
+                "sampled": await call("trigger-sampling-request", prompt="hello"),
+                "prompt": prompt.messages[0].content.text,
+                "read": read.contents[0].text,
+                "completed": completed.completion.values,
+            }
+
+
+print(json.dumps(asyncio.run(main()) | seen))
