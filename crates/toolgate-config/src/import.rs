@@ -53,6 +53,11 @@ impl Client {
         ("holodeck", Self::HoloDeck),
     ];
 
+    /// The name that the command line knows.
+    pub fn label(self) -> &'static str {
+        Self::ALL.into_iter().find(|(_, client)| *client == self).map_or("", |(name, _)| name)
+    }
+
     /// Where it keeps its servers: for this project first, then for this person.
     pub fn files(self, project: &Path, environment: &Environment) -> Vec<PathBuf> {
         let home = environment.home.clone().unwrap_or_default();

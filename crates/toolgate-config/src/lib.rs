@@ -7,6 +7,7 @@
 
 mod checklist;
 mod config;
+pub mod connect;
 mod context;
 mod dialect;
 mod file;

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use toolgate_config::Client;
 
-use crate::command::{serve, stdio};
+use crate::command::{connect, serve, stdio};
 
 /// The gate between AI agents and their tools.
 #[derive(Debug, Parser)]
@@ -172,6 +173,9 @@ Examples:
 Servers go to `mcp.json`, as they are written: `${VAR}` stays `${VAR}`. Passwords and tokens that
 stand there in plain text go to `.env`, which should not be committed.")]
     Import(ImportArgs),
+    /// Put Toolgate among the MCP servers of an editor or agent, or take it out
+    #[command(after_help = connect::HELP)]
+    Connect(ConnectArgs),
     /// Print the JSON Schema of a file, for editors
     #[command(after_help = "\
 Examples:
@@ -810,6 +814,64 @@ pub(crate) struct InitArgs {
     /// The folder; made where it does not exist [default: the project folder]
     #[arg(value_name = "DIR")]
     pub(crate) into: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    /// The program to connect
+    #[arg(value_name = "CLIENT")]
+    pub(crate) client: ConnectClient,
+    /// Let it send requests to this address, instead of starting a process
+    #[arg(long, value_name = "URL", conflicts_with = "remove", value_parser = web_address)]
+    pub(crate) http: Option<String>,
+    /// For you everywhere, or for all who work in the current folder
+    #[arg(long, value_name = "WHOM", default_value = "user")]
+    pub(crate) scope: ConnectScope,
+    /// The name of the entry
+    #[arg(long, default_value = "toolgate")]
+    pub(crate) name: String,
+    /// Take the entry out again
+    #[arg(long)]
+    pub(crate) remove: bool,
+    /// Overwrite or take out an entry that is not Toolgate's
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Show the difference, and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ConnectClient {
+    #[value(name = "vscode")]
+    VsCode,
+    ClaudeCode,
+    ClaudeDesktop,
+    Cursor,
+    Codex,
+}
+
+impl ConnectClient {
+    pub(crate) fn client(self) -> Client {
+        match self {
+            Self::VsCode => Client::VsCode,
+            Self::ClaudeCode => Client::ClaudeCode,
+            Self::ClaudeDesktop => Client::ClaudeDesktop,
+            Self::Cursor => Client::Cursor,
+            Self::Codex => Client::Codex,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ConnectScope {
+    User,
+    Project,
+}
+
+fn web_address(text: &str) -> Result<String, String> {
+    let known = text.starts_with("http://") || text.starts_with("https://");
+    if known { Ok(text.to_owned()) } else { Err("an address starts with http:// or https://".to_owned()) }
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ pub(crate) mod callers;
 pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod connect;
 pub(crate) mod content;
 pub(crate) mod desk;
 pub(crate) mod examples;

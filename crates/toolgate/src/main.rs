@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => command::serve::run(args, project, &output),
         Command::Stdio(args) => command::stdio::run(args, project, &output),
         Command::Import(args) => command::import::run(args, project, &output),
+        Command::Connect(args) => command::connect::run(args, project, &output),
         Command::Schema(args) => command::schema::run(args, &output),
         Command::Completions(args) => command::completions::run(args, &output),
         // Known to clap so that nobody takes the name; only flags before it lead here.

@@ -134,7 +134,7 @@ fn env_lines(import: &Import, taken: &[&ImportedServer]) -> Vec<(String, Secret)
 }
 
 /// All of the new text or none of it: a torn registry would stop everything.
-fn write_whole(path: &Path, before: Option<&str>, text: &str) -> anyhow::Result<()> {
+pub(crate) fn write_whole(path: &Path, before: Option<&str>, text: &str) -> anyhow::Result<()> {
     let wrote = || format!("{} could not be written", shown_path(path));
     // A link stays one.
     let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -33,6 +33,7 @@ fn help() {
       serve        Open the door: MCP and REST over HTTP, for whoever has a key
       stdio        Serve one MCP client over stdin and stdout
       import       Take over the MCP servers of another program
+      connect      Put Toolgate among the MCP servers of an editor or agent, or take it out
       schema       Print the JSON Schema of a file, for editors
       completions  Print completions for a shell
       help         Print this message or the help of the given subcommand(s)
@@ -221,6 +222,7 @@ fn every_help_has_examples() {
         "serve",
         "stdio",
         "import",
+        "connect",
         "schema",
         "completions",
     ];

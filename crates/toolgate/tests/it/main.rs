@@ -9,6 +9,7 @@ mod check;
 mod clients;
 mod clocks;
 mod code_execution;
+mod connect;
 mod docs;
 mod door;
 mod door_jwt;
