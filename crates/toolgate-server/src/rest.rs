@@ -1,14 +1,19 @@
 //! REST: what can be asked for, and what every request goes through first.
 //!
 //! Invariant: every answer carries the ids of its request, every error has one shape, and no handler but those
-//! that say whether we live, or where to log in, runs for who was not admitted.
+//! that say whether we live, what can be asked for, or where to log in, runs for who was not admitted. What there is
+//! stands in [`operations`].
 
 mod call;
 mod callers;
 mod changes;
 mod desk;
+mod document;
 mod executions;
 mod guard;
+mod operation;
+mod operations;
+mod page;
 mod servers;
 pub(crate) mod tools;
 
@@ -18,7 +23,7 @@ use axum::Router;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{MethodFilter, get, post};
+use axum::routing::{get, post};
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -28,7 +33,7 @@ use toolgate_types::Caller;
 use crate::accept::{AtMachine, Ends};
 use crate::admit::{self, Refusal, Standing, resource};
 use crate::answer::{self, CORRELATION_ID, TRACEPARENT};
-use crate::{Door, health, mcp};
+use crate::{Door, mcp};
 
 /// What management demands. `*:*` has all of them.
 pub(crate) const CALLERS_READ: &str = "callers:read";
@@ -47,32 +52,7 @@ pub(crate) const TOOLS_WRITE: &str = "tools:write";
 pub(crate) const SERVERS_EXEC: &str = "servers:exec";
 
 pub(crate) fn router(door: &Arc<Door>) -> Router {
-    let changing = MethodFilter::PUT.or(MethodFilter::PATCH).or(MethodFilter::DELETE);
-    Router::new()
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
-        .route("/v1/tools", get(tools::list).post(changes::add_tool))
-        // A tool may be called `execute`, too.
-        .route(
-            "/v1/tools/execute",
-            get(tools::show_execute).post(call::execute).on(changing, changes::change_execute),
-        )
-        .route("/v1/tools/{name}", get(tools::show).on(changing, changes::change_tool))
-        .route("/v1/tools/{name}/call", post(call::call))
-        .route("/v1/servers", get(servers::list).post(changes::add_server))
-        .route("/v1/servers/{name}", get(servers::show).on(changing, changes::change_server))
-        .route("/v1/servers/{name}/reconnect", post(servers::reconnect))
-        .route("/v1/servers/{name}/approve", post(servers::approve))
-        .route("/v1/callers", get(callers::list).post(callers::add))
-        .route("/v1/callers/{id}", get(callers::show).delete(callers::remove))
-        .route("/v1/executions", get(executions::list))
-        .route("/v1/executions/{id}", get(executions::show))
-        .route("/v1/human-input", get(desk::inputs))
-        .route("/v1/human-input/{id}", get(desk::input).post(desk::answer_input))
-        .route("/v1/approvals", get(desk::approvals))
-        .route("/v1/approvals/{id}", get(desk::approval).post(desk::answer_approval))
-        .route("/v1/policy/why", post(call::why))
+    operations::router()
         .route(resource::PLACE, get(resource::metadata))
         .route(&format!("{}/mcp", resource::PLACE), get(resource::metadata))
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
@@ -80,7 +60,7 @@ pub(crate) fn router(door: &Arc<Door>) -> Router {
         .route("/sse/messages", post(mcp::sse::message))
         .route("/ws", get(mcp::ws::open))
         .fallback(async || {
-            Refusal::not_found("there is nothing here").hint("docs/serve.md lists what there is")
+            Refusal::not_found("there is nothing here").hint("`GET /v1/docs` lists what there is")
         })
         .method_not_allowed_fallback(async || {
             Refusal::new(

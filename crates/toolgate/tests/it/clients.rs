@@ -133,3 +133,34 @@ fn the_inspector_on_the_command_line() {
     let document = read["contents"][0]["text"].as_str();
     assert!(document.is_some_and(|text| text.contains("# Everything Server - Features")), "{read:#}");
 }
+
+/// Schemathesis asks for all that the OpenAPI document describes, and for much that it does not: every answer is one
+/// that the document has, of the shape that it has there, and none is a failure of ours.
+#[test]
+#[ignore = "needs the program that `cargo xtask test` installs"]
+#[expect(clippy::disallowed_methods, reason = "the program is the other side of the test")]
+fn schemathesis_finds_nothing() {
+    let peers = peers();
+    let callers =
+        json!([{ "id": "all", "permissions": ["*:*", "servers:exec"], "api_key": "a-key-for-all-of-it" }]);
+    let door = Door::open(&json!({ "callers": callers }));
+    // A body that is wrong is refused in many ways; a condition that does not hold comes first.
+    let statuses = r#"[checks]
+negative_data_rejection.expected-statuses = ["400", "401", "403", "404", "405", "409", "412", "413", "415", "422"]
+"#;
+    door.program.write("~/schemathesis.toml", statuses);
+    let mut command = Command::new("timeout");
+    command.arg("300").arg(peers.join("python/bin/st")).arg("run");
+    command.arg(format!("http://127.0.0.1:{}/v1/openapi.json", door.port));
+    command.args(["--header", "X-API-Key: a-key-for-all-of-it"]);
+    // Keys of its own making would be wrong ones, and end in a refusal of all that follows.
+    command.args(["--generation-with-security-parameters", "false", "--exclude-checks"]);
+    // What an entry of a registry may hold is more than the document says.
+    command.arg("ignored_auth,positive_data_acceptance");
+    command.args(["--phases", "coverage,fuzzing", "--max-examples", "20", "--generation-deterministic"]);
+    command.args(["--no-color", "--warnings", "off"]).current_dir(&door.program.home);
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("Specification:    Open API 3.1.0"), "{said}");
+}
