@@ -3,6 +3,7 @@
 //! Readers see them as one. Invariant: a page follows another without a gap and without a call twice, whatever
 //! is written meanwhile.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use toolgate_types::HumanDuration;
 
-use crate::read::{Call, Filter, Reader};
+use crate::read::{Call, Filter, Follow, Reader};
 
 /// Processes that write at the same time.
 pub const MOST_WRITERS: usize = 64;
@@ -88,6 +89,41 @@ impl ProjectLog {
         calls.truncate(limit);
         let next = calls.last().filter(|_| more).map(Cursor::at);
         Ok(Page { calls, next })
+    }
+}
+
+impl ProjectLog {
+    /// Follows all that is written, from now on.
+    ///
+    /// # Errors
+    /// When the system refuses to read.
+    pub fn follow(&self, filter: &Filter) -> io::Result<Following> {
+        let one = |folder: PathBuf| Ok((folder.clone(), Reader::new(folder).follow(filter.clone())?));
+        let writers = self.folders().into_iter().map(one).collect::<io::Result<_>>()?;
+        Ok(Following { log: self.clone(), filter: filter.clone(), writers })
+    }
+}
+
+/// Calls as they end, whichever process writes them down.
+pub struct Following {
+    log: ProjectLog,
+    filter: Filter,
+    writers: BTreeMap<PathBuf, Follow>,
+}
+
+impl Following {
+    /// The calls that ended since the last time it was asked.
+    ///
+    /// # Errors
+    /// When the system refuses to read.
+    pub fn poll(&mut self) -> io::Result<Vec<Call>> {
+        let mut calls = Vec::new();
+        for folder in self.log.folders() {
+            // One that was not there before holds nothing that is too old.
+            let new = || Reader::new(folder.clone()).follow_whole(self.filter.clone());
+            calls.extend(self.writers.entry(folder.clone()).or_insert_with(new).poll()?);
+        }
+        Ok(calls)
     }
 }
 

@@ -433,6 +433,11 @@ impl Reader {
         }
         Ok(Follow { reader: self.clone(), filter, files, begins: HashMap::new() })
     }
+
+    /// Follows a log that is new, from its start.
+    pub(crate) fn follow_whole(&self, filter: Filter) -> Follow {
+        Follow { reader: self.clone(), filter, files: BTreeMap::new(), begins: HashMap::new() }
+    }
 }
 
 /// How a tool fared.

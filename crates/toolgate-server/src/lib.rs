@@ -44,6 +44,8 @@ use crate::running::Running;
 
 /// Questions to the log that are answered at the same time: each reads files.
 const LOG_READERS: usize = 4;
+/// Streams of calls that are open at the same time: each looks at the log several times a second.
+const LOG_STREAMS: usize = 32;
 
 /// Conversations over WebSockets.
 const MOST_CONVERSATIONS: usize = 4_096;
@@ -75,6 +77,7 @@ pub struct Door {
     pub(crate) gate: Gate,
     pub(crate) log: ProjectLog,
     pub(crate) log_readers: Semaphore,
+    pub(crate) log_streams: Arc<Semaphore>,
     pub(crate) running: Arc<Running>,
     pub(crate) places: Arc<Places>,
     pub(crate) tls: Option<Tls>,
@@ -113,6 +116,7 @@ impl Door {
             runtime,
             log,
             log_readers: Semaphore::new(LOG_READERS),
+            log_streams: Arc::new(Semaphore::new(LOG_STREAMS)),
             running,
             places: Arc::new(Places::new(rules)),
             max_body,

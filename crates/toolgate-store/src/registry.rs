@@ -169,6 +169,7 @@ pub enum OpenError {
 #[derive(Debug, Clone)]
 pub struct Registry {
     jobs: mpsc::Sender<Job>,
+    reloads: mpsc::Sender<oneshot::Sender<()>>,
     state: watch::Receiver<Arc<State>>,
 }
 
@@ -192,11 +193,12 @@ impl Registry {
         let snapshot = store.snapshot().await?;
         let base = checked(snapshot, &check).await??;
         let (jobs, queue) = mpsc::channel(BATCH);
+        let (reloads, asked) = mpsc::channel(1);
         let state = Arc::new(base.state(None));
         let (tell, state) = watch::channel(state);
         let stamps = stamps(&base.checked.beside);
-        let actor = Actor { store, check, publish, base, queue, tell, changes, stamps, refused: None };
-        Ok((Self { jobs, state }, actor))
+        let actor = Actor { store, check, publish, base, queue, asked, tell, changes, stamps, refused: None };
+        Ok((Self { jobs, reloads, state }, actor))
     }
 
     /// Makes a change, and returns when it is safe and in use.
@@ -208,6 +210,17 @@ impl Registry {
         let ended = || Refused::Unavailable(std::io::Error::other("the registry is being closed").into());
         self.jobs.send(Job { change, answer }).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
+    }
+
+    /// Reads all files again, changed or not, and returns when what they say is in use. Where they are wrong, the
+    /// state says so, and what was in use stays.
+    pub async fn reload(&self) -> Arc<State> {
+        let (answer, answered) = oneshot::channel();
+        if self.reloads.send(answer).await.is_ok() {
+            // An actor that ends leaves the state as it is.
+            let _ = answered.await;
+        }
+        self.state()
     }
 
     /// The registry as it is in use.
@@ -228,6 +241,7 @@ pub struct Actor<S> {
     publish: Publish,
     base: Arc<Base>,
     queue: mpsc::Receiver<Job>,
+    asked: mpsc::Receiver<oneshot::Sender<()>>,
     tell: watch::Sender<Arc<State>>,
     changes: watch::Receiver<Rev>,
     /// Of the files beside the registry.
@@ -247,6 +261,10 @@ impl<S: Store> Actor<S> {
                     0 => return,
                     _ => self.serve(std::mem::take(&mut jobs)).await,
                 },
+                Some(answer) = self.asked.recv() => {
+                    self.take_over(true).await;
+                    let _ = answer.send(());
+                }
                 told = self.changes.changed() => match told {
                     Ok(()) => self.take_over(false).await,
                     Err(_) => return,

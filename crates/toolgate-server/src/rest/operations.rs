@@ -22,8 +22,8 @@ const TOOLS: &[Parameter] = &[
     ("category", "string", "Only those of this category."),
     ("tag", "string", "Only those with this tag."),
 ];
-/// What calls are chosen by.
-const CALLS: &[Parameter] = &[
+/// What calls are chosen by; the last two say which of them are on a page.
+const CALLS: [Parameter; 8] = [
     ("tool", "string", "Calls of this tool."),
     ("caller", "string", "Calls of this caller."),
     ("status", "string", "How they ended, such as `success` or `error`."),
@@ -33,6 +33,8 @@ const CALLS: &[Parameter] = &[
     ("limit", "integer", "So many at most: 50 where nothing is said, 1000 in any case."),
     ("cursor", "string", "The `next` of the page before."),
 ];
+/// What a stream is chosen by: it has no pages.
+const STREAM: &[Parameter] = CALLS.split_at(6).0;
 
 const NO_KEY: Need = Need::Nothing;
 const TOOL: Content = Content::Json("Tool");
@@ -278,10 +280,18 @@ fn about_calls() -> Vec<Row> {
         (
             new("get", "/v1/executions", "listExecutions", "What was called, the newest first.")
                 .needs(read)
-                .query(CALLS)
+                .query(&CALLS)
                 .gives(200, Content::Json("Executions"))
                 .or(&[503]),
             get(executions::list),
+        ),
+        (
+            new("get", "/v1/executions/stream", "streamExecutions", "Calls as they end, one event each.")
+                .needs(read)
+                .query(STREAM)
+                .gives(200, Content::Text("text/event-stream"))
+                .or(&[503]),
+            get(executions::stream),
         ),
         (
             new("get", "/v1/executions/{id}", "showExecution", "One call, whole.")

@@ -17,6 +17,7 @@ use toolgate_runtime::Runtime;
 use toolgate_runtime::desk::{AtDesk, Desk};
 use toolgate_server::keys::{self, KeyError, KeyStore, OwnerKey};
 use toolgate_server::{Door, Known};
+use toolgate_store::registry::Registry;
 use toolgate_types::{Caller, CallerId, DoorRules, Secret};
 
 use crate::cli::{Answers, Project, ServeArgs};
@@ -41,6 +42,7 @@ Examples:
 The owner's key is that in TOOLGATE_API_KEY. Without it one is made at the first start, shown once and
 kept as a hash in .toolgate/keys.json. docs/serve.md says what can be asked for, and by whom.
 
+SIGHUP reads the files again, and tries servers that are gone at once.
 SIGTERM and Ctrl-C let no new calls in and wait up to 30 seconds for those that run; the second one
 ends at once.
 
@@ -85,11 +87,14 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
         let listener =
             TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let mut signals = Signals::new()?;
+        // From the start on: a signal that nobody listens to would end it.
+        let mut reloads = signal(SignalKind::hangup())?;
         let runtime = Arc::new(Runtime::new(setup));
         runtime.remember(history);
         runtime.log_to(log);
         live::trace_to(&runtime, collector)?;
-        let ended = serve(&plan, listener, &runtime, (project, keeping.log()), output, &mut signals).await?;
+        let signals = (&mut signals, &mut reloads);
+        let ended = serve(&plan, listener, &runtime, (project, keeping.log()), output, signals).await?;
         match ended {
             Ended::AtOnce => drop(timeout(HURRY, runtime.stop()).await),
             Ended::With(_) => runtime.stop().await,
@@ -145,7 +150,7 @@ async fn serve(
     runtime: &Arc<Runtime>,
     (project, log): (&Project, ProjectLog),
     output: &Output,
-    signals: &mut Signals,
+    (signals, reloads): (&mut Signals, &mut Signal),
 ) -> anyhow::Result<Ended> {
     let address = listener.local_addr()?;
     let door = match Door::new(Arc::clone(runtime), &plan.rules, plan.known.clone(), log) {
@@ -169,6 +174,7 @@ async fn serve(
         if let Some((registry, _)) = &registry {
             door.manage(registry.clone());
         }
+        let way = registry.as_ref().map(|(registry, _)| registry.clone());
         let changes = async {
             if let Some((_, actor)) = registry {
                 actor.run().await;
@@ -181,6 +187,7 @@ async fn serve(
             never = runtime.keep() => match never {},
             never = prepare(runtime) => match never {},
             never = changes => match never {},
+            never = reload(way, runtime, reloads, output) => match never {},
         }
     };
     let stop = async {
@@ -216,6 +223,33 @@ async fn serve(
         ended = stop => Ok(ended),
         () = serving => unreachable!("it waits for ever"),
     }
+}
+
+/// Reads the files again whenever SIGHUP comes, and tries the servers that are gone at once.
+async fn reload(
+    registry: Option<Registry>,
+    runtime: &Arc<Runtime>,
+    reloads: &mut Signal,
+    output: &Output,
+) -> std::convert::Infallible {
+    while reloads.recv().await.is_some() {
+        let Some(registry) = &registry else {
+            output.message("not reloaded: changes of the files are not taken over here\n");
+            continue;
+        };
+        let state = registry.reload().await;
+        match &state.refused {
+            None => output.message(&format!("reloaded: the registry is at revision {}\n", state.rev)),
+            Some(problems) => {
+                let first = problems.0.first().map_or("", |problem| &problem.message);
+                output.message(&format!("not reloaded, all stays as it was: {first}\n"));
+            }
+        }
+        for server in runtime.servers().iter().filter(|server| server.retry_in_ms.is_some()) {
+            runtime.reconnect(&server.name).await;
+        }
+    }
+    std::future::pending().await
 }
 
 /// The socket for commands, where there can be one. Without it they write to the files, which are looked at.
