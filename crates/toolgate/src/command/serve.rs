@@ -291,7 +291,9 @@ fn greet(plan: &Plan, url: &str, project: &Project, output: &Output) -> anyhow::
         }
         return output.line(&document);
     }
-    output.result(&format!("{BOLD}{url}{BOLD:#} is open\n"));
+    output.result(&format!(
+        "{BOLD}{url}{BOLD:#} is open: MCP at /mcp, REST at /v1, its description at /v1/docs\n"
+    ));
     let shown = match key {
         Some(key) => {
             output.result(&format!(
@@ -301,9 +303,12 @@ fn greet(plan: &Plan, url: &str, project: &Project, output: &Output) -> anyhow::
         }
         None => "KEY",
     };
+    let toolgate = toolgate_in(&project.folder);
     output.next(&format!(
-        "curl -H \"X-API-Key: {shown}\" {url}/v1/tools; Ctrl-C stops it; `{} log -f` shows calls",
-        toolgate_in(&project.folder)
+        "try one of these; Ctrl-C stops it\n  \
+         curl -H \"X-API-Key: {shown}\" {url}/v1/tools\n  \
+         {toolgate} connect claude-code    # or vscode, cursor, claude-desktop, codex\n  \
+         {toolgate} log -f                 # calls, as they come"
     ));
     Ok(())
 }
