@@ -1,7 +1,7 @@
 //! Code that callers bring along: run once, under limits, in a folder of its own that is gone afterwards.
 //!
 //! The program stands under the shim, which ends all that it starts; in the sandbox, where the configuration wants it
-//! ([`confine`](crate::process::confine)); and under [`watch`], which looks at what limits of the kernel do not count:
+//! (`process::confine`); and under `watch`, which looks at what limits of the kernel do not count:
 //! all processes together. Invariant: whatever the code does, its processes and its folder are gone when the call is
 //! over, and what is taken of it is bounded.
 
