@@ -85,7 +85,7 @@ fn verbs() -> Vec<Verb> {
 }
 
 /// What anybody may ask for.
-const OPEN: [&str; 2] = ["GET /healthz", "GET /readyz"];
+const OPEN: [&str; 4] = ["GET /healthz", "GET /readyz", "GET /v1/openapi.json", "GET /v1/docs"];
 
 /// What MCP clients ask for in each era, and what comes of it: tools that are listed, or whether a call works.
 const MCP: [(&str, [&str; 3]); 4] = [
