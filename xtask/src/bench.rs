@@ -17,6 +17,7 @@ use crate::program;
 use crate::scratch::Scratch;
 
 mod catalog;
+pub(crate) mod gateway;
 mod mistakes;
 
 /// The benchmarks.
@@ -34,6 +35,8 @@ pub(crate) enum Name {
     Log,
     /// Tools of one's own: a Python worker that is there, and a program that is started.
     Scripts,
+    /// Calls through `toolgate serve`, beside the direct connection and nginx.
+    Gateway,
 }
 
 /// Processor time that one `toolgate check` may take, so that an editor can run it on every save.
@@ -55,7 +58,7 @@ struct Run {
 }
 
 /// Runs one benchmark, or all of them.
-pub(crate) fn run(name: Option<Name>) -> anyhow::Result<bool> {
+pub(crate) fn run(name: Option<Name>, options: &gateway::Options) -> anyhow::Result<bool> {
     if matches!(name, None | Some(Name::Check)) {
         check()?;
     }
@@ -73,6 +76,9 @@ pub(crate) fn run(name: Option<Name>) -> anyhow::Result<bool> {
     }
     if matches!(name, None | Some(Name::Scripts)) {
         scripts()?;
+    }
+    if matches!(name, None | Some(Name::Gateway)) {
+        gateway::run(options)?;
     }
     Ok(true)
 }

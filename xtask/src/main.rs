@@ -55,6 +55,8 @@ enum Command {
     Bench {
         /// The benchmark to run; all of them when left out.
         name: Option<bench::Name>,
+        #[command(flatten)]
+        gateway: bench::gateway::Options,
     },
     /// Kill writers of the log, of the registry and the executable 200 times each, and simulate 20,000 losses of
     /// power to the log, which takes minutes.
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),
         Command::Conformance(options) => conformance::run(&options),
-        Command::Bench { name } => bench::run(name),
+        Command::Bench { name, gateway } => bench::run(name, &gateway),
         Command::Crash => test::crash(),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };

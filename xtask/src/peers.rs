@@ -55,14 +55,24 @@ fn debian(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
         return Ok(None);
     }
     console.say("fetching libfaketime …")?;
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for package in PACKAGES {
+        if let Some(why) = debian_package(package, &folder)? {
+            return Ok(Some(why));
+        }
+    }
+    std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(None)
+}
+
+/// Fetches a package and takes it apart in a folder. What was said where that cannot be done.
+pub(crate) fn debian_package(package: &str, folder: &Path) -> anyhow::Result<Option<String>> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let apt = |words: &[&str]| {
         let mut command = Command::new("apt-get");
-        command.args(words).current_dir(&folder);
+        command.args(words).current_dir(folder);
         program::capture(command)
     };
-    let mut download = vec!["download"];
-    download.extend(PACKAGES);
+    let download = ["download", package];
     let mut done = apt(&download)?;
     if !done.success {
         // A fresh machine has no lists yet.
@@ -72,17 +82,16 @@ fn debian(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
     if !done.success {
         return Ok(Some(done.output));
     }
-    for file in std::fs::read_dir(&folder)?.filter_map(Result::ok).map(|entry| entry.path()) {
+    for file in std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path()) {
         if file.extension().is_some_and(|end| end == "deb") {
             let mut extract = Command::new("dpkg");
-            extract.arg("-x").arg(&file).arg(&folder);
+            extract.arg("-x").arg(&file).arg(folder);
             let done = program::capture(extract)?;
             if !done.success {
                 return Ok(Some(done.output));
             }
         }
     }
-    std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(None)
 }
 

@@ -1,10 +1,11 @@
 //! An MCP server over stdio that misbehaves on request: `testkit MODE [modern]`. What misbehaves over
-//! the network is in [`http`]: `testkit http MODE KEY=VALUE…`.
+//! the network is in [`http`]: `testkit http MODE KEY=VALUE…`; the two ends of a benchmark are in [`bench`].
 //!
 //! Written on raw JSON and the standard library alone, so that it can break every rule of the
 //! protocol that a library would keep. Each mode is a row in [`Mode::of`]; everything else about it
 //! is a good server of the revisions with a handshake.
 
+mod bench;
 mod calls;
 mod http;
 mod log;
@@ -81,6 +82,7 @@ impl Mode {
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
+        Some("bench") => return bench::main(&args[1..]),
         Some("http") => return http::main(&args[1..]),
         Some("scripted") if args.len() > 1 => {
             scripted::run(&args[1], args.get(2).is_some_and(|era| era == "modern"));
@@ -90,7 +92,8 @@ fn main() -> ExitCode {
     }
     let Some(mode) = args.first().and_then(|mode| Mode::of(mode)) else {
         complain(
-            "usage: testkit MODE [modern] | testkit scripted FILE [modern] | testkit http MODE KEY=VALUE…",
+            "usage: testkit MODE [modern] | testkit scripted FILE [modern] | testkit http MODE KEY=VALUE… | \
+             testkit bench MODE KEY=VALUE…",
         );
         return ExitCode::from(2);
     };

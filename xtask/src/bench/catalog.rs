@@ -160,7 +160,7 @@ fn memory(built: &Built, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn resident_mib(id: u32) -> Option<f64> {
+pub(super) fn resident_mib(id: u32) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
