@@ -1,5 +1,5 @@
 //! An MCP server over stdio that misbehaves on request: `testkit MODE [modern]`. What misbehaves over
-//! the network is in [`http`]: `testkit http MODE KEY=VALUE…`; the two ends of a benchmark are in [`bench`].
+//! the network is in [`http`]: `testkit http MODE KEY=VALUE…`; the two ends of a benchmark are in [`mod@bench`].
 //!
 //! Written on raw JSON and the standard library alone, so that it can break every rule of the
 //! protocol that a library would keep. Each mode is a row in [`Mode::of`]; everything else about it
