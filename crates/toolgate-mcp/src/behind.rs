@@ -51,7 +51,16 @@ pub struct Along {
     pub client: Option<Arc<dyn Behind>>,
 }
 
+/// A client may think for so long about what the server asks, beyond the time of its request; whoever waits for the
+/// request says when it is enough.
+const THINKING: Duration = Duration::from_secs(3600);
+
 impl Along {
+    /// The time of a request, with what its client may think.
+    pub fn within(&self, time: Duration) -> Duration {
+        if self.client.is_some() { time.saturating_add(THINKING) } else { time }
+    }
+
     /// How long the client has thought about questions.
     pub fn thought(&self) -> Duration {
         self.client.as_ref().map(|client| client.thought()).unwrap_or_default()

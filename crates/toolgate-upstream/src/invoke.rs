@@ -51,10 +51,6 @@ pub enum InvokeError {
     Request(#[from] RequestError),
 }
 
-/// A client may think for so long about what the server asks, beyond the time of the call; whoever calls
-/// says when it is enough.
-const THINKING: Duration = Duration::from_secs(3600);
-
 /// Calls a tool with what was decided on, and with what its client brings along. The server is told of the trace.
 ///
 /// # Errors
@@ -80,7 +76,7 @@ pub async fn invoke(
         .mirroring(mirrored)
         .along(along)
         .traced(trace);
-    let within = if along.client.is_some() { within.saturating_add(THINKING) } else { within };
+    let within = along.within(within);
     match connection.session.ask("tools/call", params, within).await {
         Err(RequestError::Link(why @ LinkError::Closed)) => {
             Err(InvokeError::Ended(connection.obituary(&why).await))

@@ -2,16 +2,14 @@
 //!
 //! Invariant: there is no way from here to a tool; only [`Runtime::call`] is one.
 
-use tokio::sync::broadcast;
+use std::sync::Arc;
+
+use tokio::sync::broadcast::{self, error::RecvError};
 use toolgate_types::ServerName;
+use toolgate_upstream::offer::Kinds;
 use toolgate_upstream::{Along, Followed, Params, Peer, Raw, State, Trace};
 
 use super::{Ask, AskError, Live, Runtime};
-use std::sync::Arc;
-use std::time::Duration;
-
-/// A client may think for so long about what the server asks, beyond the time of the request.
-const THINKING: Duration = Duration::from_secs(3600);
 
 impl Runtime {
     /// Passes a client's request on, within the time that the server's description gives.
@@ -32,8 +30,7 @@ impl Runtime {
         }
         let lane = server.lane(along.client.as_ref()).await?;
         let params = params.along(along).traced(trace);
-        let within = spec.request_timeout.get();
-        let within = if along.client.is_some() { within.saturating_add(THINKING) } else { within };
+        let within = along.within(spec.request_timeout.get());
         let outcome = lane.connection.session.ask(what.method(), params, within).await;
         outcome.map_err(|why| AskError::Request { server: spec.name.to_string(), why })
     }
@@ -54,7 +51,7 @@ impl Runtime {
     }
 
     /// What servers said has changed, once it was looked at: also where nothing is new.
-    pub fn heard(&self) -> broadcast::Receiver<toolgate_upstream::offer::Kinds> {
+    pub fn heard(&self) -> broadcast::Receiver<Kinds> {
         self.heard.subscribe()
     }
 
@@ -73,14 +70,20 @@ impl Runtime {
     /// Passes on what a server tells of its resources, as long as it is there.
     pub(super) async fn tell_updates(&self, live: &Live) {
         let (mut updates, mut told) = (live.server.updates(), live.server.told());
+        let server = &live.server.spec().name;
         loop {
+            // Who fell behind missed something and hears the rest; both end with the server.
             tokio::select! {
-                Ok(params) = updates.recv() => {
-                    let _ = self.updates.send((live.server.spec().name.clone(), params));
-                }
-                Ok(kinds) = told.recv() => drop(self.heard.send(kinds)),
-                // Either may have fallen behind; both end with the server.
-                else => tokio::task::yield_now().await,
+                told = updates.recv() => match told {
+                    Ok(params) => drop(self.updates.send((server.clone(), params))),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return std::future::pending().await,
+                },
+                told = told.recv() => match told {
+                    Ok(kinds) => drop(self.heard.send(kinds)),
+                    Err(RecvError::Lagged(_)) => drop(self.heard.send(Kinds::ALL)),
+                    Err(RecvError::Closed) => return std::future::pending().await,
+                },
             }
         }
     }

@@ -198,7 +198,13 @@ fn trace(args: &CallArgs, output: &Output) -> Trace {
 /// Why a tool is not there: its server may not be.
 fn absent(name: &str, mut errors: Vec<StartError>, output: &Output) -> anyhow::Error {
     let Some(last) = errors.pop() else {
-        return anyhow!("there is no tool `{name}`; `toolgate tools list` shows them all");
+        return match toolgate_runtime::builtins::key(name) {
+            Some(key) => hinted(
+                format!("there is no tool `{name}`"),
+                format!("`{key}` in toolgate.yaml brings it; docs/builtins.md"),
+            ),
+            None => anyhow!("there is no tool `{name}`; `toolgate tools list` shows them all"),
+        };
     };
     live::tell(&errors, output);
     match &last {

@@ -342,3 +342,16 @@ fn the_configuration_is_checked() {
         "{error}"
     );
 }
+
+#[test]
+fn a_command_says_which_key_brings_the_tool() {
+    for (tool, key) in [
+        ("web_search", "web_search"),
+        ("code_execution", "code_execution"),
+        ("request_human_input", "human_input"),
+    ] {
+        let run = Program::new(&[("toolgate.yaml", "{}")]).run(&format!("tools call {tool}"));
+        assert_eq!(run.code, 1);
+        assert!(run.stderr.contains(&format!("hint: `{key}` in toolgate.yaml brings it")), "{}", run.stderr);
+    }
+}
