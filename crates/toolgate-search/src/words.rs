@@ -1,0 +1,160 @@
+//! Words: what a text is cut into before it is looked up.
+//!
+//! Names in any spelling (`listFiles`, `list_files`, `list-files`) give the same words, and endings that do not
+//! change what is meant are cut. Invariant: the work is linear in the text, and what comes out is lower case.
+
+/// Words that say nothing of what is wanted: the closed classes of English, and how people ask politely.
+const STOP: &[&str] = &[
+    "a", "about", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by",
+    "can", "could", "did", "do", "does", "for", "from", "had", "has", "have", "he", "her", "his", "how", "i",
+    "if", "in", "into", "is", "it", "its", "just", "let", "may", "me", "might", "my", "need", "of", "on",
+    "or", "our", "out", "please", "s", "shall", "she", "should", "so", "some", "t", "than", "that", "the",
+    "their", "them", "then", "there", "these", "they", "this", "those", "to", "up", "us", "want", "was",
+    "we", "were", "what", "when", "where", "which", "who", "will", "with", "would", "you", "your",
+];
+
+/// The words of a text, without those that say nothing, their endings cut.
+pub(crate) fn terms(text: &str) -> Vec<String> {
+    split(text).into_iter().filter(|word| STOP.binary_search(&word.as_str()).is_err()).map(stem).collect()
+}
+
+/// The words of a text in lower case: runs of letters or digits, cut where a name changes its case.
+pub(crate) fn split(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut before: Option<char> = None;
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if !letter.is_alphanumeric() {
+            end(&mut word, &mut words);
+            before = None;
+            continue;
+        }
+        if before.is_some_and(|before| is_border(before, letter, letters.peek().copied())) {
+            end(&mut word, &mut words);
+        }
+        word.extend(letter.to_lowercase());
+        before = Some(letter);
+    }
+    end(&mut word, &mut words);
+    words
+}
+
+/// Whether a word ends between two letters: `listFiles`, `HTTPServer`, `sha256` and what stands alone, as the
+/// signs of Chinese do.
+fn is_border(before: char, letter: char, after: Option<char>) -> bool {
+    let hump = before.is_lowercase() && letter.is_uppercase();
+    let acronym = before.is_uppercase() && letter.is_uppercase() && after.is_some_and(char::is_lowercase);
+    hump || acronym
+        || before.is_numeric() != letter.is_numeric()
+        || stands_alone(before)
+        || stands_alone(letter)
+}
+
+/// Whether a sign is a word of its own: those of Chinese and the syllables of Japanese, which no space parts.
+fn stands_alone(letter: char) -> bool {
+    matches!(letter, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
+}
+
+fn end(word: &mut String, words: &mut Vec<String>) {
+    if !word.is_empty() {
+        words.push(std::mem::take(word));
+    }
+}
+
+/// A word without the ending that English puts on it: `files`, `listed` and `listing` are `file` and `list`.
+pub(crate) fn stem(mut word: String) -> String {
+    if !word.is_ascii() || word.len() < 4 {
+        return word;
+    }
+    if word.ends_with("ies") && word.len() > 4 {
+        word.truncate(word.len() - 3);
+        word.push('y');
+    } else if ["sses", "shes", "ches", "xes"].iter().any(|ending| word.ends_with(ending)) {
+        word.truncate(word.len() - 2);
+    } else if word.ends_with('s') && !["ss", "us", "is"].iter().any(|ending| word.ends_with(ending)) {
+        word.truncate(word.len() - 1);
+    }
+    for ending in ["ing", "ed"] {
+        if word.len() > ending.len() + 2
+            && word.ends_with(ending)
+            && has_vowel(&word[..word.len() - ending.len()])
+        {
+            word.truncate(word.len() - ending.len());
+            let doubled =
+                word.as_bytes().last_chunk::<2>().is_some_and(|[a, b]| a == b && !b"lsz".contains(b));
+            if doubled {
+                word.pop();
+            }
+            break;
+        }
+    }
+    // `create`, `creating` and `created` have `creat` in common.
+    if word.len() > 3 && word.ends_with('e') {
+        word.pop();
+    }
+    word
+}
+
+fn has_vowel(text: &str) -> bool {
+    text.bytes().any(|letter| b"aeiouy".contains(&letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        assert_eq!(split(text), expected, "{text}");
+    }
+
+    #[test]
+    fn names_of_every_spelling_give_the_same_words() {
+        for name in ["list_files", "listFiles", "ListFiles", "list-files", "list.files", "LIST FILES"] {
+            check(name, &["list", "files"]);
+        }
+        check("HTTPServer2Go", &["http", "server", "2", "go"]);
+        check("読むfile", &["読", "む", "file"]);
+        check("  …  ", &[]);
+    }
+
+    #[test]
+    fn endings_do_not_count() {
+        for (word, expected) in [
+            ("files", "fil"),
+            ("file", "fil"),
+            ("creating", "creat"),
+            ("created", "creat"),
+            ("create", "creat"),
+            ("queries", "query"),
+            ("status", "status"),
+            ("class", "class"),
+            ("classes", "class"),
+            ("running", "run"),
+            ("string", "string"),
+            ("called", "call"),
+            ("is", "is"),
+        ] {
+            assert_eq!(stem(word.to_owned()), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_list_of_stop_words_can_be_searched() {
+        assert!(STOP.is_sorted());
+        assert_eq!(terms("Please list all of my files!"), ["list", "fil"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_gives_words(text in ".{0,200}") {
+            for word in split(&text) {
+                prop_assert!(!word.is_empty());
+                stem(word);
+            }
+        }
+    }
+}
