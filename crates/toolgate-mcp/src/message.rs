@@ -89,11 +89,36 @@ pub enum MessageError {
     Shape(&'static str),
 }
 
+impl MessageError {
+    /// What JSON-RPC calls it.
+    pub(crate) fn code(&self) -> i64 {
+        match self {
+            Self::Scan(_) => -32700,
+            Self::Shape(_) => -32600,
+        }
+    }
+
+    /// The id of what is JSON but no message, so that whoever sent it knows which one is meant.
+    pub(crate) fn whose(&self, bytes: &[u8]) -> Option<Id> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            id: &'a RawValue,
+        }
+        // What did not pass the scan may have two of them.
+        if matches!(self, Self::Scan(_)) {
+            return None;
+        }
+        Id::read(serde_json::from_slice::<Named<'_>>(bytes).ok()?.id).ok()
+    }
+}
+
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default)]
     jsonrpc: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    /// Also where it is `null`.
+    #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
@@ -112,6 +137,19 @@ struct ErrorEnvelope<'a> {
     message: Cow<'a, str>,
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
+}
+
+/// What an id that is `null` means.
+#[derive(Clone, Copy)]
+enum Null {
+    /// As if there were none: some servers write it into their notifications.
+    None,
+    /// Nothing. Whoever asks with it could not be answered.
+    Wrong,
 }
 
 /// What can be seen of a message, up to where it is wrong.
@@ -149,16 +187,25 @@ impl<'de> Visitor<'de> for &mut Glance {
 impl Message {
     /// Reads one message, or a batch of the revision that had them.
     pub fn read(bytes: &Bytes, limits: Limits) -> Result<Vec<Self>, MessageError> {
+        Self::read_all(bytes, limits, Null::None)
+    }
+
+    /// Reads what a client sends: a request with an id that is `null` is none, and no notification either.
+    pub(crate) fn read_of_client(bytes: &Bytes, limits: Limits) -> Result<Vec<Self>, MessageError> {
+        Self::read_all(bytes, limits, Null::Wrong)
+    }
+
+    fn read_all(bytes: &Bytes, limits: Limits, null: Null) -> Result<Vec<Self>, MessageError> {
         scan(bytes, limits)?;
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             let parts: Vec<&RawValue> =
                 serde_json::from_slice(bytes).map_err(|_| MessageError::Shape("a batch"))?;
             return parts
                 .into_iter()
-                .map(|part| Self::read_one(&bytes.slice_ref(part.get().as_bytes())))
+                .map(|part| Self::read_one(&bytes.slice_ref(part.get().as_bytes()), null))
                 .collect();
         }
-        Ok(vec![Self::read_one(bytes)?])
+        Ok(vec![Self::read_one(bytes, null)?])
     }
 
     /// The request that a message answers which was refused, so that who asked need not wait for
@@ -171,14 +218,22 @@ impl Message {
         glance.id.filter(|_| !glance.has_method && (whole || glance.has_outcome))
     }
 
-    fn read_one(bytes: &Bytes) -> Result<Self, MessageError> {
+    fn read_one(bytes: &Bytes, null: Null) -> Result<Self, MessageError> {
         let envelope: Envelope<'_> =
             serde_json::from_slice(bytes).map_err(|_| MessageError::Shape("its members have other types"))?;
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(MessageError::Shape("`jsonrpc` is not `2.0`"));
         }
         let raw = |part: &RawValue| Raw::part(bytes, part);
-        let id = envelope.id.filter(|id| id.get() != "null").map(Id::read).transpose()?;
+        let named = envelope.id.filter(|id| id.get() != "null");
+        if matches!(null, Null::Wrong)
+            && envelope.method.is_some()
+            && named.is_none()
+            && envelope.id.is_some()
+        {
+            return Err(MessageError::Shape("its id is null"));
+        }
+        let id = named.map(Id::read).transpose()?;
         let params = envelope.params.map(raw);
         match (envelope.method, id, envelope.result, envelope.error) {
             (Some(method), Some(id), None, None) => Ok(Self::Request { id, method: method.into(), params }),
@@ -334,6 +389,21 @@ mod tests {
         let messages =
             read(r#"[{"jsonrpc":"2.0","id":1,"result":{}}, {"jsonrpc":"2.0","method":"n"}]"#).unwrap();
         assert_eq!(messages.len(), 2);
+    }
+
+    /// A server may mean a notification; a client that asks with it could not be answered.
+    #[test]
+    fn an_id_that_is_null() {
+        let null = Bytes::from_static(br#"{"jsonrpc":"2.0","id":null,"method":"notifications/x"}"#);
+        let all = |message: Result<Vec<Message>, MessageError>| message.map(|all| all.len());
+        assert_eq!(all(Message::read(&null, Limits::default())), Ok(1));
+        let refused = Message::read_of_client(&null, Limits::default()).unwrap_err();
+        assert_eq!((refused.code(), refused.whose(&null)), (-32600, None));
+        let none = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
+        assert_eq!(all(Message::read_of_client(&none, Limits::default())), Ok(1));
+        let other = br#"{"jsonrpc":"1.0","id":"a","method":5}"#;
+        assert_eq!(refused.whose(other), Some(Id::Text("a".into())));
+        assert_eq!(refused.whose(b"[{}]"), None);
     }
 
     #[test]

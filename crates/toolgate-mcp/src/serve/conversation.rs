@@ -81,9 +81,15 @@ impl<S: Service> Endpoint<S> {
     }
 
     async fn take(self: &Arc<Self>, guest: &S::Guest, conversation: &mut Conversation, bytes: &Bytes) {
-        let messages = match Message::read(bytes, self.limits) {
+        let messages = match Message::read_of_client(bytes, self.limits) {
             Ok(messages) => messages,
-            Err(error) => return conversation.refuse(-32600, &error.to_string()).await,
+            Err(error) => {
+                let why = RpcError::new(error.code(), error.to_string());
+                return match error.whose(bytes) {
+                    Some(id) => conversation.send(&Message::Response { id, outcome: Err(why) }).await,
+                    None => conversation.refuse(why.code, &why.message).await,
+                };
+            }
         };
         for message in messages {
             match message {

@@ -25,7 +25,7 @@ use super::{
     Endpoint, Guest as _, HEADER_MISMATCH, Service, UNSUPPORTED_REVISION, negotiated, unsupported,
     was_removed,
 };
-use crate::message::{Id, Message, MessageError, RpcError};
+use crate::message::{Id, Message, RpcError};
 use crate::mirror;
 use crate::revision::Revision;
 use crate::trace::Trace;
@@ -109,11 +109,11 @@ impl<S: Service> Endpoint<S> {
     /// Answers a POST.
     pub async fn post(self: &Arc<Self>, guest: &S::Guest, head: Head<'_>, body: Bytes) -> Reply {
         let is_batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-        let messages = match Message::read(&body, self.limits) {
+        let messages = match Message::read_of_client(&body, self.limits) {
             Ok(messages) => messages,
             Err(error) => {
-                let code = if matches!(error, MessageError::Scan(_)) { -32700 } else { -32600 };
-                return Reply::error(400, None, RpcError::new(code, error.to_string()));
+                let id = error.whose(&body);
+                return Reply::error(400, id.as_ref(), RpcError::new(error.code(), error.to_string()));
             }
         };
         let version = head.text(&PROTOCOL_VERSION);

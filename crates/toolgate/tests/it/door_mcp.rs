@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::client::Events;
 use crate::door::{Answer, Door, OWNER, request};
 
 const NEWEST: &str = "MCP-Protocol-Version: 2026-07-28";
@@ -43,21 +44,46 @@ fn bodies_that_are_no_messages() {
         ("a number that is none", good.replacen("\"id\":1", "\"id\":1e400", 1), (400, -32700)),
         ("a batch", format!("[{good}]"), (400, -32600)),
         ("an id with a fraction", good.replacen("\"id\":1", "\"id\":1.5", 1), (400, -32600)),
+        ("an id that is null", good.replacen("\"id\":1", "\"id\":null", 1), (400, -32600)),
         ("another protocol", good.replacen("2.0", "1.0", 1), (400, -32600)),
     ] {
         let answer = sent(&door, &headers, body.as_bytes());
         assert_eq!(told(&answer), expected, "{what}: {answer:?}");
+        let whose = if what == "another protocol" { json!(1) } else { Json::Null };
+        assert_eq!(answer.json()["id"], whose, "{what}: {answer:?}");
     }
     let answer = sent(&door, &headers, b"{\"jsonrpc\":\"2.0\",\"id\":\"\xff\"}");
     assert_eq!(told(&answer), (400, -32700), "{answer:?}");
-    // Without an id nobody could be answered, so nothing is done.
-    let nameless = sent(&door, &headers, good.replacen("\"id\":1", "\"id\":null", 1).as_bytes());
+    // Without any id it is a notification, and of such there are none that call a tool.
+    let nameless = sent(&door, &headers, good.replacen("\"id\":1,", "", 1).as_bytes());
     assert_eq!((nameless.status, nameless.body.as_str()), (202, ""));
     assert_eq!(sent(&door, &["Content-Type: text/plain"], good.as_bytes()).status, 415);
     assert_eq!(sent(&door, &[json, "Content-Encoding: gzip"], good.as_bytes()).status, 415);
     assert!(door.seen().is_empty(), "{:?}", door.seen());
     assert_eq!(sent(&door, &headers, good.as_bytes()).status, 200);
     assert_eq!(door.seen().len(), 1);
+}
+
+/// Where answers come on a stream, what is no message is told there.
+#[test]
+fn what_is_no_message_over_events() {
+    let door = Door::open(&json!({}));
+    let key = format!("X-API-Key: {OWNER}");
+    let mut stream = door.connect();
+    std::io::Write::write_all(&mut stream, request("GET /sse", &[&key], "").as_bytes()).expect("it is sent");
+    let mut events = Events::read(stream);
+    assert_eq!(events.status, 200);
+    let place = events.event().and_then(|event| event.data).expect("an address");
+    for (body, code) in [
+        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"ping""#, -32700),
+    ] {
+        assert_eq!(door.post_text(&place, OWNER, body).status, 202);
+        let told = events.message();
+        assert_eq!((&told["error"]["code"], &told["id"]), (&json!(code), &Json::Null), "{told}");
+    }
+    assert_eq!(door.post_text(&place, OWNER, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status, 202);
+    assert_eq!(events.message(), json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod audit;
 mod audit_faults;
 mod callers;
 mod check;
+mod client;
 mod clients;
 mod clocks;
 mod code_execution;

@@ -99,10 +99,15 @@ fn a_client_with_a_handshake_and_one_without() {
 fn what_is_no_message_is_told_and_nothing_breaks() {
     let program = project();
     let mut talk = Talk::begin(&program);
-    for bad in ["nope", "{}", r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1,"a":2}}"#] {
+    for (bad, code) in [
+        ("nope", -32700),
+        ("{}", -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1,"a":2}}"#, -32700),
+        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600),
+    ] {
         writeln!(talk.stdin.as_mut().unwrap(), "{bad}").unwrap();
         let answer = talk.hear();
-        assert!(answer["error"]["code"].is_i64() && answer["id"].is_null(), "{answer}");
+        assert!(answer["error"]["code"] == code && answer["id"].is_null(), "{answer}");
     }
     assert_eq!(talk.ask(1, "ping", &json!({}))["result"], json!({}));
 }

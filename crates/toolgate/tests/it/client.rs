@@ -1,0 +1,164 @@
+//! A client of MCP over HTTP, byte by byte: sessions, and streams of events as they come.
+
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::TcpStream;
+
+use serde_json::{Value as Json, json};
+
+use crate::door::{Answer, Door, request};
+
+/// What every client says that it takes.
+pub(crate) const ACCEPT: &str = "Accept: application/json, text/event-stream";
+
+/// A session that began with a handshake.
+pub(crate) struct Session<'a> {
+    door: &'a Door,
+    headers: Vec<String>,
+}
+
+impl<'a> Session<'a> {
+    /// Begins one.
+    pub(crate) fn begin(door: &'a Door, key: &str, revision: &str, capabilities: &Json) -> Self {
+        let headers = vec![
+            format!("Authorization: Bearer {key}"),
+            ACCEPT.to_owned(),
+            "Content-Type: application/json".to_owned(),
+        ];
+        let mut session = Self { door, headers };
+        let client = json!({ "name": "t", "version": "1" });
+        let params =
+            json!({ "protocolVersion": revision, "capabilities": capabilities, "clientInfo": client });
+        let answer = session.post(&asked(0, "initialize", &params));
+        assert_eq!(answer.json()["result"]["protocolVersion"], revision, "{answer:?}");
+        let id = answer.session().expect("a session");
+        session.headers.push(format!("Mcp-Session-Id: {id}"));
+        session.headers.push(format!("MCP-Protocol-Version: {revision}"));
+        session
+    }
+
+    fn send(&self, first: &str, more: &[&str], body: &str) -> TcpStream {
+        let headers: Vec<_> = self.headers.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        let mut stream = self.door.connect();
+        stream.write_all(request(first, &headers, body).as_bytes()).expect("it is sent");
+        stream
+    }
+
+    /// Sends something that is answered with a document, or with nothing.
+    pub(crate) fn post(&self, message: &Json) -> Answer {
+        let stream = self.send("POST /mcp", &[], &message.to_string());
+        Answer::read(&mut BufReader::new(stream)).expect("an answer with a length")
+    }
+}
+
+/// A request.
+pub(crate) fn asked(id: u32, method: &str, params: &Json) -> Json {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+/// A call of a tool.
+pub(crate) fn called(id: u32, tool: &str, arguments: &Json) -> Json {
+    asked(id, "tools/call", &json!({ "name": tool, "arguments": arguments }))
+}
+
+/// An event.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Event {
+    pub(crate) name: Option<String>,
+    pub(crate) id: Option<String>,
+    pub(crate) retry: Option<String>,
+    pub(crate) data: Option<String>,
+}
+
+impl Event {
+    /// The message in it.
+    pub(crate) fn message(&self) -> Json {
+        let data = self.data.as_deref().unwrap_or_default();
+        serde_json::from_str(data).unwrap_or_else(|_| panic!("no message: {self:?}"))
+    }
+}
+
+/// A stream of events. Whoever drops it closes the connection.
+pub(crate) struct Events {
+    pub(crate) status: u16,
+    lines: BufReader<Chunks>,
+}
+
+impl Events {
+    pub(crate) fn read(stream: TcpStream) -> Self {
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(stream.read_line(&mut head).expect("a head") > 0, "no answer: {head}");
+        }
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
+        let left = if chunked { 0 } else { usize::MAX };
+        Self { status, lines: BufReader::new(Chunks { stream, left, chunked }) }
+    }
+
+    /// The next event, with or without a message; none at the end. Comments are passed over.
+    pub(crate) fn event(&mut self) -> Option<Event> {
+        let mut event = Event::default();
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.lines.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            let is_event = event.id.is_some() || event.data.is_some() || event.retry.is_some();
+            match line.trim_end().split_once(':').map(|(name, value)| (name, value.trim_start().to_owned())) {
+                None if is_event => return Some(event),
+                Some(("event", value)) => event.name = Some(value),
+                Some(("id", value)) => event.id = Some(value),
+                Some(("retry", value)) => event.retry = Some(value),
+                Some(("data", value)) => event.data = Some(value),
+                _ => {}
+            }
+        }
+    }
+
+    /// The next message; none at the end.
+    pub(crate) fn next(&mut self) -> Option<Json> {
+        loop {
+            let event = self.event()?;
+            if event.data.as_deref().is_some_and(|data| !data.is_empty()) {
+                return Some(event.message());
+            }
+        }
+    }
+
+    /// The next message, which must come.
+    pub(crate) fn message(&mut self) -> Json {
+        self.next().expect("a message")
+    }
+}
+
+/// A body in chunks, or one that goes on to the end of its connection.
+struct Chunks {
+    stream: BufReader<TcpStream>,
+    left: usize,
+    chunked: bool,
+}
+
+impl Read for Chunks {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        while self.chunked && self.left == 0 {
+            let mut line = String::new();
+            if self.stream.read_line(&mut line)? == 0 {
+                return Ok(0);
+            }
+            // Behind a chunk stands the end of its line.
+            if line.trim().is_empty() {
+                continue;
+            }
+            self.left = usize::from_str_radix(line.trim(), 16).map_err(std::io::Error::other)?;
+            if self.left == 0 {
+                return Ok(0);
+            }
+        }
+        let most = into.len().min(self.left);
+        let read = self.stream.read(&mut into[..most])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
