@@ -77,9 +77,15 @@ impl Refusal {
 
     /// Whoever asks is known, and may not.
     pub(crate) fn lacks(permission: &Permission) -> Self {
-        let message = format!("the caller lacks `{permission}`");
+        Self::lacks_all(std::slice::from_ref(permission))
+    }
+
+    /// Whoever asks is known, and may not.
+    pub(crate) fn lacks_all(missing: &[Permission]) -> Self {
+        let named: Vec<_> = missing.iter().map(|permission| format!("`{permission}`")).collect();
+        let message = format!("the caller lacks {}", named.join(", "));
         let refusal = Self::new(StatusCode::FORBIDDEN, ErrorCode::Unauthorized.label(), message);
-        Self { challenge: Some(lacking(std::slice::from_ref(permission))), ..refusal }
+        Self { challenge: Some(lacking(missing)), ..refusal }
     }
 
     /// Something that should work does not.
@@ -188,13 +194,15 @@ pub(crate) fn called(called: &Called) -> Response {
     let error = called.result.error.as_ref();
     let mut response = with_status(error.map_or(StatusCode::OK, status), &called.result);
     if let Some(error) = error {
-        // What a caller may not know of lacks nothing.
-        let denial = error.denial.as_ref().filter(|_| error.code == ErrorCode::Unauthorized);
-        let missing = denial.map(|denial| denial.missing.as_slice()).unwrap_or_default();
-        let challenge = (!missing.is_empty()).then(|| lacking(missing));
-        beside(response.headers_mut(), error.retry_after, challenge);
+        beside(response.headers_mut(), error.retry_after, missing(called).map(lacking));
     }
     response
+}
+
+/// The permissions for which a call was refused. What a caller may not know of lacks nothing.
+pub(crate) fn missing(called: &Called) -> Option<&[Permission]> {
+    let error = called.result.error.as_ref().filter(|error| error.code == ErrorCode::Unauthorized)?;
+    Some(error.denial.as_ref()?.missing.as_slice()).filter(|missing| !missing.is_empty())
 }
 
 /// The status of an error, by its code.

@@ -10,7 +10,7 @@ mod lists;
 mod others;
 mod tasks;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -19,11 +19,12 @@ use serde_json::{Map, Value, json};
 use toolgate_mcp::mirror::Mirror;
 use toolgate_mcp::serve::{About, Change, Guest, Outcome, Request, Service, Subscription};
 use toolgate_mcp::{Revision, RpcError};
-use toolgate_runtime::Runtime;
 use toolgate_runtime::catalog::Upstream;
+use toolgate_runtime::{Called, Runtime};
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, ServerName};
 
+use crate::answer;
 use crate::running::Running;
 use lists::Lists;
 use tasks::Tasks;
@@ -37,11 +38,32 @@ const LONGEST_INSTRUCTIONS: usize = 16 << 10;
 #[derive(Clone)]
 pub(crate) struct Visitor {
     pub(crate) caller: Arc<Caller>,
+    /// What a call was refused for, where a token with more scopes would help.
+    lacks: Option<Arc<OnceLock<Vec<Permission>>>>,
 }
 
 impl Visitor {
     pub(crate) fn new(caller: &Arc<Caller>) -> Self {
-        Self { caller: Arc::clone(caller) }
+        Self { caller: Arc::clone(caller), lacks: None }
+    }
+
+    /// One whose token says what it may do.
+    pub(crate) fn by_scopes(caller: &Arc<Caller>) -> Self {
+        Self { caller: Arc::clone(caller), lacks: Some(Arc::default()) }
+    }
+
+    /// What its call was refused for.
+    pub(crate) fn lacks(&self) -> Option<&[Permission]> {
+        self.lacks.as_ref()?.get().map(Vec::as_slice)
+    }
+
+    /// Remembers what a call was refused for.
+    fn lacked(&self, called: &Called) {
+        if let Some(lacks) = &self.lacks
+            && let Some(missing) = answer::missing(called)
+        {
+            let _ = lacks.set(missing.to_vec());
+        }
     }
 
     /// Whether it was given what a server has beside its tools.

@@ -30,8 +30,24 @@ pub(crate) async fn post(
     body: HttpBody,
 ) -> Result<Response, Refusal> {
     let bytes = body::bytes(&headers, body, door.max_body).await?;
-    let reply = door.mcp.post(&Visitor::new(&guest.caller), head(&guest, &headers), bytes).await;
-    Ok(respond(&door, &guest, reply))
+    let visitor = if door.gate.goes_by_scopes(&guest.caller, guest.standing) {
+        Visitor::by_scopes(&guest.caller)
+    } else {
+        Visitor::new(&guest.caller)
+    };
+    let reply = door.mcp.post(&visitor, head(&guest, &headers), bytes).await;
+    // Only where this is all there is to say: of a batch other calls were made, and a stream has begun.
+    match visitor.lacks() {
+        Some(missing) if is_one(&reply) && door.gate.has_scope_for(missing) => {
+            Err(Refusal::lacks_all(missing))
+        }
+        _ => Ok(respond(&door, &guest, reply)),
+    }
+}
+
+/// Whether an answer is that to one request.
+fn is_one(reply: &Reply) -> bool {
+    matches!(&reply.body, Body::Json(parts) if parts.first().is_some_and(|part| part.starts_with(b"{")))
 }
 
 pub(crate) async fn get(

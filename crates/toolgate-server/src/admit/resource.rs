@@ -9,9 +9,10 @@ use axum::response::Response;
 use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use serde_json::json;
+use toolgate_types::Caller;
 use toolgate_types::tool::Permission;
 
-use super::{Gate, authority};
+use super::{Gate, Standing, authority};
 use crate::Door;
 use crate::accept::Ends;
 use crate::answer::{self, Refusal};
@@ -62,9 +63,25 @@ impl Gate {
         }
     }
 
+    /// Whether it is the scopes of its token that say what somebody may do. Whom the configuration names has
+    /// what it has there, whatever its token says.
+    pub(crate) fn goes_by_scopes(&self, caller: &Caller, standing: Standing) -> bool {
+        matches!(standing, Standing::Until(_)) && self.caller(caller.id.as_str()).is_none()
+    }
+
+    /// Whether there is a scope that gives what is missing.
+    pub(crate) fn has_scope_for(&self, missing: &[Permission]) -> bool {
+        !self.scopes_for(missing).is_empty()
+    }
+
     /// The scopes that give what is missing; without any, what is missing itself.
     fn giving(&self, missing: &str) -> Vec<String> {
         let permissions: Vec<Permission> = missing.split(' ').filter_map(|it| it.parse().ok()).collect();
+        let scopes = self.scopes_for(&permissions);
+        if scopes.is_empty() { vec![missing.to_owned()] } else { scopes }
+    }
+
+    fn scopes_for(&self, permissions: &[Permission]) -> Vec<String> {
         let mut scopes: Vec<_> = self
             .tokens
             .issuers()
@@ -74,7 +91,7 @@ impl Gate {
             .collect();
         scopes.sort_unstable();
         scopes.dedup();
-        if scopes.is_empty() { vec![missing.to_owned()] } else { scopes }
+        scopes
     }
 
     fn all_scopes(&self) -> Vec<String> {

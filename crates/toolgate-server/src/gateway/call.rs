@@ -31,6 +31,7 @@ impl Gateway {
             whole: false,
         };
         let called = self.runtime.call(&visitor.caller, call).await;
+        visitor.lacked(&called);
         self.tasks.learn(visitor, &self.runtime, &name, called.reply.as_ref());
         told(called).map(|result| in_words_of(request.client.revision(), result))
     }

@@ -6,6 +6,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use rcgen::PublicKeyData as _;
 use serde_json::{Value as Json, json};
 
+use crate::client::{ACCEPT, Session, called};
 use crate::door::{Answer, Door, OWNER, project, until};
 use crate::issuer::{AUDIENCE, Issuer, Signer, now};
 use crate::kit::Kit;
@@ -62,6 +63,65 @@ fn whoever_an_issuer_vouches_for() {
     assert_eq!(issuer.asked(), 2, "its metadata and its keys, once");
     let as_key = format!("X-API-Key: {}", token("ann", "echo"));
     assert_eq!(door.request("GET /v1/tools", &[&as_key], "").status, 401, "a token is a bearer's");
+}
+
+/// An MCP client is told which scope it has to ask for; where no scope would help it, the model is told in a result.
+#[test]
+fn clients_are_told_which_scope_is_missing() {
+    let signer = Signer::new("one", Algorithm::ES256);
+    let issuer = Issuer::start(&[&signer]);
+    let callers = json!([{ "id": "id:bob", "permissions": ["s:echo"] },
+        { "id": "key", "permissions": ["s:echo"], "api_key": "a-key-of-somebody" }]);
+    let scopes = json!({ "scopes": { "echo": ["s:echo"], "fails": ["s:fail"] } });
+    let door = Door::open(&json!({ "serve": trusting(&issuer, &scopes), "callers": callers }));
+    let token = |sub: &str, scope: &str| signer.sign(&issuer.claims(sub, scope));
+    let modern = |token: &str, tool: &str| {
+        let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {} });
+        let mut call = called(1, tool, &json!({}));
+        call["params"]["_meta"] = meta;
+        let headers = [
+            &format!("Authorization: Bearer {token}"),
+            ACCEPT,
+            "Content-Type: application/json",
+            "MCP-Protocol-Version: 2026-07-28",
+            "Mcp-Method: tools/call",
+            &format!("Mcp-Name: {tool}"),
+        ];
+        door.request("POST /mcp", &headers, &call.to_string())
+    };
+    let session = |token: &str, tool: &str| {
+        Session::begin(&door, token, "2025-11-25", &json!({})).post(&called(1, tool, &json!({})))
+    };
+    let ann = token("ann", "echo");
+    for answer in [modern(&ann, "fail"), session(&ann, "fail")] {
+        assert_eq!(answer.told(), (403, "unauthorized".to_owned()), "{answer:?}");
+        let challenge = answer.header("www-authenticate").expect("a challenge");
+        let place = "/.well-known/oauth-protected-resource/mcp";
+        assert!(
+            challenge.starts_with(r#"bearer error="insufficient_scope", resource_metadata="#),
+            "{challenge}"
+        );
+        assert!(challenge.ends_with(&format!(r#"{place}", scope="fails""#)), "{challenge}");
+    }
+    for (what, token, tool) in [
+        ("no scope gives it", ann.as_str(), "picture"),
+        ("the configuration says what it may", &token("bob", "echo"), "fail"),
+        ("a key has no scopes", "a-key-of-somebody", "fail"),
+    ] {
+        for answer in [modern(token, tool), session(token, tool)] {
+            assert_eq!(answer.status, 200, "{what}: {answer:?}");
+            assert_eq!(answer.json()["result"]["isError"], true, "{what}: {answer:?}");
+        }
+    }
+    assert_eq!(door.executions("status=denied").len() + door.executions("status=error").len(), 8);
+    assert!(door.seen().is_empty());
+    assert_eq!(modern(&token("ann", "echo fails"), "fail").status, 200);
+    assert_eq!(door.seen().len(), 1);
+    // Of a batch other calls were made: whoever is sent away would make them again.
+    let batch = json!([called(1, "echo", &json!({ "message": "x" })), called(2, "fail", &json!({}))]);
+    let answer = Session::begin(&door, &ann, "2025-03-26", &json!({})).post(&batch);
+    assert_eq!((answer.status, answer.json().as_array().map(Vec::len)), (200, Some(2)), "{answer:?}");
 }
 
 /// The sub that becomes somebody's id must not become that of somebody else.
