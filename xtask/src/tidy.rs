@@ -60,7 +60,17 @@ const CRATES: &[Allowed] = &[
             "toolgate-runtime",
         ],
     },
-    Allowed { name: "toolgate-agent", may_use: &["toolgate-types", "toolgate-runtime", "toolgate-config"] },
+    Allowed {
+        name: "toolgate-agent",
+        may_use: &[
+            "toolgate-types",
+            "toolgate-mcp",
+            "toolgate-search",
+            "toolgate-audit",
+            "toolgate-runtime",
+            "toolgate-config",
+        ],
+    },
     Allowed {
         name: "toolgate-server",
         may_use: &[

@@ -1,5 +1,6 @@
 //! An MCP server over stdio that misbehaves on request: `testkit MODE [modern]`. What misbehaves over
-//! the network is in [`http`]: `testkit http MODE KEY=VALUE…`; the two ends of a benchmark are in [`mod@bench`].
+//! the network is in [`http`]: `testkit http MODE KEY=VALUE…`; a model that follows a script is in [`mod@model`]; the two
+//! ends of a benchmark are in [`mod@bench`].
 //!
 //! Written on raw JSON and the standard library alone, so that it can break every rule of the
 //! protocol that a library would keep. Each mode is a row in [`Mode::of`]; everything else about it
@@ -9,6 +10,7 @@ mod bench;
 mod calls;
 mod http;
 mod log;
+mod model;
 mod scripted;
 
 use std::io::{BufRead, Write};
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("bench") => return bench::main(&args[1..]),
         Some("http") => return http::main(&args[1..]),
+        Some("model") => return model::main(&args[1..]),
         Some("scripted") if args.len() > 1 => {
             scripted::run(&args[1], args.get(2).is_some_and(|era| era == "modern"));
             return ExitCode::SUCCESS;
@@ -93,7 +96,7 @@ fn main() -> ExitCode {
     let Some(mode) = args.first().and_then(|mode| Mode::of(mode)) else {
         complain(
             "usage: testkit MODE [modern] | testkit scripted FILE [modern] | testkit http MODE KEY=VALUE… | \
-             testkit bench MODE KEY=VALUE…",
+             testkit model FILE | testkit bench MODE KEY=VALUE…",
         );
         return ExitCode::from(2);
     };

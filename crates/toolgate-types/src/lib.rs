@@ -4,6 +4,7 @@
 //! that parsed is a good name, a duration is more than zero, a secret cannot be printed.
 //! Invariant: no I/O, no clock, no knowledge of file formats.
 
+pub mod agent;
 pub mod api;
 pub mod audit;
 pub mod builtins;
@@ -29,6 +30,7 @@ pub mod size;
 pub mod telemetry;
 pub mod tool;
 
+pub use agent::{AgentRules, ModelSpec};
 pub use api::{ApiDocument, ApiSpec};
 pub use audit::{AuditRules, OnFull};
 pub use builtins::BuiltinRules;
