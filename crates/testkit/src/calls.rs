@@ -34,9 +34,15 @@ pub(crate) fn call(message: &Value, line: &str) {
             });
         }
         "never" => {}
-        // Answers when there is a file of this name: the test says when.
+        // Answers when there is a file of this name: the test says when. Tells how far it is, before.
         "until" => {
             let id = id.clone();
+            let token = &message["params"]["_meta"]["progressToken"];
+            for step in 0..arguments["steps"].as_u64().unwrap_or(0) {
+                let params = json!({ "progressToken": token, "progress": step });
+                let told = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+                write(format!("{told}\n").as_bytes());
+            }
             spawn(move || {
                 while !std::path::Path::new(&said).exists() {
                     sleep(EVERY);

@@ -15,7 +15,9 @@ mod exchange;
 mod http;
 mod meta;
 mod parked;
+mod resumable;
 mod session;
+mod soon;
 
 use std::sync::Arc;
 
@@ -35,6 +37,7 @@ pub use client::Client;
 pub use http::{Body, HEARTBEAT, Head, Reply, framed};
 use meta::Meta;
 use parked::Parked;
+use resumable::Streams;
 pub use session::unguessable;
 use session::{Sealer, Sessions};
 
@@ -163,6 +166,7 @@ pub struct Endpoint<S: Service> {
     sealer: Sealer,
     sessions: Arc<Sessions>,
     parked: Arc<Parked>,
+    streams: Arc<Streams>,
 }
 
 impl<S: Service> Endpoint<S> {
@@ -174,6 +178,7 @@ impl<S: Service> Endpoint<S> {
             sealer: Sealer::new(),
             sessions: Arc::default(),
             parked: Arc::default(),
+            streams: Arc::default(),
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A request is answered with JSON where nothing is said during it, else with a stream of events. In the newest
 //! revision every request stands alone and headers say what it is about; before it there are sessions. Invariant:
-//! a header that does not say what the body says is refused, and whoever closes the stream of a request cancels it.
+//! a header that does not say what the body says is refused. Whoever closes the stream of a request cancels it, in the
+//! newest revision; the streams of sessions can be come back to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,9 @@ use tokio::time::timeout;
 use super::begin::{Came, Face, Initialize, Keeping, check_meta};
 use super::exchange::{Exchange, Next};
 use super::meta::Meta;
+use super::resumable::{Owner, Rest};
 use super::session::Ticket;
+use super::soon::{Soon, soon, streamed};
 use super::{
     Endpoint, Guest as _, HEADER_MISMATCH, Service, UNSUPPORTED_REVISION, negotiated, unsupported,
     was_removed,
@@ -30,8 +33,6 @@ use crate::mirror;
 use crate::revision::Revision;
 use crate::trace::Trace;
 
-/// A request that takes longer than this gets a stream, so that those in between see that it lives.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a silent stream says that it lives.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Messages of a batch.
@@ -41,6 +42,7 @@ const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// What a request says beside its body.
 pub struct Head<'a> {
@@ -75,12 +77,16 @@ impl Reply {
         Self { status, session: None, body: Body::Empty }
     }
 
-    fn message(status: u16, message: &Message) -> Self {
+    pub(super) fn events(events: BoxStream<'static, Bytes>) -> Self {
+        Self { status: 200, session: None, body: Body::Events(events) }
+    }
+
+    pub(super) fn message(status: u16, message: &Message) -> Self {
         Self { status, session: None, body: Body::Json(message.to_parts()) }
     }
 
     /// An error that answers this request, or nobody knows which.
-    fn error(status: u16, id: Option<&Id>, error: RpcError) -> Self {
+    pub(super) fn error(status: u16, id: Option<&Id>, error: RpcError) -> Self {
         let Some(id) = id else {
             let body = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": error.code, "message": error.message } });
             return Self { status, session: None, body: Body::Json(vec![body.to_string().into()]) };
@@ -152,11 +158,14 @@ impl<S: Service> Endpoint<S> {
         }
         if &*came.method == "subscriptions/listen" {
             return match self.listen(guest, &came.id, came.params.as_ref()).await {
-                Ok(messages) => Reply { status: 200, session: None, body: Body::Events(events(messages)) },
+                Ok(messages) => Reply::events(events(messages)),
                 Err(error) => Reply::error(400, Some(&came.id), error),
             };
         }
-        reply(self.begin(guest, came), head.takes_events(), std::future::pending()).await
+        match soon(self.begin(guest, came), head.takes_events(), std::future::pending()).await {
+            Soon::Reply(reply) => reply,
+            Soon::Stream(first, exchange, _) => streamed(first, exchange),
+        }
     }
 
     /// Whether the headers say what the body says.
@@ -276,10 +285,15 @@ impl<S: Service> Endpoint<S> {
             }
         }
         if !is_batch && let Some(exchange) = exchanges.pop() {
-            let number = face.session.unwrap_or_default();
-            let (guard, left) = self.sessions.may_cancel(&number, &exchange.id);
-            let reply = reply(exchange, takes_events, left).await;
-            return reply.holding(guard);
+            let session = face.session.unwrap_or_default();
+            let (guard, left) = self.sessions.may_cancel(&session, &exchange.id);
+            return match soon(exchange, takes_events, Box::pin(left)).await {
+                Soon::Reply(reply) => reply,
+                Soon::Stream(first, exchange, left) => {
+                    let owner = Owner { guest: guest.id().into(), session };
+                    Reply::events(self.streams.begin(owner, first, exchange, left, guard))
+                }
+            };
         }
         if exchanges.is_empty() { Reply::empty(202) } else { all(exchanges).await }
     }
@@ -316,17 +330,26 @@ impl<S: Service> Endpoint<S> {
         })
     }
 
-    /// Answers a GET: what a session hears that belongs to no request.
+    /// Answers a GET: what a session hears that belongs to no request, or what it missed of one that does.
     pub fn get(&self, guest: &S::Guest, head: &Head<'_>) -> Reply {
         let newest = head.text(&PROTOCOL_VERSION) == Some(Revision::NEWEST.name());
         if newest || !head.takes_events() {
             return Reply::empty(405);
         }
         match self.face(guest, head) {
-            Ok(face) => {
-                let heard = self.heard(guest, face.keeping);
-                Reply { status: 200, session: None, body: Body::Events(events(heard)) }
-            }
+            Ok(face) => match head.text(&LAST_EVENT_ID) {
+                Some(last) => {
+                    let owner = Owner { guest: guest.id().into(), session: face.session.unwrap_or_default() };
+                    match self.streams.resume(&owner, last) {
+                        Some(Rest::Events(events)) => Reply::events(events),
+                        // This is how a stream says that nobody has to come back.
+                        Some(Rest::Nothing) => Reply::empty(204),
+                        // With 404 the client would give its session up.
+                        None => Reply::empty(400),
+                    }
+                }
+                None => Reply::events(events(self.heard(guest, face.keeping))),
+            },
             Err(status) => Reply::empty(if status == 404 { 404 } else { 405 }),
         }
     }
@@ -338,7 +361,9 @@ impl<S: Service> Endpoint<S> {
         }
         match self.face(guest, head) {
             Ok(face) => {
-                self.sessions.end(face.session.as_deref().unwrap_or_default());
+                let session = face.session.unwrap_or_default();
+                self.sessions.end(&session);
+                self.streams.end(&session);
                 Reply::empty(204)
             }
             Err(status) => Reply::empty(if status == 404 { 404 } else { 405 }),
@@ -377,65 +402,12 @@ pub(super) fn cancelled(params: Option<&crate::Raw>) -> Option<Id> {
 }
 
 /// The status of an answer, by the revision and the code of its error.
-fn status(revision: Revision, code: Option<i64>) -> u16 {
+pub(super) fn status(revision: Revision, code: Option<i64>) -> u16 {
     match code {
         _ if revision.has_handshake() => 200,
         Some(RpcError::METHOD_NOT_FOUND) => 404,
         Some(HEADER_MISMATCH | RpcError::MISSING_CAPABILITY | UNSUPPORTED_REVISION) => 400,
         _ => 200,
-    }
-}
-
-/// The answer to one request: JSON where it comes soon and alone, else a stream.
-async fn reply(
-    mut exchange: Exchange,
-    takes_events: bool,
-    left: impl Future<Output = ()> + Send + 'static,
-) -> Reply {
-    let mut left = Box::pin(left);
-    let first = loop {
-        tokio::select! {
-            biased;
-            next = timeout(PATIENCE, exchange.next()) => match next {
-                Ok(Next::End(message, code)) => return Reply::message(status(exchange.revision, code), &message),
-                Ok(Next::Said(message)) if takes_events => break Some(message),
-                Err(_) if takes_events => break None,
-                Ok(Next::Said(_)) | Err(_) => {}
-            },
-            () = &mut left => {
-                let error = RpcError::new(-32800, "the request was cancelled");
-                return Reply::error(200, Some(&exchange.id), error);
-            }
-        }
-    };
-    // A comment shows whoever is in between that there is an answer on its way.
-    let begin = first.as_ref().map_or_else(|| Bytes::from_static(b":\n\n"), event);
-    let rest = stream::unfold(Some((exchange, left)), |state| async move {
-        let (mut exchange, mut left) = state?;
-        tokio::select! {
-            biased;
-            next = timeout(HEARTBEAT, exchange.next()) => Some(match next {
-                Ok(Next::Said(message)) => (event(&message), Some((exchange, left))),
-                Ok(Next::End(message, _)) => (event(&message), None),
-                Err(_) => (Bytes::from_static(b":\n\n"), Some((exchange, left))),
-            }),
-            () = &mut left => None,
-        }
-    });
-    let body = Body::Events(Box::pin(stream::once(std::future::ready(begin)).chain(rest)));
-    Reply { status: 200, session: None, body }
-}
-
-impl Reply {
-    /// Keeps something as long as the answer takes.
-    fn holding(mut self, guard: impl Send + 'static) -> Self {
-        if let Body::Events(events) = self.body {
-            self.body = Body::Events(Box::pin(events.map(move |event| {
-                let _held = &guard;
-                event
-            })));
-        }
-        self
     }
 }
 
@@ -470,7 +442,7 @@ fn events(messages: BoxStream<'static, Message>) -> BoxStream<'static, Bytes> {
     Box::pin(begin.chain(rest))
 }
 
-fn event(message: &Message) -> Bytes {
+pub(super) fn event(message: &Message) -> Bytes {
     framed(&message.to_bytes())
 }
 

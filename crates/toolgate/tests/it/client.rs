@@ -48,6 +48,23 @@ impl<'a> Session<'a> {
         let stream = self.send("POST /mcp", &[], &message.to_string());
         Answer::read(&mut BufReader::new(stream)).expect("an answer with a length")
     }
+
+    /// Sends something that is answered with a stream.
+    pub(crate) fn stream(&self, message: &Json) -> Events {
+        Events::read(self.send("POST /mcp", &[], &message.to_string()))
+    }
+
+    /// Asks for a stream: that of the session, or that of which an event was the last.
+    pub(crate) fn listen(&self, last: Option<&str>) -> Events {
+        let last = last.map(|last| format!("Last-Event-ID: {last}"));
+        Events::read(self.send("GET /mcp", last.as_deref().as_slice(), ""))
+    }
+
+    /// Ends the session.
+    pub(crate) fn delete(&self) -> u16 {
+        let stream = self.send("DELETE /mcp", &[], "");
+        Answer::read(&mut BufReader::new(stream)).expect("an answer").status
+    }
 }
 
 /// A request.

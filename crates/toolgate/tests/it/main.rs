@@ -43,6 +43,7 @@ mod program;
 mod promises;
 mod registry;
 mod results;
+mod resuming;
 mod road;
 mod scripts;
 mod scripts_new;
