@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::{Mode, answer, complain, discovered, response};
+use crate::{Mode, answer, complain, discovered, question, response};
 use fault::Fault;
 
 /// What every connection shares.
@@ -29,6 +29,8 @@ struct Server {
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Where answers go to in the first revision: the stream that was opened last.
     events: Mutex<Option<Sender<String>>>,
+    /// Questions that were asked in the middle of a call, by their ids.
+    asked: Mutex<HashMap<String, Sender<String>>>,
 }
 
 pub(crate) fn main(args: &[String]) -> ExitCode {
@@ -42,6 +44,7 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
         modern: keys.get("era") == Some(&"modern"),
         tls: tls::config(&keys),
         events: Mutex::default(),
+        asked: Mutex::default(),
     };
     let port = keys.get("port").and_then(|port| port.parse().ok()).unwrap_or(0);
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");

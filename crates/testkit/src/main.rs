@@ -12,6 +12,7 @@ mod http;
 mod log;
 mod model;
 mod scripted;
+mod tasks;
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ enum Mode {
     Curious,
     /// Answers a call in the way that its argument `fault` names: see [`calls`].
     Faulty,
+    /// Makes a task of every call, as 2025-11-25 has them: see [`tasks`].
+    Tasks,
 }
 
 impl Mode {
@@ -76,6 +79,7 @@ impl Mode {
             "stubborn" => Self::Stubborn,
             "curious" => Self::Curious,
             "faulty" => Self::Faulty,
+            "tasks" => Self::Tasks,
             _ => return None,
         })
     }
@@ -127,9 +131,14 @@ fn main() -> ExitCode {
                 let answer = json!({ "content": [], "structuredContent": surroundings() });
                 respond(mode, &message["id"], Ok(answer));
             }
-            (Mode::Faulty, Some("tools/call")) => calls::call(&message, &line),
+            (Mode::Tasks, Some(method)) if tasks::knows(method) => {
+                respond(mode, &message["id"], tasks::answer(method, &message["params"]));
+            }
+            (Mode::Faulty, Some("tools/call")) if message["params"]["name"] != "ask" => {
+                calls::call(&message, &line);
+            }
             (_, Some("tools/call")) if message["params"]["name"] == "ask" => {
-                let answer = ask(&mut lines);
+                let answer = ask(&mut lines, &message["params"]["arguments"]);
                 respond(mode, &message["id"], Ok(json!({ "content": [{ "type": "text", "text": answer }] })));
             }
             (_, Some(method)) if !message["id"].is_null() => {
@@ -158,11 +167,19 @@ fn discovered() -> Value {
     })
 }
 
+fn capabilities(mode: Mode) -> Value {
+    let mut capabilities = json!({ "tools": { "listChanged": true }, "prompts": {}, "resources": {} });
+    if mode == Mode::Tasks {
+        capabilities["tasks"] = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+    }
+    capabilities
+}
+
 fn answer(mode: Mode, method: &str, params: &Value) -> Result<Value, (i64, String)> {
     match method {
         "initialize" => Ok(json!({
             "protocolVersion": params["protocolVersion"],
-            "capabilities": { "tools": { "listChanged": true }, "prompts": {}, "resources": {} },
+            "capabilities": capabilities(mode),
             "serverInfo": { "name": "testkit", "version": "1.0.0" },
             "instructions": "be kind",
         })),
@@ -184,16 +201,35 @@ fn answer(mode: Mode, method: &str, params: &Value) -> Result<Value, (i64, Strin
     }
 }
 
-/// Asks the person a question in the middle of a call, and gives the answer back.
-fn ask(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
-    let schema = json!({ "type": "object", "properties": { "size": { "type": "integer", "default": 42 } } });
-    let params = json!({ "message": "How large?", "requestedSchema": schema });
+/// Asks the person a question in the middle of a call, and gives the answer back. Where `withdraw` names a file, the
+/// question is taken back when it is there.
+fn ask(lines: &mut impl Iterator<Item = std::io::Result<String>>, arguments: &Value) -> String {
+    let params = question(arguments);
     let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
     write(format!("{question}\n").as_bytes());
+    if let Some(file) = arguments["withdraw"].as_str() {
+        while !std::path::Path::new(file).exists() {
+            sleep(Duration::from_millis(5));
+        }
+        let params = json!({ "requestId": "q", "reason": "found elsewhere" });
+        let told = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+        write(format!("{told}\n").as_bytes());
+        return "withdrawn".to_owned();
+    }
     let mut answers =
         lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
     let answer = answers.find(|message| message["id"] == "q").unwrap_or_default();
     answer.get("result").or_else(|| answer.get("error")).map(Value::to_string).unwrap_or_default()
+}
+
+/// What is asked for: a number in a form, or a visit to a page.
+fn question(arguments: &Value) -> Value {
+    let message = arguments["message"].as_str().unwrap_or("How large?");
+    if arguments["mode"] == "url" {
+        return json!({ "mode": "url", "message": message, "url": "https://example.com/", "elicitationId": "e" });
+    }
+    let schema = json!({ "type": "object", "properties": { "size": { "type": "integer", "default": 42 } } });
+    json!({ "message": message, "requestedSchema": schema })
 }
 
 fn tool(name: &str, description: &str) -> Value {

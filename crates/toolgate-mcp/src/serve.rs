@@ -34,6 +34,7 @@ use crate::trace::Trace;
 use crate::{Behind, Raw};
 
 pub use client::Client;
+pub(crate) use http::cancelled;
 pub use http::{Body, HEARTBEAT, Head, Reply, framed};
 use meta::Meta;
 use parked::Parked;

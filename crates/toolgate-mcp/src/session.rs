@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Raw;
 use crate::behind::Behind;
@@ -434,9 +434,36 @@ impl Mail {
     }
 }
 
+/// What the server asked for and has no answer to yet.
+#[derive(Default)]
+struct Answering {
+    tasks: JoinSet<()>,
+    by_id: HashMap<Id, AbortHandle>,
+}
+
+impl Answering {
+    fn tidy(&mut self) {
+        let mut ended = false;
+        while self.tasks.try_join_next().is_some() {
+            ended = true;
+        }
+        if ended {
+            self.by_id.retain(|_, task| !task.is_finished());
+        }
+    }
+
+    /// The server does not wait for it any more.
+    fn cancel(&mut self, params: Option<&Raw>) {
+        let id = params.and_then(crate::serve::cancelled);
+        if let Some(task) = id.and_then(|id| self.by_id.remove(&id)) {
+            task.abort();
+        }
+    }
+}
+
 /// Reads until the link ends.
 async fn read(mail: Arc<Mail>, mut inbox: mpsc::Receiver<Incoming>) {
-    let mut answering = JoinSet::new();
+    let mut answering = Answering::default();
     let end = loop {
         match inbox.recv().await {
             Some(Incoming::Message(bytes)) => take_all(&mail, &bytes, None, &mut answering),
@@ -446,12 +473,12 @@ async fn read(mail: Arc<Mail>, mut inbox: mpsc::Receiver<Incoming>) {
             Some(Incoming::Closed(error)) => break error,
             None => break LinkError::Closed,
         }
-        while answering.try_join_next().is_some() {}
+        answering.tidy();
     };
     mail.close(end);
 }
 
-fn take_all(mail: &Arc<Mail>, bytes: &Bytes, during: Option<i64>, answering: &mut JoinSet<()>) {
+fn take_all(mail: &Arc<Mail>, bytes: &Bytes, during: Option<i64>, answering: &mut Answering) {
     match Message::read(bytes, mail.limits) {
         Ok(messages) => messages.into_iter().for_each(|message| take(mail, message, during, answering)),
         Err(error) => {
@@ -463,10 +490,13 @@ fn take_all(mail: &Arc<Mail>, bytes: &Bytes, during: Option<i64>, answering: &mu
     }
 }
 
-fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut JoinSet<()>) {
+fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut Answering) {
     match message {
         Message::Response { id: Id::Number(id), outcome } => mail.deliver(id, outcome.map_err(Into::into)),
         Message::Response { id: Id::Text(_), .. } => mail.violation("an answer to an id that we never used"),
+        Message::Notification { method, params } if &*method == "notifications/cancelled" => {
+            answering.cancel(params.as_ref());
+        }
         Message::Notification { method, params } => {
             let client = match &*method {
                 "notifications/progress" => params.as_ref().and_then(token).and_then(|id| mail.client_of(id)),
@@ -479,7 +509,7 @@ fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut
             }
         }
         Message::Request { id, method, params } => {
-            if answering.len() >= SERVER_REQUESTS {
+            if answering.tasks.len() >= SERVER_REQUESTS {
                 let busy = Err(RpcError::new(-32603, "too many requests at once"));
                 return answer(mail, id, busy);
             }
@@ -492,14 +522,15 @@ fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut
                 let nobody = "several clients have requests here, and this does not say which one is meant";
                 return answer(mail, id, Err(RpcError::new(-32603, nobody)));
             }
-            let mail = Arc::clone(mail);
-            answering.spawn(async move {
+            let (mail, asked) = (Arc::clone(mail), id.clone());
+            let task = answering.tasks.spawn(async move {
                 let outcome = match client {
                     Some(client) => client.ask(&method, params).await,
                     None => mail.handler.request(&method, params).await,
                 };
                 answer(&mail, id, outcome);
             });
+            answering.by_id.insert(asked, task);
         }
     }
 }

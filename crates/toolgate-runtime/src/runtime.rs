@@ -226,8 +226,6 @@ pub enum Ask {
     LogLevel,
     /// How a task is doing.
     TaskGet,
-    /// The tasks there are.
-    TaskList,
     /// What came of a task.
     TaskResult,
     /// Something for a task.
@@ -244,7 +242,6 @@ impl Ask {
             Self::Completion => "completion/complete",
             Self::LogLevel => "logging/setLevel",
             Self::TaskGet => "tasks/get",
-            Self::TaskList => "tasks/list",
             Self::TaskResult => "tasks/result",
             Self::TaskUpdate => "tasks/update",
             Self::TaskCancel => "tasks/cancel",

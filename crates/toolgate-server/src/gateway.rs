@@ -146,7 +146,9 @@ impl Service for Gateway {
         if completions {
             capabilities["completions"] = json!({});
         }
-        if let Some(tasks) = tasks.filter(|_| revision == Revision::V2025_11_25) {
+        if let Some(mut tasks) = tasks.filter(|_| revision == Revision::V2025_11_25) {
+            // Which tasks there are we know ourselves.
+            tasks["list"] = json!({});
             capabilities["tasks"] = tasks;
         }
         if !extensions.is_empty() && !revision.has_handshake() {

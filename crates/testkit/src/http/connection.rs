@@ -88,6 +88,16 @@ fn converse(number: usize, pipe: &mut dyn Pipe, server: &Server) -> io::Result<(
                     let _ = events.send(answer);
                 }
             }
+            ("POST", _) if message["method"].is_null() => {
+                let id = message["id"].as_str().unwrap_or_default();
+                let asked = server.asked.lock().expect("nobody panics with it").remove(id);
+                whole(*out, "202 Accepted", "")?;
+                let answer = message.get("result").or_else(|| message.get("error")).cloned();
+                asked.map(|asked| asked.send(answer.unwrap_or_default().to_string()));
+            }
+            ("POST", _) if message["params"]["name"] == "ask" && !server.modern => {
+                return ask(*out, server, number, &message);
+            }
             ("POST", _) => match server.message(&message) {
                 Some(answer) => whole(*out, "200 OK", &answer)?,
                 None => whole(*out, "202 Accepted", "")?,
@@ -135,6 +145,21 @@ fn whole(out: &mut dyn Pipe, status: &str, body: &str) -> io::Result<()> {
     let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
     write!(out, "HTTP/1.1 {status}\r\n{kind}content-length: {}\r\n\r\n{body}", body.len())?;
     out.flush()
+}
+
+/// Asks on the stream of a call, and gives the answer back that comes in a message of its own.
+fn ask(out: &mut dyn Pipe, server: &Server, number: usize, call: &Value) -> io::Result<()> {
+    let (sender, answer) = mpsc::channel();
+    let id = format!("q{number}");
+    server.asked.lock().expect("nobody panics with it").insert(id.clone(), sender);
+    write!(out, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
+    let params = super::question(&call["params"]["arguments"]);
+    let question = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
+    write!(out, "data: {question}\n\n").and_then(|()| out.flush())?;
+    let said = answer.recv().unwrap_or_default();
+    let result = json!({ "content": [{ "type": "text", "text": said }] });
+    let answer = json!({ "jsonrpc": "2.0", "id": call["id"], "result": result });
+    write!(out, "data: {answer}\n\n").and_then(|()| out.flush())
 }
 
 /// The stream of the first revision, for as long as somebody reads it.

@@ -218,9 +218,10 @@ fn unsubscribe(face: &Face, request: &Request) -> Outcome {
 /// A request that failed because its server asked for something that the client did not declare: the newest
 /// revision has a way to say so.
 fn undeclared(client: &Client, error: RpcError) -> RpcError {
-    let Some(capability) = client.lacked.get() else { return error };
+    let Some(lacked) = client.lacked.get() else { return error };
+    let capability = lacked.as_object().and_then(|lacked| lacked.keys().next()).map_or("", String::as_str);
     RpcError {
-        data: Some(Raw::of(&json!({ "requiredCapabilities": { &**capability: {} } }))),
+        data: Some(Raw::of(&json!({ "requiredCapabilities": lacked }))),
         ..RpcError::new(
             RpcError::MISSING_CAPABILITY,
             format!("the request needs `{capability}`, which the client did not declare"),

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::Outcome;
 use crate::Raw;
 use crate::behind::Behind;
-use crate::message::{Message, RpcError, quoted};
+use crate::message::{Id, Message, RpcError, quoted};
 use crate::revision::Revision;
 
 /// What waits to be told of one request.
@@ -27,8 +27,11 @@ pub(super) enum Said {
     /// A notification.
     Notification(Message),
     /// A question, and where its answer goes.
-    Question { method: Box<str>, params: Option<Raw>, answer: oneshot::Sender<Outcome> },
+    Question { method: Box<str>, params: Option<Raw>, answer: oneshot::Sender<Outcome>, asked: Asked },
 }
+
+/// The id under which a client was asked, once it was.
+pub(super) type Asked = Arc<OnceLock<Id>>;
 
 /// The client behind a request.
 pub struct Client {
@@ -39,8 +42,8 @@ pub struct Client {
     pub(super) log_level: Option<Box<str>>,
     pub(super) out: mpsc::Sender<Said>,
     pub(super) thought: Arc<Thought>,
-    /// What a server asked for that the client did not declare.
-    pub(super) lacked: OnceLock<Box<str>>,
+    /// What a server asked for that the client did not declare, as it would have declared it.
+    pub(super) lacked: OnceLock<Value>,
 }
 
 /// How long a client has thought.
@@ -83,6 +86,31 @@ impl Drop for Open {
     }
 }
 
+/// Why a client is not asked.
+struct Lacks {
+    /// What it would have to declare.
+    due: Value,
+    /// What the server is told.
+    error: RpcError,
+}
+
+/// Tells a client that its answer is of no use any more, when nobody waits for it and it has not come.
+struct Withdrawal {
+    out: mpsc::Sender<Said>,
+    asked: Asked,
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        let Some(id) = self.asked.get() else { return };
+        let params =
+            format!("{{\"requestId\":{},\"reason\":\"nobody waits for it any more\"}}", id.to_json());
+        let method = "notifications/cancelled".into();
+        let told = Message::Notification { method, params: Some(Raw::trusted(params)) };
+        let _ = self.out.try_send(Said::Notification(told));
+    }
+}
+
 impl Client {
     /// The revision it speaks.
     pub fn revision(&self) -> Revision {
@@ -97,6 +125,40 @@ impl Client {
     /// Whether it declared an extension.
     pub fn extends(&self, extension: &str) -> bool {
         self.capabilities.get("extensions").is_some_and(|all| all.get(extension).is_some())
+    }
+
+    /// What it would have to declare to be asked this, where it did not.
+    fn lacks(&self, method: &str, params: Option<&Raw>) -> Option<Lacks> {
+        #[derive(serde::Deserialize)]
+        struct Params {
+            mode: Option<String>,
+        }
+        let capability = method.split('/').next().unwrap_or_default();
+        let known = matches!(method, "sampling/createMessage" | "elicitation/create" | "roots/list");
+        if !known || !self.has(capability) {
+            return Some(Lacks {
+                due: json!({ capability: {} }),
+                error: RpcError::new(
+                    RpcError::METHOD_NOT_FOUND,
+                    format!("the client does not offer `{capability}`"),
+                ),
+            });
+        }
+        if capability != "elicitation" {
+            return None;
+        }
+        let mode = params.and_then(|params| params.parse::<Params>().ok()?.mode);
+        let mode = mode.as_deref().unwrap_or("form");
+        let declares = |mode: &str| self.capabilities["elicitation"].get(mode).is_some();
+        // Before there were two ways of asking, there was the form.
+        let takes = declares(mode) || mode == "form" && !declares("url");
+        (!takes).then(|| Lacks {
+            due: json!({ capability: { mode: {} } }),
+            error: RpcError::new(
+                RpcError::INVALID_PARAMS,
+                format!("the client does not offer `elicitation` with the mode `{mode}`"),
+            ),
+        })
     }
 
     fn tell(&self, method: &str, params: Option<Raw>) {
@@ -179,26 +241,23 @@ impl Behind for Client {
     }
 
     fn ask(&self, method: &str, params: Option<Raw>) -> BoxFuture<'static, Outcome> {
-        let capability = method.split('/').next().unwrap_or_default().to_owned();
-        if !matches!(method, "sampling/createMessage" | "elicitation/create" | "roots/list")
-            || !self.has(&capability)
-        {
-            let _ = self.lacked.set(capability.as_str().into());
-            let error = RpcError::new(
-                RpcError::METHOD_NOT_FOUND,
-                format!("the client does not offer `{capability}`"),
-            );
+        if let Some(Lacks { due, error }) = self.lacks(method, params.as_ref()) {
+            let _ = self.lacked.set(due);
             return Box::pin(async { Err(error) });
         }
         let (answer, answered) = oneshot::channel();
-        let question = Said::Question { method: method.into(), params, answer };
+        let mut withdrawal = Withdrawal { out: self.out.clone(), asked: Asked::default() };
+        let asked = Arc::clone(&withdrawal.asked);
+        let question = Said::Question { method: method.into(), params, answer, asked };
         let (out, thought) = (self.out.clone(), Arc::clone(&self.thought));
         Box::pin(async move {
             let _open = thought.begin();
             let gone = || RpcError::new(-32603, "the client has left");
             let exchange = async {
                 out.send(question).await.map_err(|_| gone())?;
-                answered.await.unwrap_or_else(|_| Err(gone()))
+                let answer = answered.await;
+                withdrawal.asked = Asked::default();
+                answer.unwrap_or_else(|_| Err(gone()))
             };
             let late = |_| Err(RpcError::new(-32603, "the client did not answer in time"));
             timeout(THINKING, exchange).await.unwrap_or_else(late)
@@ -213,3 +272,6 @@ impl Behind for Client {
         self.thought.total()
     }
 }
+
+#[cfg(test)]
+mod tests;

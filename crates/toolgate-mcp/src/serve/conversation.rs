@@ -101,7 +101,7 @@ impl<S: Service> Endpoint<S> {
                 Message::Response { id, outcome } => conversation.kept.pending.answered(&id, outcome),
                 Message::Notification { method, params } if &*method == "notifications/cancelled" => {
                     if let Some(running) =
-                        cancelled(params.as_ref()).and_then(|id| conversation.running.remove(&id))
+                        params.as_ref().and_then(cancelled).and_then(|id| conversation.running.remove(&id))
                     {
                         running.abort();
                     }

@@ -55,6 +55,7 @@ impl Pending {
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         waiting.insert(id, question.answer);
+        let _ = question.asked.set(Id::Number(id));
         Some(Message::Request { id: Id::Number(id), method: question.method, params: question.params })
     }
 
@@ -124,14 +125,13 @@ impl Exchange {
     }
 
     async fn take(&mut self, said: Said) -> Option<Next> {
-        let (method, params, answer) = match said {
+        let question = match said {
             Said::Notification(message) => return Some(Next::Said(message)),
-            Said::Question { method, params, answer } => (method, params, answer),
+            Said::Question { method, params, answer, asked } => Question { method, params, answer, asked },
         };
-        if answer.is_closed() {
+        if question.answer.is_closed() {
             return None;
         }
-        let question = Question { method, params, answer };
         match &self.asking {
             Asking::Live(keeping) => keeping.keep().pending.ask(question).map(Next::Said),
             Asking::Parked { parked, guest, method } => {
@@ -141,8 +141,8 @@ impl Exchange {
                 let moment = Instant::now() + GATHER;
                 while let Ok(Some(said)) = timeout_at(moment, running.said.recv()).await {
                     match said {
-                        Said::Question { method, params, answer } => {
-                            questions.push(Question { method, params, answer });
+                        Said::Question { method, params, answer, asked } => {
+                            questions.push(Question { method, params, answer, asked });
                         }
                         Said::Notification(message) => {
                             rest = Some(message);

@@ -277,7 +277,7 @@ impl<S: Service> Endpoint<S> {
                     }
                 }
                 Message::Notification { method, params } if &*method == "notifications/cancelled" => {
-                    if let Some(id) = cancelled(params.as_ref()) {
+                    if let Some(id) = params.as_ref().and_then(cancelled) {
                         self.sessions.cancel(face.session.as_deref().unwrap_or_default(), &id);
                     }
                 }
@@ -388,14 +388,14 @@ fn plain(value: &str) -> Result<String, ()> {
     String::from_utf8(STANDARD.decode(coded).map_err(drop)?).map_err(drop)
 }
 
-/// The request that a client does not wait for any more.
-pub(super) fn cancelled(params: Option<&crate::Raw>) -> Option<Id> {
+/// The request that whoever made it does not wait for any more.
+pub(crate) fn cancelled(params: &crate::Raw) -> Option<Id> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Cancelled {
         request_id: serde_json::Value,
     }
-    match params?.parse::<Cancelled>().ok()?.request_id {
+    match params.parse::<Cancelled>().ok()?.request_id {
         serde_json::Value::String(text) => Some(Id::Text(text.into())),
         number => number.as_i64().map(Id::Number),
     }

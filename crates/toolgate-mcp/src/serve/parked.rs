@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::client::Asked;
 use super::exchange::Running;
 use super::{Outcome, session};
 use crate::Raw;
@@ -32,6 +33,7 @@ pub(super) struct Question {
     pub(super) method: Box<str>,
     pub(super) params: Option<Raw>,
     pub(super) answer: oneshot::Sender<Outcome>,
+    pub(super) asked: Asked,
 }
 
 struct Waiting {
@@ -144,3 +146,6 @@ impl Parked {
         Some(Err(self.wait(waiting)))
     }
 }
+
+#[cfg(test)]
+mod tests;

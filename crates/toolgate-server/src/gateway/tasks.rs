@@ -6,10 +6,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+use futures_util::future::join_all;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use toolgate_mcp::serve::{Outcome, Request, in_words_of};
-use toolgate_mcp::{Params, Raw, RpcError};
+use toolgate_mcp::{Params, Raw, Revision, RpcError};
 use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::Ask;
 use toolgate_types::ServerName;
@@ -21,6 +22,8 @@ use super::{Gateway, Visitor, name_of};
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// Tasks that are remembered.
 const MOST: usize = 10_000;
+/// Tasks on one page of a list.
+const PAGE: usize = 50;
 
 /// Where tasks are.
 #[derive(Default)]
@@ -47,6 +50,14 @@ struct Task {
     task_id: String,
 }
 
+/// A task without what belongs to the answer that told of it.
+fn bare(mut task: Value) -> Value {
+    if let Some(task) = task.as_object_mut() {
+        task.remove("_meta");
+    }
+    task
+}
+
 impl Tasks {
     /// Remembers the task that a reply tells of.
     pub(super) fn learn(&self, visitor: &Visitor, runtime: &Runtime, tool: &str, reply: Option<&Raw>) {
@@ -57,7 +68,9 @@ impl Tasks {
         let Some(server) = catalog.resolve(tool).and_then(|tool| tool.server.clone()) else { return };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (visitor.caller.id.to_string(), id);
-        if known.places.insert(key.clone(), server).is_none() {
+        // Who gave an id first has it: no server gets what belongs to a task of another.
+        if !known.places.contains_key(&key) {
+            known.places.insert(key.clone(), server);
             known.order.push_back(key);
         }
         if known.order.len() > MOST
@@ -67,6 +80,14 @@ impl Tasks {
         }
     }
 
+    /// The tasks of a caller, the newest first.
+    fn of(&self, visitor: &Visitor) -> Vec<(String, ServerName)> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let caller = visitor.caller.id.as_str();
+        let own = known.order.iter().rev().filter(|(owner, _)| owner == caller);
+        own.filter_map(|key| Some((key.1.clone(), known.places.get(key)?.clone()))).collect()
+    }
+
     fn find(&self, visitor: &Visitor, id: &str) -> Option<ServerName> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.places.get(&(visitor.caller.id.to_string(), id.to_owned())).cloned()
@@ -74,7 +95,37 @@ impl Tasks {
 }
 
 impl Gateway {
+    /// The tasks of a caller, page by page: each is asked for at the server that has it. One that the server does
+    /// not know any more is left out.
+    async fn tasks(&self, visitor: &Visitor, request: &Request) -> Outcome {
+        let start = match request.raw_member("cursor").filter(|cursor| cursor.get() != "null") {
+            None => 0,
+            Some(cursor) => {
+                let bad = || RpcError::new(RpcError::INVALID_PARAMS, "the `cursor` is not one of ours");
+                cursor.parse::<String>().ok().and_then(|at| at.parse::<usize>().ok()).ok_or_else(bad)?
+            }
+        };
+        let own = self.tasks.of(visitor);
+        let page = own.iter().skip(start).take(PAGE);
+        let asked = page.map(async |(id, server)| {
+            let params = Params::none().with("taskId", id);
+            let along = request.along(&["cursor"]);
+            self.runtime.pass(name_of(server), Ask::TaskGet, params, (&along, &request.trace)).await.ok()
+        });
+        let found = join_all(asked).await.into_iter().flatten();
+        let tasks: Vec<Value> = found.filter_map(|task| task.parse().ok()).map(bare).collect();
+        let mut result = json!({ "tasks": tasks });
+        if start + PAGE < own.len() {
+            result["nextCursor"] = (start + PAGE).to_string().into();
+        }
+        Ok(Raw::of(&result))
+    }
+
     pub(super) async fn task(&self, visitor: &Visitor, request: Request) -> Outcome {
+        // Only one revision has a list, and clients of the newest are told so before they get here.
+        if &*request.method == "tasks/list" && request.client.revision() == Revision::V2025_11_25 {
+            return self.tasks(visitor, &request).await;
+        }
         let what = match &*request.method {
             "tasks/get" => Ask::TaskGet,
             "tasks/result" => Ask::TaskResult,

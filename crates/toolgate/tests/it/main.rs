@@ -41,6 +41,7 @@ mod peers;
 mod policy;
 mod program;
 mod promises;
+mod questions;
 mod registry;
 mod results;
 mod resuming;
