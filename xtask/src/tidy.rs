@@ -76,6 +76,7 @@ const CRATES: &[Allowed] = &[
         may_use: &[
             "toolgate-types",
             "toolgate-mcp",
+            "toolgate-search",
             "toolgate-audit",
             "toolgate-store",
             "toolgate-runtime",
