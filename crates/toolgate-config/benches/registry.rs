@@ -83,6 +83,7 @@ async fn measure(folder: &Path) {
         approver: Arc::new(NobodyApproves),
         egress: EgressRules::default(),
         results: None,
+        profiles: Arc::default(),
     }));
     let (project, files) = (folder.to_owned(), registries.clone());
     let check: Check = Arc::new(move |candidate: Candidate<'_>| {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 use toolgate_policy::Rules;
@@ -12,8 +13,8 @@ use toolgate_types::door::CertificateMatch;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Secret,
-    ServerSpec, ToolDefinition, ToolSettings,
+    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Profiles,
+    Secret, ServerSpec, ToolDefinition, ToolSettings,
 };
 
 /// A checked project.
@@ -76,6 +77,9 @@ pub struct Config {
     /// How the execution log is kept.
     #[serde(skip_serializing_if = "AuditRules::is_default")]
     pub audit: AuditRules,
+    /// Views of what there is, and who uses which.
+    #[serde(skip_serializing_if = "no_profiles")]
+    pub profiles: Arc<Profiles>,
     /// Every secret in it, so that none is shown by whoever uses it.
     #[serde(skip)]
     pub secrets: Vec<Secret>,
@@ -90,6 +94,10 @@ pub struct Config {
 
 fn who<S: serde::Serializer>(keys: &[(CallerId, KeyHash)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(keys.iter().map(|(id, _)| id))
+}
+
+fn no_profiles(profiles: &Profiles) -> bool {
+    *profiles == Profiles::default()
 }
 
 fn is_default(rules: &DoorRules) -> bool {

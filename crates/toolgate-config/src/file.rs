@@ -4,6 +4,7 @@
 //! what it means; meaning is in `settle`.
 
 pub(crate) mod door;
+pub(crate) mod profile;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use toolgate_types::tool::Permission;
 use toolgate_types::{ByteSize, CallerId, HumanDuration, KeyHash, ServerName, Text, ToolName};
 
 use self::door::{AnonymousName, CertificateFile, DoorRateFile, DoorTlsFile, JwtFile};
+use self::profile::ProfileFile;
 use crate::config::variable_of_input;
 use crate::context::{Context, FileVariable, Input};
 use crate::keys::{At, Free, Handed, Named, OneOrMany, Read, SchemaNode, Table, choice, keys};
@@ -66,6 +68,8 @@ keys! {
         telemetry: TelemetryFile,
         /// HTTP APIs that OpenAPI documents describe, by their names: each operation is a tool.
         openapi: Named<ApiFile>,
+        /// Views of what there is, by their names, each for a kind of client. docs/profiles.md.
+        profiles: Named<ProfileFile>,
         /// The door of `toolgate serve`.
         serve: ServeFile,
         /// How calls are written down: the execution log.
@@ -308,6 +312,12 @@ keys! {
         key_sha256: KeyHash,
         /// The certificate by which `toolgate serve` knows it, of an authority in `serve.tls.client_ca`.
         certificate: CertificateFile,
+        /// The profile that it sees where it names none, such as at `/mcp`. Without it, it sees everything there, or
+        /// the first of `profiles`.
+        profile: String,
+        /// The profiles that it may use over MCP, and no others. Those that it may not use read like ones that are not
+        /// there. Without it, it may use all.
+        profiles: OneOrMany<String>,
     }
 }
 

@@ -12,6 +12,7 @@ mod egress;
 mod json_schema;
 mod oauth;
 pub(crate) mod policy;
+mod profile;
 mod results;
 mod serve;
 pub(crate) mod server;
@@ -71,6 +72,7 @@ pub(crate) struct Draft {
     /// Tools that have to keep all of the contract.
     full: Vec<(ToolName, Span)>,
     audit: AuditRules,
+    profiles: profile::Drafts,
     pub(crate) inputs: Vec<InputSpec>,
     /// Where each tool is in `tools`, and where each has its settings in `settings`.
     tool_at: HashMap<ToolName, usize>,
@@ -107,6 +109,7 @@ impl Draft {
             telemetry: None,
             full: Vec::new(),
             audit: AuditRules::default(),
+            profiles: profile::Drafts::default(),
             inputs: Vec::new(),
             tool_at: HashMap::new(),
             settings_at: HashMap::new(),
@@ -217,6 +220,7 @@ impl Draft {
         if self.results.is_some() {
             self.own_results_for_all();
         }
+        let profiles = self.profiles_fit(cx);
         let spans = self.origins;
         let origins = spans.iter().map(|(path, span)| (path.clone(), cx.sources.place(*span))).collect();
         let config = Config {
@@ -241,6 +245,7 @@ impl Draft {
             builtins: self.builtins,
             telemetry: self.telemetry.or_else(|| telemetry::of_environment(cx)),
             audit: self.audit,
+            profiles,
             secrets: Vec::new(),
             inputs: self.inputs,
             variables: cx.variables_used(),

@@ -135,5 +135,6 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         approver: Arc::new(NobodyApproves),
         egress: EgressRules::default(),
         results: None,
+        profiles: Arc::default(),
     }
 }

@@ -207,6 +207,7 @@ fn setup(rules: Option<u32>) -> Setup {
         approver: Arc::new(NobodyApproves),
         egress: EgressRules::default(),
         results: None,
+        profiles: Arc::default(),
     }
 }
 

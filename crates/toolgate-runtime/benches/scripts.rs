@@ -159,6 +159,7 @@ fn setup(own: Vec<ToolDefinition>) -> Setup {
         approver: Arc::new(NobodyApproves),
         egress: EgressRules::default(),
         results: None,
+        profiles: Arc::default(),
     }
 }
 

@@ -328,7 +328,7 @@ impl Catalog {
             let mut text = String::from("{\"tools\":[");
             for (at, tool) in ready.enumerate() {
                 text.push_str(if at > 0 { "," } else { "" });
-                tool.list_into(&mut text);
+                tool.list_into(&mut text, &Words::default());
             }
             text.push_str("]}");
             text.into()
@@ -341,11 +341,7 @@ impl Catalog {
         shown: impl Fn(&CatalogTool) -> bool + 'a,
     ) -> impl Iterator<Item = String> + 'a {
         let ready = self.tools.iter().filter(move |tool| tool.state == ToolState::Ready && shown(tool));
-        ready.map(|tool| {
-            let mut text = String::new();
-            tool.list_into(&mut text);
-            text
-        })
+        ready.map(|tool| tool.listed_in(&Words::default()))
     }
 
     /// Whether callers would notice that this catalog took the place of another.
@@ -431,33 +427,67 @@ impl CatalogTool {
         }
     }
 
+    /// Every name that means it: the one that callers use, and where it is of a server `{server}__{tool}`.
+    pub fn names(&self) -> Vec<String> {
+        let qualified = self
+            .server
+            .as_ref()
+            .map(|server| format!("{}{SEPARATOR}{}", server.prefix(), normalised(&self.original)));
+        std::iter::once(self.name.clone()).chain(qualified.filter(|name| *name != self.name)).collect()
+    }
+
+    /// Its definition as the element of a list, in other words where they are given.
+    pub fn listed_in(&self, words: &Words<'_>) -> String {
+        let mut text = String::new();
+        self.list_into(&mut text, words);
+        text
+    }
+
     /// The definition under the name that callers use; the rest as the server wrote it.
-    fn list_into(&self, out: &mut String) {
-        let name = serde_json::Value::from(self.name.as_str());
+    fn list_into(&self, out: &mut String, words: &Words<'_>) {
+        let name = serde_json::Value::from(words.name.unwrap_or(&self.name));
+        out.push_str(&format!(r#"{{"name":{name}"#));
+        let description = words.description.map(|text| serde_json::Value::from(text).to_string());
         let Some(definition) = &self.definition else {
-            let description = serde_json::Value::from(self.description.as_str());
-            out.push_str(&format!(
-                r#"{{"name":{name},"description":{description},"inputSchema":{}"#,
-                self.input_schema.get()
-            ));
+            let description =
+                description.unwrap_or_else(|| serde_json::Value::from(self.description.as_str()).to_string());
+            let schema = words.input_schema.unwrap_or(self.input_schema.get());
+            out.push_str(&format!(r#","description":{description},"inputSchema":{schema}"#));
             if let Some(schema) = &self.output_schema {
                 out.push_str(r#","outputSchema":"#);
                 out.push_str(schema.get());
             }
             return out.push('}');
         };
-        out.push_str(r#"{"name":"#);
-        out.push_str(&name.to_string());
-        for (member, value) in definition.members() {
-            if member != "name" {
-                out.push(',');
-                out.push_str(&serde_json::Value::from(member).to_string());
-                out.push(':');
-                out.push_str(value.get());
-            }
+        let members = definition.members();
+        if let Some(description) =
+            description.as_ref().filter(|_| members.iter().all(|(name, _)| name != "description"))
+        {
+            out.push_str(&format!(r#","description":{description}"#));
+        }
+        for (member, value) in members.iter().filter(|(member, _)| member != "name") {
+            out.push(',');
+            out.push_str(&serde_json::Value::from(member.as_str()).to_string());
+            out.push(':');
+            out.push_str(match (member.as_str(), &description, words.input_schema) {
+                ("description", Some(description), _) => description,
+                ("inputSchema", _, Some(schema)) => schema,
+                _ => value.get(),
+            });
         }
         out.push('}');
     }
+}
+
+/// What stands in a definition in the place of what the tool says itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Words<'a> {
+    /// Its name.
+    pub name: Option<&'a str>,
+    /// What it does.
+    pub description: Option<&'a str>,
+    /// The schema of its arguments, as JSON.
+    pub input_schema: Option<&'a str>,
 }
 
 #[cfg(test)]

@@ -72,12 +72,14 @@ pub struct Origin {
     pub metadata: Option<Value>,
     /// What the client behind it brings along for a server.
     pub along: Along,
+    /// Whether the tool is no part of what the client was shown: it reads like one that is not there.
+    pub hidden: bool,
 }
 
 impl CallRequest {
     /// All of this as a tool is told it.
     fn context(&self, caller: &Caller) -> ToolContext {
-        let Origin { user, session, agent_version, metadata, along: _ } = self.origin.clone();
+        let Origin { user, session, agent_version, metadata, .. } = self.origin.clone();
         ToolContext {
             user_id: user,
             session_id: session,
@@ -410,7 +412,8 @@ impl Runtime {
         let name = &request.name;
         let error = |code, message: String| CallError::new(code, Stage::Resolve, message);
         let catalog = self.catalog();
-        let tool = catalog.resolve(name).ok_or_else(|| unknown(name))?;
+        let shown = catalog.resolve(name).filter(|_| !request.origin.hidden);
+        let tool = shown.ok_or_else(|| unknown(name))?;
         match &tool.state {
             ToolState::Ready => {}
             ToolState::Quarantined { why, reason } => {

@@ -19,7 +19,8 @@ use toolgate_policy::Policy;
 use toolgate_types::egress::EgressRules;
 use toolgate_types::server::Startup;
 use toolgate_types::{
-    ApiSpec, Caller, Limits, Secret, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
+    ApiSpec, Caller, Limits, Profiles, Secret, ServerName, ServerSpec, ToolDefinition, ToolLimits,
+    ToolSettings,
 };
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
 use toolgate_upstream::openapi::{Api, ReadText};
@@ -84,6 +85,8 @@ pub struct Setup {
     pub egress: EgressRules,
     /// Where results are kept that are too large to be given whole; without it none is.
     pub results: Option<Arc<Results>>,
+    /// Views of what there is, which doors show.
+    pub profiles: Arc<Profiles>,
 }
 
 /// Calls of a server's tool that run at once where nothing else is said.
@@ -115,6 +118,7 @@ pub struct Runtime {
     pub(crate) approver: Arc<dyn Approver>,
     pub(crate) egress: ArcSwap<EgressRules>,
     pub(crate) results: Option<Arc<Results>>,
+    profiles: ArcSwap<Profiles>,
     slots: Arc<Semaphore>,
     guards: Mutex<HashMap<GuardKey, Arc<Guard>>>,
     pub(crate) cache: Cache,
@@ -314,6 +318,7 @@ impl Runtime {
             approver: setup.approver,
             egress: ArcSwap::from_pointee(setup.egress),
             results: setup.results,
+            profiles: ArcSwap::new(setup.profiles),
             slots: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             guards: Mutex::default(),
             cache: Cache::default(),

@@ -192,5 +192,6 @@ fn setup(servers: Vec<ServerSpec>) -> Setup {
         approver: Arc::new(NobodyApproves),
         egress: EgressRules::default(),
         results: None,
+        profiles: Arc::default(),
     }
 }

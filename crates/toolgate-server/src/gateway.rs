@@ -8,6 +8,8 @@ mod call;
 mod changes;
 mod lists;
 mod others;
+mod profile;
+mod search;
 mod tasks;
 
 use std::sync::{Arc, OnceLock};
@@ -21,12 +23,14 @@ use toolgate_mcp::serve::{About, Change, Guest, Outcome, Request, Service, Subsc
 use toolgate_mcp::{Revision, RpcError};
 use toolgate_runtime::catalog::Upstream;
 use toolgate_runtime::{Called, Runtime};
+use toolgate_types::profile::ProfileName;
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, ServerName};
 
 use crate::answer;
 use crate::running::Running;
 use lists::Lists;
+use profile::Views;
 use tasks::Tasks;
 
 /// Where hints and metadata stand in `_meta`.
@@ -38,18 +42,30 @@ const LONGEST_INSTRUCTIONS: usize = 16 << 10;
 #[derive(Clone)]
 pub(crate) struct Visitor {
     pub(crate) caller: Arc<Caller>,
+    /// The profile that it names, where it names one.
+    profile: Option<ProfileName>,
+    id: Box<str>,
     /// What a call was refused for, where a token with more scopes would help.
     lacks: Option<Arc<OnceLock<Vec<Permission>>>>,
 }
 
 impl Visitor {
     pub(crate) fn new(caller: &Arc<Caller>) -> Self {
-        Self { caller: Arc::clone(caller), lacks: None }
+        Self { id: caller.id.as_str().into(), caller: Arc::clone(caller), profile: None, lacks: None }
     }
 
     /// One whose token says what it may do.
     pub(crate) fn by_scopes(caller: &Arc<Caller>) -> Self {
-        Self { caller: Arc::clone(caller), lacks: Some(Arc::default()) }
+        Self { lacks: Some(Arc::default()), ..Self::new(caller) }
+    }
+
+    /// The same at the door of a profile. What was begun at one door does not go on at another.
+    pub(crate) fn seeing(self, profile: Option<ProfileName>) -> Self {
+        let id = match &profile {
+            Some(profile) => format!("{}#{profile}", self.caller.id).into(),
+            None => self.id,
+        };
+        Self { profile, id, ..self }
     }
 
     /// What its call was refused for.
@@ -75,7 +91,7 @@ impl Visitor {
 
 impl Guest for Visitor {
     fn id(&self) -> &str {
-        self.caller.id.as_str()
+        &self.id
     }
 }
 
@@ -85,6 +101,7 @@ pub(crate) struct Gateway {
     runtime: Arc<Runtime>,
     running: Arc<Running>,
     lists: Arc<Lists>,
+    views: Arc<Views>,
     tasks: Arc<Tasks>,
 }
 
@@ -94,6 +111,7 @@ impl Gateway {
             runtime: Arc::clone(runtime),
             running: Arc::clone(running),
             lists: Arc::default(),
+            views: Arc::default(),
             tasks: Arc::default(),
         }
     }
@@ -182,7 +200,15 @@ impl Service for Gateway {
         })
     }
 
-    fn mirrors(&self, _: &Visitor, tool: &str) -> Vec<Mirror> {
+    fn mirrors(&self, visitor: &Visitor, tool: &str) -> Vec<Mirror> {
+        if let Ok(Some(_)) = self.profile(visitor) {
+            // Headers say what arguments say, as the tool takes them.
+            let shown = self.meant(visitor, tool).filter(|(_, shown)| shown.takes_its_own());
+            return match shown.as_ref().map(|(_, shown)| &shown.tool.upstream) {
+                Some(Upstream::Server(address)) => address.mirrors.clone(),
+                _ => Vec::new(),
+            };
+        }
         let catalog = self.runtime.catalog();
         match catalog.resolve(tool).map(|tool| &tool.upstream) {
             Some(Upstream::Server(address)) => address.mirrors.clone(),
@@ -195,7 +221,15 @@ impl Gateway {
     /// What servers want models to know, each under its name.
     fn instructions(&self, visitor: &Visitor) -> Option<String> {
         let mut text = String::new();
+        let profile = self.profile(visitor).ok().flatten();
+        if let Some((profile, about)) = profile.as_ref().and_then(|it| Some((it, it.description.as_ref()?))) {
+            text.push_str(&format!("# {}\n{}", profile.name, about.trim()));
+        }
+        let view = profile.as_ref().map(|profile| self.view(profile));
         for (server, offer) in self.runtime.offers() {
+            if view.as_ref().is_some_and(|view| !view.has_of(&server, &offer)) {
+                continue;
+            }
             let Some(own) = offer.instructions.filter(|own| !own.trim().is_empty()) else { continue };
             if !self.sees(visitor, &server) || text.len() + own.len() > LONGEST_INSTRUCTIONS {
                 continue;

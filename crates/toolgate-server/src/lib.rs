@@ -13,6 +13,7 @@ mod gateway;
 mod health;
 pub mod keys;
 mod mcp;
+pub mod profile;
 mod rest;
 mod running;
 
@@ -32,6 +33,7 @@ use toolgate_store::registry::Registry;
 use toolgate_types::Caller;
 use toolgate_types::DoorRules;
 use toolgate_types::network::Network;
+use toolgate_types::profile::ProfileName;
 
 use crate::accept::Places;
 use crate::accept::tls::Tls;
@@ -140,9 +142,9 @@ impl Door {
         accept::serve_socket(self, listener).await;
     }
 
-    /// Serves one caller over a link, until it leaves or we are done.
-    pub async fn converse(&self, caller: Caller, link: Link) {
-        let visitor = Visitor::new(&Arc::new(caller));
+    /// Serves one caller over a link, by a profile where one is named, until it leaves or we are done.
+    pub async fn converse(&self, caller: Caller, profile: Option<ProfileName>, link: Link) {
+        let visitor = Visitor::new(&Arc::new(caller)).seeing(profile);
         tokio::select! {
             () = self.mcp.converse(visitor, link) => {}
             () = self.running.closing() => {}

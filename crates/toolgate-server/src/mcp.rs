@@ -13,12 +13,14 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use hyper::HeaderMap;
 use hyper::StatusCode;
+use hyper::Uri;
 use hyper::header::{self, HeaderName, HeaderValue};
 use toolgate_mcp::serve::{Body, Head, Reply};
+use toolgate_types::profile::ProfileName;
 
 use crate::admit::Refusal;
 use crate::gateway::Visitor;
-use crate::rest::Guest;
+use crate::rest::{self, Guest};
 use crate::{Door, body};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -26,15 +28,18 @@ const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) async fn post(
     State(door): State<Arc<Door>>,
     guest: Guest,
+    uri: Uri,
     headers: HeaderMap,
     body: HttpBody,
 ) -> Result<Response, Refusal> {
+    let profile = door.profile(&guest, &uri)?;
     let bytes = body::bytes(&headers, body, door.max_body).await?;
     let visitor = if door.gate.goes_by_scopes(&guest.caller, guest.standing) {
         Visitor::by_scopes(&guest.caller)
     } else {
         Visitor::new(&guest.caller)
     };
+    let visitor = visitor.seeing(profile);
     let reply = door.mcp.post(&visitor, head(&guest, &headers), bytes).await;
     // Only where this is all there is to say: of a batch other calls were made, and a stream has begun.
     match visitor.lacks() {
@@ -53,19 +58,32 @@ fn is_one(reply: &Reply) -> bool {
 pub(crate) async fn get(
     State(door): State<Arc<Door>>,
     guest: Guest,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let reply = door.mcp.get(&Visitor::new(&guest.caller), &head(&guest, &headers));
+    let visitor = Visitor::new(&guest.caller).seeing(door.profile(&guest, &uri)?);
+    let reply = door.mcp.get(&visitor, &head(&guest, &headers));
     Ok(respond(&door, &guest, reply))
 }
 
 pub(crate) async fn delete(
     State(door): State<Arc<Door>>,
     guest: Guest,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let reply = door.mcp.delete(&Visitor::new(&guest.caller), &head(&guest, &headers));
+    let visitor = Visitor::new(&guest.caller).seeing(door.profile(&guest, &uri)?);
+    let reply = door.mcp.delete(&visitor, &head(&guest, &headers));
     Ok(respond(&door, &guest, reply))
+}
+
+impl Door {
+    /// The profile that an address names. One that is not for this caller is not there.
+    pub(crate) fn profile(&self, guest: &Guest, uri: &Uri) -> Result<Option<ProfileName>, Refusal> {
+        let named = uri.path().trim_start_matches('/').split_once('/').map(|(_, name)| name);
+        self.runtime.profiles().of(&guest.caller.id, named).map_err(|_| rest::nothing())?;
+        named.map(|name| name.parse().map_err(|_| rest::nothing())).transpose()
+    }
 }
 
 fn head<'a>(guest: &Guest, headers: &'a HeaderMap) -> Head<'a> {

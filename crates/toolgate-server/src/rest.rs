@@ -55,13 +55,15 @@ pub(crate) fn router(door: &Arc<Door>) -> Router {
     operations::router()
         .route(resource::PLACE, get(resource::metadata))
         .route(&format!("{}/mcp", resource::PLACE), get(resource::metadata))
+        .route(&format!("{}/mcp/{{profile}}", resource::PLACE), get(resource::metadata))
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
+        .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/sse", get(mcp::sse::open))
+        .route("/sse/{profile}", get(mcp::sse::open))
         .route("/sse/messages", post(mcp::sse::message))
         .route("/ws", get(mcp::ws::open))
-        .fallback(async || {
-            Refusal::not_found("there is nothing here").hint("`GET /v1/docs` lists what there is")
-        })
+        .route("/ws/{profile}", get(mcp::ws::open))
+        .fallback(async || nothing())
         .method_not_allowed_fallback(async || {
             Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -71,6 +73,11 @@ pub(crate) fn router(door: &Arc<Door>) -> Router {
         })
         .layer(middleware::from_fn_with_state(Arc::clone(door), around))
         .with_state(Arc::clone(door))
+}
+
+/// What is said where nothing is.
+pub(crate) fn nothing() -> Refusal {
+    Refusal::not_found("there is nothing here").hint("`GET /v1/docs` lists what there is")
 }
 
 /// What every request goes through: its ids, whether it is meant for us, and the shape of its answer.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
-use toolgate_types::{ApiSpec, Secret, ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_types::{ApiSpec, Profiles, Secret, ServerSpec, ToolDefinition, ToolSettings};
 
 use crate::document::{Op, Unfit};
 use crate::file::disk::Stamp;
@@ -39,6 +39,8 @@ pub struct Checked {
     pub servers: Vec<ServerSpec>,
     /// HTTP APIs of the project file.
     pub apis: Vec<ApiSpec>,
+    /// Views of what there is, of the project file.
+    pub profiles: Arc<Profiles>,
     /// What must not be shown.
     pub secrets: Vec<Secret>,
     /// The variables that entries refer to, by their names.

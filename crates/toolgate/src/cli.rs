@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use toolgate_config::Client;
+use toolgate_types::profile::ProfileName;
 
 use crate::command::{connect, serve, stdio};
 
@@ -210,6 +211,9 @@ pub(crate) struct StdioArgs {
     /// Who calls
     #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
     pub(crate) caller: String,
+    /// What of the project is shown, and how: a profile of toolgate.yaml
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -451,6 +455,7 @@ Examples:
   toolgate tools list
   toolgate tools list --server files
   toolgate tools list --category query --tag billing
+  toolgate tools list --profile coding       as clients of a profile see them
   toolgate tools list --json | jq -r '.[].name'")]
     List(ListArgs),
     /// Show one tool: what it does, what it takes
@@ -534,6 +539,9 @@ pub(crate) struct ListArgs {
     /// Only those that this caller may know of
     #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
     pub(crate) caller: String,
+    /// As clients of this profile see them
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["server", "category", "tag"])]
+    pub(crate) profile: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -824,6 +832,9 @@ pub(crate) struct ConnectArgs {
     /// Let it send requests to this address, instead of starting a process
     #[arg(long, value_name = "URL", conflicts_with = "remove", value_parser = web_address)]
     pub(crate) http: Option<String>,
+    /// Let it see a profile of toolgate.yaml
+    #[arg(long, value_name = "NAME", conflicts_with = "remove")]
+    pub(crate) profile: Option<ProfileName>,
     /// For you everywhere, or for all who work in the current folder
     #[arg(long, value_name = "WHOM", default_value = "user")]
     pub(crate) scope: ConnectScope,

@@ -16,6 +16,7 @@ pub(crate) mod live;
 pub(crate) mod log;
 pub(crate) mod login;
 pub(crate) mod policy;
+pub(crate) mod profiles;
 pub(crate) mod prompts;
 pub(crate) mod questions;
 pub(crate) mod registry;

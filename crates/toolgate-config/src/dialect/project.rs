@@ -47,6 +47,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     for (name, api) in file.openapi.into_iter().flat_map(|at| at.value.0) {
         draft.api(&name, api, cx);
     }
+    for (name, profile) in file.profiles.into_iter().flat_map(|at| at.value.0) {
+        draft.profile(&name, profile, cx);
+    }
     if let Some(human_input) = file.human_input {
         draft.human_input(human_input.value);
     }

@@ -33,6 +33,7 @@ impl Draft {
         if let Some(certificate) = file.certificate {
             self.caller_certificate(&id.value, certificate, cx);
         }
+        self.caller_profiles(&id.value, file.profile, file.profiles, cx);
         let permissions = values(file.permissions).unwrap_or_default();
         self.callers.push((Caller { id: id.value, permissions }, id.span));
     }

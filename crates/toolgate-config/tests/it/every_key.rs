@@ -53,6 +53,9 @@ fn documented(schema: &Json, root: &Json, way: &[String], found: &mut Vec<Docume
             documented(inner, root, &[way, std::slice::from_ref(name)].concat(), found);
         }
     }
+    for inner in schema["anyOf"].as_array().into_iter().flatten() {
+        documented(inner, root, way, found);
+    }
     for (step, inner) in [("[]", &schema["items"]), ("*", &schema["additionalProperties"])] {
         if inner.is_object() {
             documented(inner, root, &[way, &[step.to_owned()]].concat(), found);

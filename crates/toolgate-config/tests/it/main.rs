@@ -17,6 +17,7 @@ mod every_key;
 mod import;
 mod overrides;
 mod policy;
+mod profiles;
 mod seeds;
 mod serve;
 mod texts;

@@ -122,6 +122,7 @@ impl Case {
             approver: Arc::new(Yes),
             egress: self.egress.clone(),
             results: self.results.clone(),
+            profiles: Arc::default(),
         });
         runtime.discover(|_| {}).await.unwrap();
         Arc::new(runtime)

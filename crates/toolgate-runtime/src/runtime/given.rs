@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use toolgate_types::{ApiSpec, ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_types::{ApiSpec, Profiles, ServerSpec, ToolDefinition, ToolSettings};
 use toolgate_upstream::State;
 use toolgate_upstream::openapi::Api;
 
@@ -50,6 +50,19 @@ impl Runtime {
         while leaving.try_join_next().is_some() {}
         for live in gone {
             leaving.spawn(async move { live.server.stop().await });
+        }
+    }
+
+    /// The views that doors show.
+    pub fn profiles(&self) -> Arc<Profiles> {
+        self.profiles.load_full()
+    }
+
+    /// Has doors show other views from now on.
+    pub fn show(&self, profiles: Arc<Profiles>) {
+        if *self.profiles.load_full() != *profiles {
+            self.profiles.store(profiles);
+            self.version.send_modify(|version| *version += 1);
         }
     }
 

@@ -10,6 +10,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use serde_json::json;
 use toolgate_types::Caller;
+use toolgate_types::profile::ProfileName;
 use toolgate_types::tool::Permission;
 
 use super::{Gate, Standing, authority};
@@ -25,7 +26,8 @@ const LACKING: &str = "Bearer error=\"insufficient_scope\", scope=\"";
 /// Whom a request was for, kept until its answer is known.
 pub(crate) struct Addressed {
     base: String,
-    mcp: bool,
+    /// What of us it was for, as the end of an address.
+    part: String,
 }
 
 impl Gate {
@@ -40,12 +42,11 @@ impl Gate {
             None => format!("{}://{}", if ends.secure { "https" } else { "http" }, authority(parts)?),
         };
         let path = parts.uri.path();
-        let mcp = ["", PLACE].iter().any(|before| path.strip_prefix(before).is_some_and(is_mcp));
-        Some(Addressed { base, mcp })
+        Some(Addressed { base, part: part(path.strip_prefix(PLACE).unwrap_or(path)) })
     }
 
     /// Adds to a challenge where tokens are to be had, and the scopes that would help.
-    pub(crate) fn challenge(&self, response: &mut Response, Addressed { base, mcp }: &Addressed) {
+    pub(crate) fn challenge(&self, response: &mut Response, Addressed { base, part }: &Addressed) {
         let Some(told) = response.headers().get(header::WWW_AUTHENTICATE) else { return };
         let Some(told) = told.to_str().ok().map(ToOwned::to_owned) else { return };
         let (start, scopes) = match told.strip_prefix(LACKING) {
@@ -54,7 +55,7 @@ impl Gate {
             }
             None => (told, self.all_scopes()),
         };
-        let place = format!("{base}{PLACE}{}", if *mcp { "/mcp" } else { "" });
+        let place = format!("{base}{PLACE}{part}");
         let scope =
             if scopes.is_empty() { String::new() } else { format!(", scope=\"{}\"", scopes.join(" ")) };
         let challenge = format!("{start}, resource_metadata=\"{place}\"{scope}");
@@ -103,18 +104,26 @@ impl Gate {
     }
 }
 
-fn is_mcp(path: &str) -> bool {
-    path == "/mcp" || path.starts_with("/mcp/")
+/// The part of us that an address is of: all, MCP, or a profile. Whether there is such a profile is not told to who was
+/// not let in.
+fn part(path: &str) -> String {
+    let Some(rest) = path.strip_prefix("/mcp") else { return String::new() };
+    match rest.strip_prefix('/').map(str::parse::<ProfileName>) {
+        Some(Ok(profile)) => format!("/mcp/{profile}"),
+        Some(Err(_)) => "/mcp".to_owned(),
+        None if rest.is_empty() => "/mcp".to_owned(),
+        None => String::new(),
+    }
 }
 
 /// What we are to who wants a token for us: for anybody to read, where tokens count.
 pub(crate) async fn metadata(State(door): State<Arc<Door>>, parts: Parts) -> Result<Response, Refusal> {
     let gate = &door.gate;
     let addressed = gate.addressed(&parts);
-    let Addressed { base, mcp } = addressed.ok_or_else(|| Refusal::not_found("no tokens are taken here"))?;
+    let Addressed { base, part } = addressed.ok_or_else(|| Refusal::not_found("no tokens are taken here"))?;
     let issuers: Vec<_> = gate.tokens.issuers().map(|issuer| &issuer.issuer).collect();
     Ok(answer::document(&json!({
-        "resource": format!("{base}{}", if mcp { "/mcp" } else { "" }),
+        "resource": format!("{base}{part}"),
         "authorization_servers": issuers,
         "scopes_supported": gate.all_scopes(),
         "bearer_methods_supported": ["header"],

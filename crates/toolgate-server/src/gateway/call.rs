@@ -9,6 +9,7 @@ use toolgate_runtime::{CallRequest, Called, Origin};
 use toolgate_types::json::Arguments;
 use toolgate_types::{CallError, ErrorCode};
 
+use super::profile::{Way, with_text};
 use super::{Gateway, RESULT, Visitor};
 
 impl Gateway {
@@ -18,22 +19,32 @@ impl Gateway {
         if arguments.as_ref().is_some_and(|arguments| !arguments.get().trim_start().starts_with('{')) {
             return Err(RpcError::new(RpcError::INVALID_PARAMS, "`arguments` is not an object"));
         }
+        let sent = match self.way(visitor, &request, name, arguments)? {
+            Way::Road(sent) => sent,
+            Way::Answered(outcome) => return outcome,
+        };
         let origin = Origin {
             session: request.session.as_deref().map(str::to_owned),
             along: request.along(&["name", "arguments"]),
+            hidden: sent.hidden,
             ..Origin::default()
         };
         let call = CallRequest {
-            name: name.clone(),
-            arguments: arguments.map_or_else(Arguments::none, Arguments::from),
+            name: sent.name.clone(),
+            arguments: sent.arguments.clone().map_or_else(Arguments::none, Arguments::from),
             trace: request.trace.clone(),
             origin,
             whole: false,
         };
-        let called = self.runtime.call(&visitor.caller, call).await;
+        let mut called = self.runtime.call(&visitor.caller, call).await;
         visitor.lacked(&called);
-        self.tasks.learn(visitor, &self.runtime, &name, called.reply.as_ref());
-        told(called).map(|result| in_words_of(request.client.revision(), result))
+        self.tasks.learn(visitor, &self.runtime, &sent.name, called.reply.as_ref());
+        let beside = sent.retell(&mut called);
+        let result = told(called).map(|result| in_words_of(request.client.revision(), result));
+        match beside {
+            Some(text) => result.map(|result| with_text(&result, &text)),
+            None => result,
+        }
     }
 }
 

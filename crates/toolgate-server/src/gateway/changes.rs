@@ -56,7 +56,8 @@ pub(super) fn stream(gateway: Gateway, visitor: Visitor) -> BoxStream<'static, C
                 },
             };
             let now = gateway.seen(&visitor);
-            let told = told.unwrap_or_default();
+            // A profile shows a part, so a server's word says nothing of it: what it shows has changed, or not.
+            let told = told.filter(|_| matches!(gateway.profile(&visitor), Ok(None))).unwrap_or_default();
             let mut found = Vec::new();
             // A server that says that something changed is passed on, also where nobody can see what.
             if told.tools || now.tools != before.tools {

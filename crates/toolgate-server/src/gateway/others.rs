@@ -100,19 +100,22 @@ impl Gateway {
     pub(super) fn holders(&self, visitor: &Visitor, uri: &str) -> Vec<ServerName> {
         let scheme = uri.split(':').next().unwrap_or_default();
         let mut found = Vec::new();
+        let Ok(profile) = self.profile(visitor) else { return Vec::new() };
+        let part = |id: &str| profile.as_ref().is_none_or(|profile| profile.resources.has(&[id, uri]));
         for (server, offer) in self.runtime.offers() {
             if !visitor.may_have(&server, "resources") {
                 continue;
             }
-            let rank = if offer.resources.iter().any(|one| one.id == uri) {
+            let rank = if part(uri) && offer.resources.iter().any(|one| one.id == uri) {
                 0
-            } else if offer.templates.iter().any(|one| fits(&one.id, uri)) {
+            } else if offer.templates.iter().any(|one| fits(&one.id, uri) && part(&one.id)) {
                 1
-            } else if offer
-                .resources
-                .iter()
-                .chain(&*offer.templates)
-                .any(|one| one.id.split(':').next() == Some(scheme))
+            } else if part(uri)
+                && offer
+                    .resources
+                    .iter()
+                    .chain(&*offer.templates)
+                    .any(|one| one.id.split(':').next() == Some(scheme))
             {
                 2
             } else {
@@ -153,6 +156,10 @@ impl Gateway {
             }
             ("ref/resource", _, Some(uri)) => {
                 let offers = self.runtime.offers();
+                let profile = self.profile(visitor)?;
+                if profile.is_some_and(|profile| !profile.resources.has(&[&uri])) {
+                    return Err(bad());
+                }
                 let has = |(server, offer): &(String, toolgate_runtime::Offer)| {
                     visitor.may_have(server, "resources")
                         && offer.templates.iter().chain(&*offer.resources).any(|one| one.id == uri)

@@ -13,8 +13,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{StatusCode, Uri};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -58,7 +58,8 @@ impl Drop for Opened {
     }
 }
 
-pub(crate) async fn open(State(door): State<Arc<Door>>, guest: Guest) -> Result<Response, Refusal> {
+pub(crate) async fn open(State(door): State<Arc<Door>>, guest: Guest, uri: Uri) -> Result<Response, Refusal> {
+    let profile = door.profile(&guest, &uri)?;
     let (outbox, said) = mpsc::channel(QUEUE);
     let (sender, inbox) = mpsc::channel(QUEUE);
     let id: Box<str> = unguessable().into();
@@ -70,7 +71,7 @@ pub(crate) async fn open(State(door): State<Arc<Door>>, guest: Guest) -> Result<
         streams.insert(id.clone(), (Arc::clone(&guest.caller), sender));
     }
     let mut conversation = JoinSet::new();
-    let (conversing, visitor) = (Arc::clone(&door), Visitor::new(&guest.caller));
+    let (conversing, visitor) = (Arc::clone(&door), Visitor::new(&guest.caller).seeing(profile));
     conversation.spawn(async move {
         let link = Link { outbox, inbox, tasks: JoinSet::new() };
         conversing.mcp.converse(visitor, link).await;

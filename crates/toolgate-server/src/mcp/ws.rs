@@ -20,6 +20,7 @@ pub(crate) async fn open(
     guest: Guest,
     mut request: Request,
 ) -> Result<Response, Refusal> {
+    let profile = door.profile(&guest, request.uri())?;
     let headers = request.headers();
     let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| is_handshake(headers)).cloned();
     let key = key.ok_or_else(|| {
@@ -29,11 +30,12 @@ pub(crate) async fn open(
     let offered = lists(headers, header::SEC_WEBSOCKET_PROTOCOL, "mcp");
     let upgrade = hyper::upgrade::on(&mut request);
     let conversing = Arc::clone(&door);
+    let visitor = Visitor::new(&guest.caller).seeing(profile);
     door.converse_aside(async move {
         let Ok(upgraded) = upgrade.await else { return };
         let link = websocket::accept(TokioIo::new(upgraded), conversing.wire).await;
         tokio::select! {
-            () = conversing.mcp.converse(Visitor::new(&guest.caller), link) => {}
+            () = conversing.mcp.converse(visitor, link) => {}
             () = conversing.gate.over(guest.standing) => {}
         }
     })?;

@@ -148,6 +148,7 @@ fn call_request(guest: &Guest, name: String, sent: Sent) -> CallRequest {
         agent_version,
         metadata: metadata.map(Json::Object),
         along: Along::default(),
+        hidden: false,
     };
     CallRequest { name, arguments, trace, origin, whole: false }
 }

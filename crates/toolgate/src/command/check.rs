@@ -13,6 +13,7 @@ use toolgate_types::{ApiDocument, Caller, ToolDefinition};
 use toolgate_upstream::openapi;
 
 use crate::cli::{CheckArgs, ContractLevel, Project};
+use crate::command::profiles;
 use crate::output::{BOLD, DIM, Output};
 use crate::{DONE, FAILED, REFUSED};
 
@@ -32,10 +33,13 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
     let Loaded { config, report } =
         load(&project.folder, project.file.as_deref(), &Environment::of_process());
     output.message(&report.render());
-    let of_apis = config.as_ref().map(|config| of_apis(config, &report)).unwrap_or_default();
-    for ProblemEntry { message, file, .. } in &of_apis {
-        let place = file.as_deref().unwrap_or_default();
-        output.message(&format!("{BOLD}warning{BOLD:#}: {message}\n  --> {place}\n"));
+    let mut found = config.as_ref().map(|config| of_apis(config, &report)).unwrap_or_default();
+    found.extend(config.as_ref().map(profiles::idle).unwrap_or_default());
+    for ProblemEntry { message, file, line, column, hint, .. } in &found {
+        let place = [*line, *column].into_iter().flatten().map(|number| format!(":{number}"));
+        let place = std::iter::once(file.clone().unwrap_or_default()).chain(place).collect::<String>();
+        let hint = hint.as_ref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+        output.message(&format!("{BOLD}warning{BOLD:#}: {message}\n  --> {place}\n{hint}"));
     }
     let full = config.as_ref().filter(|_| args.contract == ContractLevel::Full);
     let contract = full.map(checklists);
@@ -45,7 +49,7 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
         let is_met = contract.iter().flatten().all(Checklist::is_met);
         output.document(&Answer {
             ok: config.is_some() && is_met,
-            problems: report.entries().into_iter().chain(of_apis).collect(),
+            problems: report.entries().into_iter().chain(found).collect(),
             contract: contract.clone(),
             config: shown,
         })?;
@@ -224,6 +228,14 @@ fn render(config: &Config, report: &Report) -> String {
     if !config.audit.is_default() {
         heading("audit", &mut out);
         rows(serialised(&config.audit, "audit", config, &[]), &mut out);
+    }
+    if !config.profiles.is_empty() {
+        heading("profiles", &mut out);
+    }
+    for profile in &config.profiles.all {
+        title(profile.name.as_str(), profile.description.as_deref().map(&shown), &mut out);
+        let path = format!("profiles.{}", profile.name);
+        rows(serialised(&**profile, &path, config, &["name", "description"]), &mut out);
     }
     if !config.servers.is_empty() {
         heading("MCP servers", &mut out);

@@ -20,6 +20,7 @@ Examples:
   toolgate connect claude-code --scope project for all who work in this folder, in .mcp.json
   toolgate connect codex --dry-run             show the difference, and write nothing
   toolgate -C ~/gate connect cursor --http http://127.0.0.1:7332/mcp
+  toolgate connect vscode --profile coding     with what that profile of toolgate.yaml shows
   toolgate connect vscode --remove             undo it
 
 Without `--http` the client starts `toolgate stdio` for the project of `-C`. With it the client sends
@@ -60,7 +61,11 @@ pub(crate) fn run(args: &ConnectArgs, project: &Project, output: &Output) -> any
 
 fn way(args: &ConnectArgs, project: &Project) -> Result<Way, ConnectError> {
     if let Some(url) = &args.http {
-        return Ok(Way::Http { url: url.clone() });
+        let url = match &args.profile {
+            Some(profile) => format!("{}/{profile}", url.trim_end_matches('/')),
+            None => url.clone(),
+        };
+        return Ok(Way::Http { url });
     }
     let text = |path: &Path| {
         let whole = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -71,6 +76,9 @@ fn way(args: &ConnectArgs, project: &Project) -> Result<Way, ConnectError> {
         arguments.extend(["--file".to_owned(), text(file)]);
     }
     arguments.push("stdio".to_owned());
+    if let Some(profile) = &args.profile {
+        arguments.extend(["--profile".to_owned(), profile.to_string()]);
+    }
     // Clients with windows often know no PATH of the person's.
     let command = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("toolgate"));
     Ok(Way::Stdio { command: command.display().to_string(), arguments })

@@ -183,6 +183,7 @@ pub(crate) fn setup_at(
         approver: questions::approver(answers),
         egress: config.egress,
         results,
+        profiles: config.profiles,
     }
 }
 

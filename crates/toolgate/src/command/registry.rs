@@ -77,6 +77,7 @@ impl Files {
                 settings: config.tool_settings,
                 servers: config.servers,
                 apis: config.apis,
+                profiles: config.profiles,
                 secrets: config.secrets,
                 variables: config.variables.into_keys().collect(),
                 beside: self.beside(&loaded.report),
@@ -123,10 +124,11 @@ pub(crate) fn used_by(runtime: &Arc<Runtime>, output: &Output) -> Publish {
     Arc::new(move |state| {
         let (runtime, hidden) = (Arc::clone(&runtime), hidden.clone());
         async move {
-            let Checked { tools, settings, servers, apis, secrets, .. } = (*state.checked).clone();
+            let Checked { tools, settings, servers, apis, profiles, secrets, .. } = (*state.checked).clone();
             // Before anything can show them.
             hidden.add(&secrets);
             runtime.learn(&secrets);
+            runtime.show(profiles);
             runtime.replace(tools, settings, servers, apis).await;
         }
         .boxed()

@@ -14,7 +14,7 @@ use toolgate_types::server::Encoding;
 
 use super::serve::{DRAIN, Signals};
 use crate::cli::{Answers, Project, StdioArgs};
-use crate::command::{live, log, tools};
+use crate::command::{live, log, profiles, tools};
 use crate::output::Output;
 use crate::{DONE, REFUSED};
 
@@ -23,6 +23,7 @@ Examples:
   toolgate connect claude-code               write the entry that starts this
   toolgate -C my-project stdio               what such an entry runs
   toolgate stdio --as assistant              with what the project gives that caller
+  toolgate stdio --profile coding            what a profile of toolgate.yaml shows, and no more
 
 It speaks every revision of MCP, one message a line, and ends when stdin does. What it has to say goes
 to stderr. Calls are in the log of the project, as all are.
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &StdioArgs, project: &Project, output: &Output) -> anyho
         let mut signals = Signals::new()?;
         let runtime = Arc::new(Runtime::new(setup));
         let caller = tools::caller(&runtime, &args.caller)?;
+        let profile = profiles::named(&runtime, &caller.id, args.profile.as_deref())?;
         runtime.remember(history);
         runtime.log_to(log);
         live::trace_to(&runtime, collector)?;
@@ -76,7 +78,7 @@ pub(crate) fn run(args: &StdioArgs, project: &Project, output: &Output) -> anyho
         };
         let code = tokio::select! {
             code = start => code,
-            () = door.converse(caller, link) => Ok(DONE),
+            () = door.converse(caller, profile, link) => Ok(DONE),
             () = signals.next() => {
                 door.drain(DRAIN).await;
                 Ok(DONE)

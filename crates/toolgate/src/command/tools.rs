@@ -14,7 +14,7 @@ use toolgate_types::{Caller, ErrorCode, ServerName};
 
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
-use crate::command::{change, content, examples, live, log, scaffold};
+use crate::command::{change, content, examples, live, log, profiles, scaffold};
 use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
 
@@ -32,7 +32,10 @@ pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) ->
 }
 
 fn list(args: &ListArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let ListArgs { server, category, tag, caller: who } = args;
+    if let Some(profile) = &args.profile {
+        return profiles::list(profile, args, project, output);
+    }
+    let ListArgs { server, category, tag, caller: who, .. } = args;
     live::with(
         project,
         output,

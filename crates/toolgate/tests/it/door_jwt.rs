@@ -340,6 +340,8 @@ fn where_to_log_in() {
     assert_eq!(document["bearer_methods_supported"], json!(["header"]));
     assert_eq!(get(&format!("{place}/mcp")).json()["resource"], "http://localhost:7/mcp");
     assert_eq!(get(&format!("{place}/other")).status, 404);
+    // Whether there is such a profile is not told to who was not let in.
+    assert_eq!(get(&format!("{place}/mcp/desk")).json()["resource"], "http://localhost:7/mcp/desk");
     let challenge = |path: &str| {
         let answer = door.request(
             &format!("POST {path}"),
@@ -355,6 +357,7 @@ fn where_to_log_in() {
         )
     };
     assert_eq!((challenge("/mcp"), challenge("/v1/tools")), (expected("/mcp"), expected("")));
+    assert_eq!(challenge("/mcp/desk"), expected("/mcp/desk"));
     let mut serve = trusting(&issuer, &json!({}));
     serve["url"] = json!("https://tools.example.com/");
     let named = Door::open(&json!({ "serve": serve }));

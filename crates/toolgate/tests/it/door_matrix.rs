@@ -79,6 +79,10 @@ fn verbs() -> Vec<Verb> {
         verb("GET /v1/approvals/none", &none, ["403", "403", "404"]),
         verb("POST /v1/approvals/none", &some, ["403", "403", "go"]),
         verb("POST /sse/messages?session=none", &some, ["404", "404", "404"]),
+        verb("POST /mcp/none", &some, ["404", "404", "404"]),
+        verb("GET /mcp/none", &none, ["404", "404", "404"]),
+        verb("GET /sse/none", &none, ["404", "404", "404"]),
+        verb("GET /ws/none", &none, ["404", "404", "404"]),
         verb("POST /v1/policy/why", &json!({ "tool": "echo" }), ["403", "403", "200"]),
         verb("GET /metrics", &none, ["403", "403", "200"]),
     ]

@@ -39,6 +39,7 @@ mod outage;
 mod packages;
 mod peers;
 mod policy;
+mod profiles;
 mod program;
 mod promises;
 mod questions;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::program::Program;
 
 /// A conversation with `toolgate stdio`.
-struct Talk {
+pub(crate) struct Talk {
     child: std::process::Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -16,7 +16,11 @@ struct Talk {
 
 impl Talk {
     fn begin(program: &Program) -> Self {
-        let mut command = program.command(&["stdio"]);
+        Self::with(program, &["stdio"])
+    }
+
+    pub(crate) fn with(program: &Program, arguments: &[&str]) -> Self {
+        let mut command = program.command(arguments);
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -28,18 +32,18 @@ impl Talk {
         Self { child, stdin, stdout }
     }
 
-    fn say(&mut self, message: &Value) {
+    pub(crate) fn say(&mut self, message: &Value) {
         let stdin = self.stdin.as_mut().expect("it was not closed");
         writeln!(stdin, "{message}").expect("it is read");
     }
 
-    fn hear(&mut self) -> Value {
+    pub(crate) fn hear(&mut self) -> Value {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("it is a line");
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"))
     }
 
-    fn ask(&mut self, id: u32, method: &str, params: &Value) -> Value {
+    pub(crate) fn ask(&mut self, id: u32, method: &str, params: &Value) -> Value {
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         self.hear()
     }
