@@ -4,4 +4,18 @@
 //! that the run acts for. Invariant: nothing that a model says is believed before it was bounded and checked, and no
 //! key of a model is in an error, a record or a log.
 
+pub mod answering;
+mod content;
+pub mod event;
+pub mod journal;
 pub mod model;
+pub mod run;
+pub mod skills;
+pub mod tape;
+pub mod toolbox;
+
+pub use event::{Ended, Event, Reason, Spent};
+pub use journal::{RunError, Runs};
+pub use run::{Agent, Hands, Run};
+pub use skills::Skills;
+pub use tape::Tape;

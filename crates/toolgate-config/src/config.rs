@@ -13,8 +13,8 @@ use toolgate_types::door::CertificateMatch;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits, Profiles,
-    Secret, ServerSpec, ToolDefinition, ToolSettings,
+    AgentRules, ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits,
+    Profiles, Secret, ServerSpec, ToolDefinition, ToolSettings,
 };
 
 /// A checked project.
@@ -71,6 +71,9 @@ pub struct Config {
     /// Which of the tools that Toolgate brings along there are.
     #[serde(flatten)]
     pub builtins: BuiltinRules,
+    /// What the agent is made of.
+    #[serde(skip_serializing_if = "AgentRules::is_default")]
+    pub agent: AgentRules,
     /// Where traces of calls go, where they go anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Collector>,

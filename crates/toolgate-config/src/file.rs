@@ -3,6 +3,7 @@
 //! The doc comments here are what users read. Invariant: this module says what may be written, not
 //! what it means; meaning is in `settle`.
 
+pub(crate) mod agent;
 pub(crate) mod door;
 pub(crate) mod profile;
 
@@ -19,6 +20,7 @@ use toolgate_types::redact::Pattern;
 use toolgate_types::tool::Permission;
 use toolgate_types::{ByteSize, CallerId, HumanDuration, KeyHash, ServerName, Text, ToolName};
 
+use self::agent::AgentSection;
 use self::door::{AnonymousName, CertificateFile, DoorRateFile, DoorTlsFile, JwtFile};
 use self::profile::ProfileFile;
 use crate::config::variable_of_input;
@@ -62,6 +64,8 @@ keys! {
         /// What code may use that callers bring along for the tool `code_execution`, which `enabled: true`
         /// brings. docs/builtins.md.
         code_execution: CodeExecutionFile,
+        /// The agent of `toolgate run` and `toolgate chat`. docs/agent.md.
+        agent: AgentSection,
         /// Where traces of calls go. Without this key the standard variables of OpenTelemetry count:
         /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and
         /// `OTEL_SERVICE_NAME`; without those too there are none.

@@ -434,6 +434,7 @@ macro_rules! read_by_parsing {
 }
 
 read_by_parsing! {
+    toolgate_types::agent::Amount: "an amount", { "type": ["number", "string"], "minimum": 0 };
     HumanDuration: "a duration", { "type": ["string", "number"], "examples": ["30s", "500ms", "PT30S", 30] };
     ByteSize: "a size", { "type": ["string", "integer"], "examples": ["4MiB", "64KiB", 4096] };
     std::num::NonZeroU16: "a port", { "type": "integer", "minimum": 1, "maximum": 65535 };

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value as Json, json};
 
+use crate::dialect::agent::AgentFile;
 use crate::file::{McpFile, ProjectFile, ToolsFile};
 use crate::keys::{Key, Read, Table};
 
@@ -16,6 +17,8 @@ pub enum SchemaOf {
     Tools,
     /// `mcp.json`.
     Mcp,
+    /// `agent.yaml`.
+    Agent,
 }
 
 /// The JSON Schema that editors use for a file.
@@ -25,6 +28,7 @@ pub fn schema(of: SchemaOf) -> Json {
         SchemaOf::Project => ("toolgate.yaml", ProjectFile::schema(&mut parts)),
         SchemaOf::Tools => ("tools.json", ToolsFile::schema(&mut parts)),
         SchemaOf::Mcp => ("mcp.json", McpFile::schema(&mut parts)),
+        SchemaOf::Agent => ("agent.yaml", AgentFile::schema(&mut parts)),
     };
     // The keys of the root stand at the top, so that `$schema` can be allowed beside them.
     let name =
@@ -42,6 +46,10 @@ pub fn schema(of: SchemaOf) -> Json {
                 keys.remove("name");
             }
         }
+    }
+    if of == SchemaOf::Agent {
+        // Another program's file, too.
+        root["additionalProperties"] = json!(true);
     }
     if of == SchemaOf::Project {
         root["patternProperties"] = json!({ "^x-": {} });

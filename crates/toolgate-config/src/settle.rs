@@ -3,6 +3,7 @@
 //! Defaults, rules between keys and rules between entries live here. Invariant: only what passed
 //! every rule gets into the [`Draft`]; what did not was told.
 
+pub(crate) mod agent;
 mod api;
 mod audit;
 mod builtins;
@@ -27,8 +28,8 @@ use toolgate_types::door::CertificateMatch;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::telemetry::Collector;
 use toolgate_types::{
-    ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration, KeyHash,
-    Limits, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
+    AgentRules, ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, HumanDuration,
+    KeyHash, Limits, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
 };
 
 use crate::checklist::checklist;
@@ -68,6 +69,7 @@ pub(crate) struct Draft {
     egress: EgressRules,
     results: Option<ResultLimits>,
     builtins: BuiltinRules,
+    agent: AgentRules,
     telemetry: Option<Collector>,
     /// Tools that have to keep all of the contract.
     full: Vec<(ToolName, Span)>,
@@ -106,6 +108,7 @@ impl Draft {
             egress: EgressRules::default(),
             results: None,
             builtins: BuiltinRules::default(),
+            agent: AgentRules::default(),
             telemetry: None,
             full: Vec::new(),
             audit: AuditRules::default(),
@@ -243,6 +246,7 @@ impl Draft {
             egress: self.egress,
             results: self.results,
             builtins: self.builtins,
+            agent: self.agent,
             telemetry: self.telemetry.or_else(|| telemetry::of_environment(cx)),
             audit: self.audit,
             profiles,

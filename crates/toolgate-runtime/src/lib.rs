@@ -23,3 +23,5 @@ pub use runtime::Runtime;
 pub use stage::hints::Record;
 /// What servers offer beside tools.
 pub use toolgate_upstream::offer::{Kinds, Offer, Offered};
+/// What callers put together, and who answers servers.
+pub use toolgate_upstream::{Nobody, Params, Questions, Raw, RpcError, Trace};

@@ -19,7 +19,7 @@ use toolgate_policy::Policy;
 use toolgate_types::egress::EgressRules;
 use toolgate_types::server::Startup;
 use toolgate_types::{
-    ApiSpec, Caller, Limits, Profiles, Secret, ServerName, ServerSpec, ToolDefinition, ToolLimits,
+    ApiSpec, Caller, CallerId, Limits, Profiles, Secret, ServerName, ServerSpec, ToolDefinition, ToolLimits,
     ToolSettings,
 };
 use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
@@ -600,6 +600,21 @@ impl Runtime {
     /// Sends spans of calls from now on. The first collector stays.
     pub fn trace_to(&self, spans: Exporter) {
         let _ = self.spans.set(spans);
+    }
+
+    /// Whether something untrusted was read before in a session, as rules are told it.
+    pub fn is_tainted(&self, caller: &CallerId, session: &str) -> bool {
+        self.taints.has(caller, Some(session))
+    }
+
+    /// Something untrusted was read in a session, in another way than by a call, or before this process.
+    pub fn taint(&self, caller: &CallerId, session: &str) {
+        self.taints.note(caller, Some(session));
+    }
+
+    /// Whether what a server says of itself counts.
+    pub fn trusts(&self, server: &str) -> bool {
+        self.server(server).is_some_and(|server| server.spec().trusted)
     }
 
     /// A caller by its id.

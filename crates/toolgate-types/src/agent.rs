@@ -169,3 +169,37 @@ impl AgentRules {
         *self == Self::default()
     }
 }
+
+/// A number from zero on: a price, a share.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Amount(f64);
+
+/// A text is not such a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("write a number from 0 on, such as `0.25`")]
+pub struct AmountError;
+
+impl Amount {
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl std::str::FromStr for Amount {
+    type Err = AmountError;
+
+    fn from_str(text: &str) -> Result<Self, AmountError> {
+        let number: f64 = text.trim().parse().map_err(|_| AmountError)?;
+        if number.is_finite() && number >= 0.0 { Ok(Self(number)) } else { Err(AmountError) }
+    }
+}
+
+#[test]
+fn amounts_are_not_below_zero() {
+    assert_eq!("0.25".parse::<Amount>().unwrap().get(), 0.25);
+    for wrong in ["-1", "NaN", "inf", "a lot", ""] {
+        assert!(wrong.parse::<Amount>().is_err(), "{wrong}");
+    }
+}

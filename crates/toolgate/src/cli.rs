@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use toolgate_config::Client;
 use toolgate_types::profile::ProfileName;
 
-use crate::command::{connect, serve, stdio};
+use crate::command::{chat, connect, run, serve, stdio};
 
 /// The gate between AI agents and their tools.
 #[derive(Debug, Parser)]
@@ -158,6 +158,23 @@ The beginning of an id is enough. `human_input` in toolgate.yaml says that peopl
 
 Exit codes: 0 done, 1 no server runs for this project, there is no such question, or the answer does not fit.")]
     Questions(QuestionsArgs),
+    /// Give the agent a task
+    #[command(after_help = run::HELP)]
+    Run(RunArgs),
+    /// Talk with the agent
+    #[command(after_help = chat::HELP)]
+    Chat(ChatArgs),
+    /// List the runs of the agent, and show what happened in one
+    #[command(after_help = "\
+Examples:
+  toolgate runs                     the newest, with what each used
+  toolgate runs show 019a8f0c       what was asked, said and called
+  toolgate runs --json
+
+The beginning of an id is enough. Runs are in .toolgate/runs of the project, without secrets, for 30 days.
+
+Exit codes: 0 done, 1 there is no such run, 78 configuration refused.")]
+    Runs(RunsArgs),
     /// Open the door: MCP and REST over HTTP, for whoever has a key
     #[command(after_help = serve::HELP)]
     Serve(ServeArgs),
@@ -197,6 +214,72 @@ Examples:
     /// Run a program under a parent that ends all it starts
     #[command(hide = true)]
     Shim(ShimArgs),
+}
+
+/// What `run` and `chat` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// As whom the agent acts: a caller that toolgate.yaml names
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
+    /// What to do when the agent, a rule or a server asks something
+    #[arg(long, value_name = "HOW", default_value = "ask")]
+    pub(crate) answers: Answers,
+    /// Keep what the model and the tools say in FILE, without secrets
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The task; `-` reads it from stdin
+    #[arg(value_name = "TEXT", required_unless_present_any = ["resume", "replay"])]
+    pub(crate) text: Option<String>,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// A picture (png, jpg, gif, webp), a sound (wav, mp3) or a text to give along
+    #[arg(long, visible_alias = "image", value_name = "FILE")]
+    pub(crate) attach: Vec<PathBuf>,
+    /// Go on with a run that was stopped, by its id or the beginning of it
+    #[arg(long, value_name = "ID", conflicts_with_all = ["replay", "record"])]
+    pub(crate) resume: Option<String>,
+    /// Play a record again, without model and tools
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "text", "attach"])]
+    pub(crate) replay: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// Go on with a chat, by its id or the beginning of it
+    #[arg(long, value_name = "ID", conflicts_with = "record")]
+    pub(crate) resume: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct RunsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RunsCommand>,
+    /// At most so many, the newest
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// What was asked, said and called in a run
+    #[command(
+        after_help = "Examples:\n  toolgate runs show 019a8f0c\n  toolgate runs show 019a8f0c --json\n\nExit codes: 0 done, 1 there is no such run, 78 configuration refused."
+    )]
+    Show(RunShowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunShowArgs {
+    /// Its id, or the beginning of it
+    pub(crate) id: String,
 }
 
 #[derive(Debug, Args)]
@@ -916,6 +999,8 @@ pub(crate) enum SchemaName {
     Tools,
     /// mcp.json
     Mcp,
+    /// agent.yaml
+    Agent,
 }
 
 #[derive(Debug, Args)]

@@ -1,13 +1,17 @@
 //! The subcommands, a file each. `run` returns the exit code.
 
+pub(crate) mod agent;
 pub(crate) mod approve;
+pub(crate) mod attach;
 pub(crate) mod callers;
 pub(crate) mod change;
+pub(crate) mod chat;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod content;
 pub(crate) mod desk;
+pub(crate) mod edit;
 pub(crate) mod examples;
 pub(crate) mod import;
 pub(crate) mod init;
@@ -21,6 +25,8 @@ pub(crate) mod prompts;
 pub(crate) mod questions;
 pub(crate) mod registry;
 pub(crate) mod resources;
+pub(crate) mod run;
+pub(crate) mod runs;
 pub(crate) mod scaffold;
 pub(crate) mod schema;
 pub(crate) mod serve;

@@ -2,11 +2,13 @@
 //! tools of one's own.
 
 use crate::context::{Context, Whose};
+use crate::file::agent::{AgentSection, AnsweringName, BudgetsFile, Instructions, ModelFile};
 use crate::file::{ServerEntry, ToolFile};
 use crate::keys::{At, Free, Read, SchemaNode, keys};
 use crate::node::{Entry, Kind, Node, Value};
 use crate::problem::Problem;
 use crate::settle::Draft;
+use crate::settle::agent::keep_secrets;
 use crate::settle::server::ServerRules;
 
 keys! {
@@ -16,8 +18,25 @@ keys! {
         name: String,
         /// What it is for.
         description: String,
-        /// Its tools.
+        /// Its model.
+        model: ModelFile,
+        /// What it is told before everything else: `inline`, or `file`, seen from the folder of this file.
+        instructions: Instructions,
+        /// Its tools: MCP servers (`type: mcp`), functions (`type: function`), and names of tools that it may use, `*`
+        /// standing for any text.
         tools: Vec<At<Free>>,
+        /// Prompts of MCP servers whose texts are part of its instructions, as `server/prompt`.
+        prompts: Vec<At<String>>,
+        /// Resources of MCP servers that it is given from the start, by their addresses.
+        resources: Vec<At<String>>,
+        /// Folders with skills. Without this key `skills` is read where there is one.
+        skills: Vec<At<String>>,
+        /// What one run may use; whatever is reached first ends it.
+        budgets: BudgetsFile,
+        /// Who answers when an MCP server wants a text of a model.
+        sampling: AnsweringName = "deny",
+        /// Who answers when an MCP server asks a person in the middle of a call.
+        elicitation: AnsweringName = "deny",
     }
 }
 
@@ -39,10 +58,28 @@ keys! {
 
 pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     cx.whose = Whose::Others;
+    keep_secrets(node, cx);
+    let node = &without_unset_key(node, cx);
     let Some(file) = AgentFile::read(node, cx) else { return };
     draft.title(file.name, file.description);
+    let agent = AgentSection {
+        model: file.model,
+        instructions: file.instructions,
+        prompts: file.prompts,
+        resources: file.resources,
+        skills: file.skills,
+        budgets: file.budgets,
+        sampling: file.sampling,
+        elicitation: file.elicitation,
+        ..AgentSection::empty(node.span)
+    };
+    draft.agent(agent, cx);
     cx.labels.push("agent file".to_owned());
     for tool in file.tools.into_iter().flat_map(|at| at.value) {
+        if let Some(pattern) = tool.value.0.as_text() {
+            draft.agent_may_use(pattern);
+            continue;
+        }
         let (rest, kind) = tool.value.0.without("type");
         match kind.as_ref().and_then(|entry| entry.node.as_text()) {
             Some("mcp") => server(&rest, draft, cx),
@@ -59,6 +96,23 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
         }
     }
     cx.labels.pop();
+}
+
+/// A model whose key is in a variable that is not set is one without a key: who only wants the tools needs none, and
+/// who wants the model is told when it is used.
+fn without_unset_key(node: &Node, cx: &Context<'_>) -> Node {
+    let mut node = node.clone();
+    let Value::Map(entries) = &mut node.value else { return node };
+    for model in entries.iter_mut().filter(|entry| entry.key == "model") {
+        let Value::Map(keys) = &mut model.node.value else { continue };
+        let unset = |key: &Entry| {
+            let text = key.node.as_text().and_then(|text| text.strip_prefix("${")?.strip_suffix('}'));
+            matches!(key.key.as_str(), "key" | "api_key")
+                && text.is_some_and(|name| cx.variable(name).is_none())
+        };
+        keys.retain(|key| !unset(key));
+    }
+    node
 }
 
 /// The tools of `type: mcp`, values as they were written. HoloDeck's own configuration has a list

@@ -3,9 +3,11 @@
 use crate::context::{Context, Whose};
 use crate::dialect::Dialect;
 use crate::file::ProjectFile;
+use crate::file::agent::AgentSection;
 use crate::keys::{At, Read};
 use crate::node::{Entry, Node, Value};
 use crate::settle::Draft;
+use crate::settle::agent::keep_secrets;
 
 pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     cx.whose = Whose::Ours;
@@ -27,6 +29,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     if let Some(key) = node.get("web_search").and_then(|search| search.get("key")) {
         cx.keep_values_secret("secret", key);
     }
+    if let Some(agent) = node.get("agent") {
+        keep_secrets(agent, cx);
+    }
     let Some(file) = ProjectFile::read(node, cx) else { return };
     draft.title(file.name, file.description);
     for caller in file.callers.into_iter().flat_map(|at| at.value) {
@@ -38,6 +43,8 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     if let Some(egress) = file.egress {
         draft.egress(egress.value, cx);
     }
+    let agent = file.agent.map_or_else(|| AgentSection::empty(node.span), |at| at.value);
+    draft.agent(agent, cx);
     if let Some(telemetry) = file.telemetry {
         draft.telemetry(telemetry.value, cx);
     }

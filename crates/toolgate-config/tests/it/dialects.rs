@@ -332,7 +332,7 @@ fn servers_that_are_no_map_are_told() {
         ("config.toml", "mcp_servers = 5"),
         ("goose.yaml", "extensions: [a]"),
         ("mcp.json", r#"{"servers": []}"#),
-        ("agent.yaml", "model: {}\ntools: {a: {}}"),
+        ("agent.yaml", "model: {provider: openai, name: m}\ntools: {a: {}}"),
         ("myai.yaml", "myai: [a]"),
         ("config.toml", "[mcp_servers.a]\ncommand = \"a\"\nenv = \"B\""),
         ("goose.yaml", "extensions: {a: {type: stdio, cmd: a, envs: [B]}}"),
@@ -364,9 +364,7 @@ fn files_that_could_be_mistaken() {
     let toolgate = loaded(&[("toolgate.yaml", "tools:\n  - name: a\n")], &[]);
     assert_eq!(
         errors(&toolgate),
-        [
-            "toolgate.yaml:1:1 unknown key `tools` (it is a key of registries and of toolbox and of tools file)"
-        ]
+        ["toolgate.yaml:1:1 unknown key `tools` (it is a key of registries and of toolbox and of agent)"]
     );
     assert_eq!(loaded(&[("toolgate.yaml", "")], &[]).config.unwrap().servers.len(), 0);
     assert_eq!(loaded(&[("toolgate.yaml", "# nothing yet\n")], &[]).config.unwrap().servers.len(), 0);

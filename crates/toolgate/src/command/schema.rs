@@ -15,6 +15,7 @@ pub(crate) fn run(args: &SchemaArgs, output: &Output) -> anyhow::Result<u8> {
         SchemaName::Project => SchemaOf::Project,
         SchemaName::Tools => SchemaOf::Tools,
         SchemaName::Mcp => SchemaOf::Mcp,
+        SchemaName::Agent => SchemaOf::Agent,
     };
     output.document(&schema(of))?;
     Ok(DONE)

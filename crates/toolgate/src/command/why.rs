@@ -41,7 +41,7 @@ pub(crate) fn run(args: &WhyArgs, project: &Project, output: &Output) -> anyhow:
     })
 }
 
-fn shown(caller: &str, tool: &str, explanation: &Explanation) -> String {
+pub(crate) fn shown(caller: &str, tool: &str, explanation: &Explanation) -> String {
     let Explanation { decision, visible, permissions, rules, question, failed, policy, held_back } =
         explanation;
     let mut text = format!("{BOLD}{decision}{BOLD:#}: {caller} and {tool}\n");

@@ -33,6 +33,7 @@ fn the_schemas_are_fresh() {
     fresh("docs/schema/toolgate.schema.json", "schema project");
     fresh("docs/schema/tools.schema.json", "schema tools");
     fresh("docs/schema/mcp.schema.json", "schema mcp");
+    fresh("docs/schema/agent.schema.json", "schema agent");
 }
 
 #[test]

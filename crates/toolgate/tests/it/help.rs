@@ -30,6 +30,9 @@ fn help() {
       prompts      List prompts of MCP servers, and get one
       resources    List resources of MCP servers, and read one
       questions    Show the questions that wait for a person, and answer them
+      run          Give the agent a task
+      chat         Talk with the agent
+      runs         List the runs of the agent, and show what happened in one
       serve        Open the door: MCP and REST over HTTP, for whoever has a key
       stdio        Serve one MCP client over stdin and stdout
       import       Take over the MCP servers of another program
@@ -219,6 +222,9 @@ fn every_help_has_examples() {
         "prompts",
         "resources",
         "questions",
+        "run",
+        "chat",
+        "runs",
         "serve",
         "stdio",
         "import",
@@ -235,6 +241,7 @@ fn every_help_has_examples() {
     for (noun, command) in changes.into_iter().flatten().chain([
         ("tools", "new"),
         ("tools", "test"),
+        ("runs", "show"),
         ("callers", "list"),
         ("callers", "add"),
         ("callers", "remove"),
@@ -285,7 +292,7 @@ fn a_schema_of_nothing() {
     ----- stdout
     ----- stderr
     error: invalid value 'toolgate.yaml' for '[FILE]'
-      [possible values: project, tools, mcp]
+      [possible values: project, tools, mcp, agent]
 
       tip: a similar value exists: 'tools'
 

@@ -1,0 +1,180 @@
+//! The agent of a project, for the length of one command: its model, its tools, and who answers.
+//!
+//! Invariant: whatever was started is gone when [`with`] returns, however the command ends.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::anyhow;
+use futures_util::future::BoxFuture;
+use toolgate_agent::answering::Answerer;
+use toolgate_agent::model::{Model, ModelError, Remote};
+use toolgate_agent::run::{Agent, Aside, Hands};
+use toolgate_agent::tape::Recorded;
+use toolgate_agent::{Runs, Skills, Tape};
+use toolgate_audit::redact::Redactor;
+use toolgate_config::Config;
+use toolgate_runtime::Runtime;
+use toolgate_runtime::desk::Desk;
+use toolgate_types::agent::AgentRules;
+use toolgate_types::builtins::HumanInput;
+use toolgate_types::limits::ResultLimits;
+use toolgate_types::{ByteSize, Caller, HumanDuration};
+
+use crate::cli::{AgentArgs, Answers, Project};
+use crate::command::log::{self, Keeping};
+use crate::command::{desk, live, questions, tools};
+use crate::output::{Output, hinted};
+use crate::{FAILED, REFUSED};
+
+pub(crate) mod keys;
+pub(crate) mod markdown;
+pub(crate) mod printer;
+
+/// How long a person has to answer where the project does not say.
+const PATIENCE: HumanDuration = HumanDuration::from_secs(600);
+
+/// An agent that is ready, and for whom it works.
+pub(crate) struct Ready {
+    pub(crate) agent: Agent,
+    pub(crate) caller: Caller,
+}
+
+/// The runs of a project, and the project.
+pub(crate) fn runs(config: &Config) -> Runs {
+    Runs::of(&config.project, Redactor::new(config.secrets.clone(), config.audit.redact.clone()))
+}
+
+/// Gets an agent ready, does the work, and ends all that was started.
+pub(crate) fn with<F>(
+    args: &AgentArgs,
+    project: &Project,
+    output: &Output,
+    work: impl FnOnce(Ready) -> F,
+) -> anyhow::Result<u8>
+where
+    F: Future<Output = anyhow::Result<u8>>,
+{
+    let Some((mut config, _)) = live::config(project, output)? else { return Ok(REFUSED) };
+    let rules = std::mem::take(&mut config.agent);
+    let (skills, wrong) = Skills::read(&rules.skills);
+    for error in wrong {
+        output.message(&format!("a skill is not used: {error}\n"));
+    }
+    let model = model(&rules)?;
+    people_and_results(&mut config, model.most_result());
+    let (downloading, keeping) = (live::downloading(&config), Keeping::of(&config)?);
+    let (collector, runs, name) = (config.telemetry.clone(), runs(&config), config.name.clone());
+    let aside = Arc::new(Aside::default());
+    let desk =
+        config.builtins.human_input.map(|rules| Desk::new(rules.timeout, false, desk::ways(args.answers)));
+    let mut setup = live::setup_at(config, args.answers, desk.as_ref(), |_| true);
+    setup.questions = Arc::new(answerer(args.answers, &rules, &model, &aside));
+    setup.approver = keys::approver(args.answers);
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    tokio.block_on(async {
+        let runtime = Arc::new(Runtime::new(setup));
+        live::trace_to(&runtime, collector)?;
+        let job = async {
+            let errors = match live::discover(&runtime, &downloading, output).await {
+                Ok(errors) => errors,
+                Err(code) => return Ok(code),
+            };
+            // A server that is not there is told of, and the others are used.
+            live::tell(&errors, output);
+            let caller = tools::caller(&runtime, &args.caller)?;
+            runtime.remember(keeping.history());
+            runtime.log_to(keeping.open(log::Calls::Many)?);
+            let hands = Hands::Road(Arc::clone(&runtime));
+            let record = args.record.clone();
+            let agent = Agent { hands, model, rules, name, skills, runs, aside, record };
+            work(Ready { agent, caller }).await
+        };
+        let outcome = job.await;
+        runtime.stop().await;
+        outcome
+    })
+}
+
+/// Plays a record again: without a model, without tools, without a project.
+pub(crate) fn replay<F>(tape: &Path, work: impl FnOnce(Ready, Arc<Tape>) -> F) -> anyhow::Result<u8>
+where
+    F: Future<Output = anyhow::Result<u8>>,
+{
+    let tape = Tape::read(tape)?;
+    let agent = Agent {
+        hands: Hands::Recorded(Arc::clone(&tape)),
+        model: Arc::new(Recorded(Arc::clone(&tape))),
+        rules: AgentRules::default(),
+        name: None,
+        skills: Skills::default(),
+        runs: Runs::of(Path::new("."), Redactor::new(Vec::new(), Vec::new())),
+        aside: Arc::default(),
+        record: None,
+    };
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio.block_on(work(Ready { agent, caller: Caller::owner() }, tape))
+}
+
+/// The model that the project names.
+fn model(rules: &AgentRules) -> anyhow::Result<Arc<dyn Model>> {
+    let Some(spec) = &rules.model else {
+        return Err(hinted(
+            "there is no model",
+            "`agent.model` in toolgate.yaml names one: `provider`, `name`, and `url` or a key; docs/agent.md",
+        ));
+    };
+    let told = |ModelError { message, hint, .. }: ModelError| match hint {
+        Some(hint) => hinted(message, hint),
+        None => anyhow!(message),
+    };
+    Ok(Arc::new(Remote::new(spec.clone()).map_err(told)?))
+}
+
+/// An agent can always ask whoever is there, and never gets more of a result than its model takes.
+fn people_and_results(config: &mut Config, most: usize) {
+    config.builtins.human_input.get_or_insert(HumanInput { timeout: PATIENCE });
+    let usual = ResultLimits {
+        max_inline: ByteSize::from_mib(1),
+        keep: HumanDuration::from_secs(24 * 60 * 60),
+        max_disk: ByteSize::from_mib(256),
+    };
+    let results = config.results.get_or_insert(usual);
+    if results.max_inline.as_usize() > most
+        && let Ok(most) = most.to_string().parse()
+    {
+        results.max_inline = most;
+    }
+}
+
+/// Who answers servers: nobody, the person, or the model.
+fn answerer(answers: Answers, rules: &AgentRules, model: &Arc<dyn Model>, aside: &Arc<Aside>) -> Answerer {
+    let known = OnceLock::new();
+    let _ = known.set(Arc::clone(model));
+    let person = questions::of_servers(answers);
+    let asks = matches!(answers, Answers::Ask) && questions::somebody_is_there();
+    let allow = move |text: String| -> BoxFuture<'static, bool> {
+        Box::pin(async move {
+            asks && tokio::task::spawn_blocking(move || keys::yes(&text)).await.unwrap_or(false)
+        })
+    };
+    Answerer {
+        sampling: rules.sampling,
+        elicitation: rules.elicitation,
+        model: Arc::new(known),
+        aside: Arc::clone(aside),
+        person,
+        allow: Arc::new(allow),
+    }
+}
+
+/// The code to end with.
+pub(crate) fn code(ended: &toolgate_agent::Ended) -> u8 {
+    use toolgate_agent::Reason;
+    match ended.reason {
+        Reason::Done => crate::DONE,
+        Reason::Interrupted => live::INTERRUPTED,
+        _ => FAILED,
+    }
+}
