@@ -137,6 +137,9 @@ fn main() -> ExitCode {
             (Mode::Faulty, Some("tools/call")) if message["params"]["name"] != "ask" => {
                 calls::call(&message, &line);
             }
+            (_, Some("tools/call")) if modern && message["params"]["name"] == "ask" => {
+                respond(mode, &message["id"], Ok(ask_in_result(&message["params"])));
+            }
             (_, Some("tools/call")) if message["params"]["name"] == "ask" => {
                 let answer = ask(&mut lines, &message["params"]["arguments"]);
                 respond(mode, &message["id"], Ok(json!({ "content": [{ "type": "text", "text": answer }] })));
@@ -220,6 +223,17 @@ fn ask(lines: &mut impl Iterator<Item = std::io::Result<String>>, arguments: &Va
         lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
     let answer = answers.find(|message| message["id"] == "q").unwrap_or_default();
     answer.get("result").or_else(|| answer.get("error")).map(Value::to_string).unwrap_or_default()
+}
+
+/// Asks in the way of the newest revision: with a result, and a state that comes back.
+fn ask_in_result(params: &Value) -> Value {
+    if let Some(state) = params.get("requestState") {
+        let said = json!({ "state": state, "said": params["inputResponses"] });
+        return json!({ "resultType": "complete", "content": [{ "type": "text", "text": said.to_string() }] });
+    }
+    let asked = json!({ "method": "elicitation/create", "params": question(&params["arguments"]) });
+    let state = json!({ "step": 1, "of": params["arguments"]["message"] }).to_string();
+    json!({ "resultType": "input_required", "inputRequests": { "size": asked }, "requestState": state })
 }
 
 /// What is asked for: a number in a form, or a visit to a page.

@@ -273,6 +273,10 @@ keys! {
         /// MCP servers that are registered over HTTP must be on the internet. Those in these networks may be
         /// registered, too, such as `10.1.0.0/16`. What this project's files say is not asked about that.
         allow_networks: Vec<At<Network>>,
+        /// MCP servers that are registered over HTTP and run on this machine may run these programs, as `command`
+        /// names them, and no others. Without it they may run any. What this project's files say is not asked about
+        /// that.
+        allow_commands: Vec<At<String>>,
         /// The certificate by which it is known. Without it there is no TLS.
         tls: DoorTlsFile,
         /// The address under which the world knows it, such as `https://tools.example.com`, for who is told

@@ -18,6 +18,7 @@ mod parked;
 mod resumable;
 mod session;
 mod soon;
+mod state;
 
 use std::sync::Arc;
 
@@ -41,6 +42,7 @@ use parked::Parked;
 use resumable::Streams;
 pub use session::unguessable;
 use session::{Sealer, Sessions};
+use state::States;
 
 /// What a service answers: a result, or an error.
 pub type Outcome = Result<Raw, RpcError>;
@@ -168,6 +170,7 @@ pub struct Endpoint<S: Service> {
     sessions: Arc<Sessions>,
     parked: Arc<Parked>,
     streams: Arc<Streams>,
+    states: Arc<States>,
 }
 
 impl<S: Service> Endpoint<S> {
@@ -180,6 +183,7 @@ impl<S: Service> Endpoint<S> {
             sessions: Arc::default(),
             parked: Arc::default(),
             streams: Arc::default(),
+            states: Arc::new(States::new()),
         })
     }
 

@@ -345,3 +345,5 @@ fn unauthenticated(message: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;

@@ -32,7 +32,6 @@ use toolgate_runtime::desk::Desk;
 use toolgate_store::registry::Registry;
 use toolgate_types::Caller;
 use toolgate_types::DoorRules;
-use toolgate_types::network::Network;
 use toolgate_types::profile::ProfileName;
 
 use crate::accept::Places;
@@ -42,6 +41,7 @@ use crate::admit::{Gate, Refusal};
 pub use crate::admit::{KeysError, Known};
 use crate::gateway::{Gateway, Visitor};
 use crate::mcp::sse::Streams;
+use crate::rest::Allowed;
 use crate::running::Running;
 
 /// Questions to the log that are answered at the same time: each reads files.
@@ -89,7 +89,7 @@ pub struct Door {
     pub(crate) streams: Streams,
     /// Conversations that outlive the request they began with.
     conversations: Mutex<JoinSet<()>>,
-    pub(crate) allow_networks: Vec<Network>,
+    pub(crate) allowed: Allowed,
     registry: OnceLock<Registry>,
     desk: OnceLock<Arc<Desk>>,
 }
@@ -126,7 +126,10 @@ impl Door {
             wire: limits,
             streams: Streams::default(),
             conversations: Mutex::default(),
-            allow_networks: rules.allow_networks.clone(),
+            allowed: Allowed {
+                networks: rules.allow_networks.clone(),
+                commands: rules.allow_commands.clone(),
+            },
             registry: OnceLock::new(),
             desk: OnceLock::new(),
         }))

@@ -34,6 +34,7 @@ use crate::accept::{AtMachine, Ends};
 use crate::admit::{self, Refusal, Standing, resource};
 use crate::answer::{self, CORRELATION_ID, TRACEPARENT};
 use crate::{Door, mcp};
+pub(crate) use guard::Allowed;
 
 /// What management demands. `*:*` has all of them.
 pub(crate) const CALLERS_READ: &str = "callers:read";

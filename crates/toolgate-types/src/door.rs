@@ -34,6 +34,9 @@ pub struct DoorRules {
     /// Networks that are not the internet and in which servers may be all the same that are registered over HTTP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_networks: Vec<Network>,
+    /// Programs that servers which are registered over HTTP may run; any where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_commands: Option<Vec<String>>,
     /// By which certificate it is known; without it there is no TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<DoorTls>,
@@ -117,6 +120,7 @@ impl Default for DoorRules {
             max_connections: const { number(2000) },
             max_connections_per_address: const { number(1000) },
             allow_networks: Vec::new(),
+            allow_commands: None,
             tls: None,
             url: None,
             jwt: Vec::new(),

@@ -27,6 +27,7 @@ impl Draft {
         rules.max_connections_per_address =
             file.max_connections_per_address.map_or(rules.max_connections_per_address, |at| at.value);
         rules.allow_networks = values(file.allow_networks).unwrap_or_default();
+        rules.allow_commands = values(file.allow_commands);
         rules.tls = file.tls.and_then(|at| door_tls(at.value, cx));
         rules.anonymous = match file.anonymous {
             Some(At { value: AnonymousName::Everywhere, .. }) => AnonymousReach::Everywhere,

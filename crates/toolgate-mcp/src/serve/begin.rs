@@ -12,6 +12,7 @@ use super::client::{Client, QUEUE, is_level};
 use super::exchange::{Asking, Exchange, Running};
 use super::meta::Meta;
 use super::session::{Kept, MOST_SUBSCRIPTIONS, Sessions};
+use super::state::For;
 use super::{Endpoint, Guest as _, Outcome, Request, Service, no_method, unsupported, was_removed};
 use crate::Raw;
 use crate::message::{Id, RpcError};
@@ -88,6 +89,7 @@ impl<S: Service> Endpoint<S> {
             parked: Arc::clone(&self.parked),
             guest: guest.id().into(),
             method: method.clone(),
+            params: params.clone(),
         };
         let refused = |id, asking, error| Exchange::ended(id, revision, asking, Err(error));
         if let Err(error) = check_meta(&meta) {
@@ -107,6 +109,11 @@ impl<S: Service> Endpoint<S> {
             Some(Err(outcome)) => return Exchange::ended(id, revision, asking, outcome),
             None => {}
         }
+        let whose = For { guest: guest.id(), method: &method, params: params.as_ref() };
+        let params = match self.states.open(whose) {
+            Ok(params) => params,
+            Err(error) => return refused(id, asking, error),
+        };
         let (out, said) = mpsc::channel(QUEUE);
         let client = Arc::new(Client {
             identity: stranger(),
@@ -118,9 +125,14 @@ impl<S: Service> Endpoint<S> {
             thought: Arc::default(),
             lacked: OnceLock::new(),
         });
-        let asked = Arc::clone(&client);
+        let (asked, states, of) = (Arc::clone(&client), Arc::clone(&self.states), guest.clone());
+        let (named, about) = (method.clone(), params.clone());
         let answer = self.service.request(guest, Request { method, params, client, session: None, trace });
-        let answer = Box::pin(async move { answer.await.map_err(|error| undeclared(&asked, error)) });
+        let answer = Box::pin(async move {
+            let result = answer.await.map_err(|error| undeclared(&asked, error))?;
+            let whose = For { guest: of.id(), method: &named, params: about.as_ref() };
+            Ok(states.seal(whose, result))
+        });
         Exchange::new(id, revision, asking, Running { answer, said })
     }
 

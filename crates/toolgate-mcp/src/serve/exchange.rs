@@ -15,6 +15,8 @@ use super::Outcome;
 use super::begin::Keeping;
 use super::client::Said;
 use super::parked::{Parked, Question};
+use super::state::named;
+use crate::Raw;
 use crate::message::{Id, Message, RpcError};
 use crate::revision::Revision;
 
@@ -34,7 +36,7 @@ pub(super) enum Asking {
     /// On the stream of its request; the answer comes in a message of its own.
     Live(Keeping),
     /// With a result, to which it comes back.
-    Parked { parked: Arc<Parked>, guest: Box<str>, method: Box<str> },
+    Parked { parked: Arc<Parked>, guest: Box<str>, method: Box<str>, params: Option<Raw> },
 }
 
 /// Questions that wait for their answers.
@@ -134,7 +136,7 @@ impl Exchange {
         }
         match &self.asking {
             Asking::Live(keeping) => keeping.keep().pending.ask(question).map(Next::Said),
-            Asking::Parked { parked, guest, method } => {
+            Asking::Parked { parked, guest, method, params } => {
                 // What is asked at the same time is answered at the same time.
                 let mut running = self.running.take()?;
                 let (mut questions, mut rest) = (vec![question], None);
@@ -150,7 +152,7 @@ impl Exchange {
                         }
                     }
                 }
-                let outcome = parked.park(guest, method, running, questions);
+                let outcome = parked.park(guest, &named(method, params.as_ref()), running, questions);
                 self.end = Some(outcome);
                 rest.map(Next::Said)
             }

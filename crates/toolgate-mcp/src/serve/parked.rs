@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use super::client::Asked;
 use super::exchange::Running;
+use super::state::named;
 use super::{Outcome, session};
 use crate::Raw;
 use crate::message::RpcError;
@@ -38,7 +39,8 @@ pub(super) struct Question {
 
 struct Waiting {
     guest: Box<str>,
-    method: Box<str>,
+    /// Its method, and what it names.
+    request: Box<str>,
     running: Running,
     questions: Vec<(String, Question)>,
 }
@@ -60,14 +62,14 @@ impl Parked {
     pub(super) fn park(
         self: &Arc<Self>,
         guest: &str,
-        method: &str,
+        request: &str,
         running: Running,
         questions: Vec<Question>,
     ) -> Outcome {
         let numbered = questions.into_iter().enumerate();
         let questions: Vec<_> =
             numbered.map(|(at, question)| (format!("question-{}", at + 1), question)).collect();
-        self.wait(Waiting { guest: guest.into(), method: method.into(), running, questions })
+        self.wait(Waiting { guest: guest.into(), request: request.into(), running, questions })
     }
 
     fn wait(self: &Arc<Self>, waiting: Waiting) -> Outcome {
@@ -124,10 +126,11 @@ impl Parked {
         let unknown = || {
             Err(Err(RpcError::new(RpcError::INVALID_PARAMS, "the `requestState` is not one that waits here")))
         };
+        let request = named(method, Some(params));
         let mut all = self.lock();
         let ours = all
             .get(state.as_str())
-            .is_some_and(|waiting| &*waiting.guest == guest && &*waiting.method == method);
+            .is_some_and(|waiting| &*waiting.guest == guest && waiting.request == request);
         let waiting = if ours { all.remove(state.as_str()) } else { None };
         drop(all);
         let Some(mut waiting) = waiting else { return Some(unknown()) };

@@ -122,7 +122,7 @@ impl Door {
                 .hint("the output of `toolgate serve` says why")
         })?;
         if !guest.at_machine {
-            guard::check(&op, &guest.caller, &registry.state(), &self.allow_networks).await?;
+            guard::check(&op, &guest.caller, &registry.state(), &self.allowed).await?;
         }
         let expect = expected(headers, registry)?;
         let (kind, name) = (op.kind, op.name.clone());

@@ -1,6 +1,7 @@
 //! What an entry that came over the network may say. The operator's files are not asked any of this.
 //!
-//! Three things: only who was given `servers:exec` by its name says what runs on this machine; an entry reads no variable
+//! Three things: only who was given `servers:exec` by its name says what runs on this machine, and it is a program that
+//! the operator allows; an entry reads no variable
 //! that the project does not read anyway; and an address leads to the internet, or to a network that the operator
 //! allows. Invariant: nothing is started, and nothing is sent but questions for names.
 
@@ -28,21 +29,26 @@ const LOCAL: [&str; 10] =
 /// How long a name may take to be found.
 const LOOKUP: Duration = Duration::from_secs(3);
 
+/// What the operator allows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Allowed {
+    /// Networks that are not the internet.
+    pub(crate) networks: Vec<Network>,
+    /// Programs; any where nothing is said.
+    pub(crate) commands: Option<Vec<String>>,
+}
+
 /// Whether a caller may make this change.
-pub(super) async fn check(
-    op: &Op,
-    caller: &Caller,
-    state: &State,
-    allowed: &[Network],
-) -> Result<(), Refusal> {
+pub(super) async fn check(op: &Op, caller: &Caller, state: &State, allowed: &Allowed) -> Result<(), Refusal> {
     let (Act::Add(entry) | Act::Replace(entry) | Act::Patch(entry)) = &op.act else { return Ok(()) };
     if op.kind == Kind::Server && runs_here(op, entry, state) {
         demand_by_name(caller, SERVERS_EXEC)?;
+        command(op, entry, state, allowed)?;
     }
     variables(entry, state)?;
     if op.kind == Kind::Server {
         for address in addresses(entry) {
-            leads_outside(address, allowed).await?;
+            leads_outside(address, &allowed.networks).await?;
         }
     }
     Ok(())
@@ -61,6 +67,28 @@ fn runs_here(op: &Op, entry: &Map<String, Json>, state: &State) -> bool {
         });
     // One that is left out is not known any better, so it is taken for one that runs here.
     matches!(op.act, Act::Patch(_)) && there && !remote
+}
+
+/// Whether the program of an entry is one that may be run. What an entry that is patched does not say stays as it
+/// was written, and an entry without a program of its own names none that is allowed.
+fn command(op: &Op, entry: &Map<String, Json>, state: &State, allowed: &Allowed) -> Result<(), Refusal> {
+    let Some(commands) = &allowed.commands else { return Ok(()) };
+    let written = || {
+        let servers = state.documents.of(Kind::Server)?;
+        serde_json::from_str::<Map<String, Json>>(servers.entry(&op.name)?).ok()
+    };
+    let written = if matches!(op.act, Act::Patch(_)) { written() } else { None };
+    let own = entry.get("command").or_else(|| written.as_ref()?.get("command"));
+    let own = own.and_then(Json::as_str);
+    if own.is_some_and(|own| commands.iter().any(|command| command == own)) && !entry.contains_key("server") {
+        return Ok(());
+    }
+    let message = match own {
+        Some(own) => format!("`{own}` is not a program that may be run"),
+        None => "it does not say in `command` which program runs".to_owned(),
+    };
+    Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "command_refused", message)
+        .hint("`serve.allow_commands` in toolgate.yaml names programs that may be registered"))
 }
 
 /// Every variable of an entry is one that the project reads anyway.

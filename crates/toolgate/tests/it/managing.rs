@@ -248,6 +248,35 @@ fn what_runs_is_said_by_whom_it_was_given_by_name() {
     until("the end of its process", || left_behind(&marker) == 0);
 }
 
+/// Where programs are listed, no other runs: not by a new entry, not by changing one, not by another key.
+#[test]
+fn programs_that_may_be_registered() {
+    let program = project(&json!({ "serve": { "allow_commands": [testkit()] } }));
+    let other = json!({ "command": "sh", "args": ["-c", "exec cat"], "enabled": false });
+    program.write("mcp.json", json!({ "servers": { "of_the_files": other } }).to_string());
+    let door = Door::of(program);
+    let spawned = door.program.path("spawned");
+    let shell = json!({ "command": "sh", "args": ["-c", format!("touch {}", spawned.display())] });
+    let refused = |first: &str, body: &Json| {
+        let answer = send(&door, first, OWNER, None, body);
+        assert_eq!(answer.told(), (422, "command_refused".to_owned()), "{first} {body}: {answer:?}");
+    };
+    refused("POST /v1/servers", &named("kit", shell.clone()));
+    refused("POST /v1/servers", &named("kit", json!({ "server": "some-package" })));
+    refused("POST /v1/servers", &named("kit", json!({ "type": "stdio" })));
+    let mut both = named("kit", entry("faulty"));
+    both["server"] = json!("some-package");
+    refused("POST /v1/servers", &both);
+    refused("PATCH /v1/servers/of_the_files", &json!({ "enabled": true, "args": ["-c", "true"] }));
+    assert_eq!(door.post("/v1/servers", OWNER, &named("kit", entry("faulty"))).status, 201);
+    refused("PATCH /v1/servers/kit", &shell);
+    refused("PUT /v1/servers/kit", &shell);
+    assert_eq!(send(&door, "PATCH /v1/servers/kit", OWNER, None, &json!({ "args": ["good"] })).status, 200);
+    assert!(!spawned.exists());
+    // Who may not say what runs is told that first.
+    assert_eq!(door.post("/v1/servers", "writer-key", &named("new", shell)).status, 403);
+}
+
 /// Addresses that lead inside are refused however they are spelled; networks that are allowed are not.
 #[test]
 fn registered_addresses_lead_outside() {

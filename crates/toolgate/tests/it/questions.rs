@@ -3,7 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::client::{Events, Session, asked, called};
+use crate::client::{ACCEPT, Events, Session, asked, called};
 use crate::door::{Door, OWNER, project};
 use crate::kit::Kit;
 use crate::servers::testkit;
@@ -135,6 +135,54 @@ fn ways_of_asking_that_a_client_did_not_declare() {
     let accepted = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept" } });
     assert_eq!(both.post(&accepted).status, 202);
     assert_eq!(said(&stream.message()), r#"{"action":"accept"}"#);
+}
+
+/// A state that a server gives out is good for who got it, for what it was given, and once.
+#[test]
+fn states_go_back_where_they_came_from() {
+    let callers = json!([{ "id": "bob", "permissions": ["*:*"], "api_key": "key-of-bob" }]);
+    let door = Door::open(&json!({ "server": { "args": ["faulty", "modern"] }, "callers": callers }));
+    let call = |key: &str, tool: &str, more: &Json| {
+        let mut call = called(1, tool, &json!({ "message": "Whose?" }));
+        call["params"]["_meta"] = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": { "elicitation": { "form": {} } } });
+        for (name, value) in more.as_object().expect("members") {
+            call["params"][name] = value.clone();
+        }
+        let headers = [
+            &format!("X-API-Key: {key}"),
+            ACCEPT,
+            "Content-Type: application/json",
+            "MCP-Protocol-Version: 2026-07-28",
+            "Mcp-Method: tools/call",
+            &format!("Mcp-Name: {tool}"),
+        ];
+        door.request("POST /mcp", &headers, &call.to_string()).json()
+    };
+    let asked = call(OWNER, "ask", &json!({}));
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let state = asked["result"]["requestState"].as_str().expect("a state").to_owned();
+    assert!(!state.contains("Whose?"), "{state}");
+    let answered =
+        |state: &str| json!({ "requestState": state, "inputResponses": { "size": { "action": "accept" } } });
+    let seen = door.seen().len();
+    let forged = [
+        (OWNER, "ask", state.replace("tg2.e", "tg2.f")),
+        (OWNER, "ask", r#"{"step":1}"#.to_owned()),
+        ("key-of-bob", "ask", state.clone()),
+        (OWNER, "echo", state.clone()),
+    ];
+    for (key, tool, state) in forged {
+        let refused = call(key, tool, &answered(&state));
+        assert_eq!(refused["error"]["code"], -32602, "{key} {tool}: {refused}");
+    }
+    assert_eq!(door.seen().len(), seen, "none of them reached the server");
+    let end = call(OWNER, "ask", &answered(&state));
+    let given: Json = serde_json::from_str(said(&end)).expect("JSON");
+    assert_eq!(given["state"], r#"{"step":1,"of":"Whose?"}"#, "as the server gave it");
+    assert_eq!(given["said"]["size"]["action"], "accept");
+    assert_eq!(call(OWNER, "ask", &answered(&state))["error"]["code"], -32602, "a second time");
+    assert_eq!(door.seen().len(), seen + 1);
 }
 
 /// The tasks of a caller are listed to it, wherever they are, and to nobody else.

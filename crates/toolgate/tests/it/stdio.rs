@@ -45,7 +45,8 @@ impl Talk {
 
     pub(crate) fn ask(&mut self, id: u32, method: &str, params: &Value) -> Value {
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-        self.hear()
+        // A list that changed is told whenever that is.
+        std::iter::repeat_with(|| self.hear()).find(|message| !message["id"].is_null()).expect("it goes on")
     }
 }
 

@@ -23,14 +23,23 @@ fn call() -> (Running, Vec<Question>, Weak<()>) {
 /// Parks one; gives its state and whether it still runs.
 fn park(parked: &Arc<Parked>, guest: &str) -> Result<(String, Weak<()>), RpcError> {
     let (running, questions, runs) = call();
-    let told: Value = parked.park(guest, "tools/call", running, questions)?.parse().unwrap();
+    let told: Value = parked.park(guest, "tools/call echo", running, questions)?.parse().unwrap();
     assert_eq!(told["resultType"], "input_required");
     Ok((told["requestState"].as_str().unwrap().to_owned(), runs))
 }
 
 /// What comes of coming back with an answer: the result of the call, or the code of the refusal.
 async fn resume(parked: &Arc<Parked>, guest: &str, method: &str, state: &str) -> Result<Raw, i64> {
-    let params = json!({ "requestState": state, "inputResponses": { "question-1": { "action": "accept" } } });
+    resume_as(parked, guest, (method, "echo"), state).await
+}
+
+async fn resume_as(
+    parked: &Arc<Parked>,
+    guest: &str,
+    (method, tool): (&str, &str),
+    state: &str,
+) -> Result<Raw, i64> {
+    let params = json!({ "name": tool, "requestState": state, "inputResponses": { "question-1": { "action": "accept" } } });
     match parked.resume(guest, method, Some(&Raw::of(&params))).expect("the state is one of ours") {
         Ok(running) => running.answer.await.map_err(|error| error.code),
         Err(outcome) => outcome.map_err(|error| error.code),
@@ -64,6 +73,7 @@ async fn a_state_is_good_once_and_for_who_got_it() {
     }
     assert_eq!(resume(&parked, "bob", "tools/call", &state).await, Err(-32602), "another guest");
     assert_eq!(resume(&parked, "ann", "prompts/get", &state).await, Err(-32602), "another request");
+    assert_eq!(resume_as(&parked, "ann", ("tools/call", "other"), &state).await, Err(-32602), "another tool");
     assert!(runs.upgrade().is_some());
     assert!(resume(&parked, "ann", "tools/call", &state).await.is_ok());
     assert_eq!(resume(&parked, "ann", "tools/call", &state).await, Err(-32602), "a second time");
@@ -76,7 +86,7 @@ async fn so_many_wait_and_no_more() {
     let parked = Arc::new(Parked::default());
     let own: Vec<_> = (0..MOST_EACH).map(|_| park(&parked, "ann").unwrap()).collect();
     let (running, questions, runs) = call();
-    let refused = parked.park("ann", "tools/call", running, questions).unwrap_err();
+    let refused = parked.park("ann", "tools/call echo", running, questions).unwrap_err();
     assert_eq!(refused.message, "too many calls wait for an answer");
     assert!(runs.upgrade().is_none(), "one that has no place does not run on");
     let others = (0..).map(|number| park(&parked, &format!("guest-{number}"))).take_while(Result::is_ok);
