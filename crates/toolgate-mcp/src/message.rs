@@ -200,6 +200,9 @@ impl Message {
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             let parts: Vec<&RawValue> =
                 serde_json::from_slice(bytes).map_err(|_| MessageError::Shape("a batch"))?;
+            if parts.is_empty() {
+                return Err(MessageError::Shape("a batch of nothing"));
+            }
             return parts
                 .into_iter()
                 .map(|part| Self::read_one(&bytes.slice_ref(part.get().as_bytes()), null))
@@ -416,6 +419,8 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
             "3",
+            "[]",
+            "[3]",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

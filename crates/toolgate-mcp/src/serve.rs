@@ -107,6 +107,8 @@ pub enum Change {
     Resources,
     /// A resource: its address, and what is told of it.
     Resource(Box<str>, Raw),
+    /// Changes of resources that nobody can tell of any more: each that is followed may be one.
+    Missed,
     /// Something else that whoever listens may hear: a method, and its parameters.
     Other(Box<str>, Raw),
 }

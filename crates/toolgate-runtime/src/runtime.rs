@@ -132,7 +132,8 @@ pub struct Runtime {
     /// How often something has changed: what callers see, or the state of a server.
     version: watch::Sender<u64>,
     /// What servers tell of resources that are followed.
-    updates: broadcast::Sender<(ServerName, Raw)>,
+    /// Nothing is said of what was missed.
+    updates: broadcast::Sender<(ServerName, Option<Raw>)>,
     /// What servers said has changed, once it was looked at.
     heard: broadcast::Sender<Kinds>,
 }

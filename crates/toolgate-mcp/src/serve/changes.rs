@@ -27,15 +27,24 @@ struct Filter {
 }
 
 impl Change {
-    fn message(self) -> Message {
+    /// What is said of it to somebody who follows these resources.
+    fn messages(self, followed: &[Box<str>]) -> Vec<Message> {
+        const UPDATED: &str = "notifications/resources/updated";
         let (method, params) = match self {
             Self::Tools => ("notifications/tools/list_changed".into(), None),
             Self::Prompts => ("notifications/prompts/list_changed".into(), None),
             Self::Resources => ("notifications/resources/list_changed".into(), None),
-            Self::Resource(_, params) => ("notifications/resources/updated".into(), Some(params)),
+            Self::Resource(_, params) => (UPDATED.into(), Some(params)),
+            Self::Missed => {
+                let updated = |uri: &str| Message::Notification {
+                    method: UPDATED.into(),
+                    params: Some(Raw::of(&json!({ "uri": uri }))),
+                };
+                return followed.iter().map(|uri| updated(uri)).collect();
+            }
             Self::Other(method, params) => (method, Some(params)),
         };
-        Message::Notification { method, params }
+        vec![Message::Notification { method, params }]
     }
 }
 
@@ -43,11 +52,20 @@ impl<S: Service> Endpoint<S> {
     /// What a session hears that belongs to none of its requests.
     pub(super) fn heard(&self, guest: &S::Guest, keeping: Keeping) -> BoxStream<'static, Message> {
         let changes = self.service.changes(guest);
-        let concerns = move |change: &Change| match change {
-            Change::Resource(uri, _) => keeping.find().is_some_and(|kept| kept.is_told_of(uri)),
-            _ => true,
+        let told = move |change: Change| {
+            let kept = match &change {
+                Change::Resource(..) | Change::Missed => keeping.find(),
+                _ => None,
+            };
+            let concerns = match &change {
+                Change::Resource(uri, _) => kept.as_ref().is_some_and(|kept| kept.is_told_of(uri)),
+                _ => true,
+            };
+            let followed = kept.filter(|_| matches!(change, Change::Missed)).map(|kept| kept.followed());
+            let messages = if concerns { change.messages(&followed.unwrap_or_default()) } else { Vec::new() };
+            futures_util::stream::iter(messages)
         };
-        Box::pin(changes.filter(move |change| std::future::ready(concerns(change))).map(Change::message))
+        Box::pin(changes.flat_map(told))
     }
 
     /// The stream that a client of the newest revision asked for: first what it will hear of, then that.
@@ -90,6 +108,7 @@ impl<S: Service> Endpoint<S> {
         if !resources.is_empty() {
             told["resourceSubscriptions"] = filter.resource_subscriptions.into();
         }
+        let followed: Vec<Box<str>> = resources.keys().map(|uri| uri.as_str().into()).collect();
         let subscription = id.to_json();
         let acknowledged = Message::Notification {
             method: "notifications/subscriptions/acknowledged".into(),
@@ -100,17 +119,24 @@ impl<S: Service> Endpoint<S> {
             Change::Prompts => filter.prompts_list_changed,
             Change::Resources => filter.resources_list_changed,
             Change::Resource(uri, _) => resources.contains_key(&**uri),
+            Change::Missed => true,
             Change::Other(..) => false,
         };
         let rest =
-            changes.filter(move |change| std::future::ready(concerns(change))).map(
-                move |change| match change.message() {
-                    Message::Notification { method, params } => {
-                        Message::Notification { method, params: Some(tagged(params.as_ref(), &subscription)) }
-                    }
-                    other => other,
-                },
-            );
+            changes.filter(move |change| std::future::ready(concerns(change))).flat_map(move |change| {
+                let messages: Vec<_> = change
+                    .messages(&followed)
+                    .into_iter()
+                    .map(|message| match message {
+                        Message::Notification { method, params } => Message::Notification {
+                            method,
+                            params: Some(tagged(params.as_ref(), &subscription)),
+                        },
+                        other => other,
+                    })
+                    .collect();
+                futures_util::stream::iter(messages)
+            });
         Ok(Box::pin(futures_util::stream::iter([acknowledged]).chain(rest)))
     }
 }
@@ -136,3 +162,6 @@ fn tagged(params: Option<&Raw>, subscription: &str) -> Raw {
     out.push_str(&format!("\"_meta\":{{\"{SUBSCRIPTION}\":{subscription}{meta}}}}}"));
     Raw::trusted(out)
 }
+
+#[cfg(test)]
+mod tests;

@@ -291,7 +291,7 @@ impl<S: Service> Endpoint<S> {
                 Soon::Reply(reply) => reply,
                 Soon::Stream(first, exchange, left) => {
                     let owner = Owner { guest: guest.id().into(), session };
-                    Reply::events(self.streams.begin(owner, first, exchange, left, guard))
+                    Reply::events(self.streams.begin(owner, first, *exchange, left, guard))
                 }
             };
         }

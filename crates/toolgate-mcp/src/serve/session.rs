@@ -130,6 +130,11 @@ impl Kept {
         *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level.into());
     }
 
+    /// The resources it is told of.
+    pub(super) fn followed(&self) -> Vec<Box<str>> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
     pub(super) fn is_told_of(&self, uri: &str) -> bool {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uri)
     }

@@ -19,7 +19,7 @@ pub(super) enum Soon<L> {
     /// Its answer.
     Reply(Reply),
     /// What was said first, and the rest of it.
-    Stream(Option<Message>, Exchange, L),
+    Stream(Option<Message>, Box<Exchange>, L),
 }
 
 /// The answer to one request, as JSON, where it comes soon and alone.
@@ -36,9 +36,9 @@ pub(super) async fn soon<L: Future<Output = ()> + Send + Unpin>(
                     return Soon::Reply(Reply::message(status(exchange.revision, code), &message));
                 }
                 Ok(Next::Said(message)) if takes_events => {
-                    return Soon::Stream(Some(message), exchange, left);
+                    return Soon::Stream(Some(message), Box::new(exchange), left);
                 }
-                Err(_) if takes_events => return Soon::Stream(None, exchange, left),
+                Err(_) if takes_events => return Soon::Stream(None, Box::new(exchange), left),
                 Ok(Next::Said(_)) | Err(_) => {}
             },
             () = &mut left => {
@@ -50,7 +50,7 @@ pub(super) async fn soon<L: Future<Output = ()> + Send + Unpin>(
 }
 
 /// The rest of a request that ends with its connection.
-pub(super) fn streamed(first: Option<Message>, exchange: Exchange) -> Reply {
+pub(super) fn streamed(first: Option<Message>, exchange: Box<Exchange>) -> Reply {
     // A comment shows whoever is in between that there is an answer on its way.
     let begin = first.as_ref().map_or_else(|| Bytes::from_static(b":\n\n"), event);
     let rest = stream::unfold(Some(exchange), |exchange| async move {

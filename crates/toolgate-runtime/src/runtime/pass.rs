@@ -45,8 +45,8 @@ impl Runtime {
         server.follow(uri).await.map_err(|why| AskError::Refused { server: name, why: why.to_string() })
     }
 
-    /// What servers tell of resources that are followed.
-    pub fn updates(&self) -> broadcast::Receiver<(ServerName, Raw)> {
+    /// What servers tell of resources that are followed; nothing where some of that was missed.
+    pub fn updates(&self) -> broadcast::Receiver<(ServerName, Option<Raw>)> {
         self.updates.subscribe()
     }
 
@@ -72,11 +72,11 @@ impl Runtime {
         let (mut updates, mut told) = (live.server.updates(), live.server.told());
         let server = &live.server.spec().name;
         loop {
-            // Who fell behind missed something and hears the rest; both end with the server.
+            // Who fell behind missed something, says so, and hears the rest; both end with the server.
             tokio::select! {
                 told = updates.recv() => match told {
-                    Ok(params) => drop(self.updates.send((server.clone(), params))),
-                    Err(RecvError::Lagged(_)) => {}
+                    Ok(params) => drop(self.updates.send((server.clone(), Some(params)))),
+                    Err(RecvError::Lagged(_)) => drop(self.updates.send((server.clone(), None))),
                     Err(RecvError::Closed) => return std::future::pending().await,
                 },
                 told = told.recv() => match told {

@@ -1,11 +1,12 @@
 //! What clients hear that belongs to no request: lists that changed, resources that did.
 
-use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt as _};
 use serde::Deserialize;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{self, error::RecvError};
 use toolgate_mcp::Raw;
 use toolgate_mcp::serve::Change;
+use toolgate_types::ServerName;
 
 use super::{Gateway, Visitor};
 
@@ -29,18 +30,13 @@ impl Gateway {
 }
 
 pub(super) fn stream(gateway: Gateway, visitor: Visitor) -> BoxStream<'static, Change> {
-    let updates = stream::unfold(gateway.runtime.updates(), |mut updates| async move {
-        loop {
-            match updates.recv().await {
-                Ok((server, params)) => return Some(((server, params), updates)),
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => return None,
-            }
-        }
-    });
     let allowed = visitor.clone();
-    let updates = updates.filter_map(move |(server, params)| {
-        let change = if allowed.may_have(server.as_str(), "resources") { updated(params) } else { None };
+    let updates = updates(gateway.runtime.updates()).filter_map(move |told| {
+        let change = match told {
+            Told::Of(server, _) if !allowed.may_have(server.as_str(), "resources") => None,
+            Told::Of(_, params) => updated(params),
+            Told::Missed => Some(Change::Missed),
+        };
         std::future::ready(change)
     });
     let lists = (gateway.runtime.changes(), gateway.runtime.heard(), gateway.seen(&visitor));
@@ -75,6 +71,24 @@ pub(super) fn stream(gateway: Gateway, visitor: Visitor) -> BoxStream<'static, C
     Box::pin(stream::select(updates, lists.flatten()))
 }
 
+/// What was told of a resource, or that somebody did not hear it.
+#[derive(Debug, PartialEq)]
+enum Told {
+    Of(ServerName, Raw),
+    Missed,
+}
+
+/// What servers tell of resources. Whoever does not read for long enough misses some, and is told so.
+fn updates(told: broadcast::Receiver<(ServerName, Option<Raw>)>) -> impl Stream<Item = Told> {
+    stream::unfold(told, |mut told| async move {
+        match told.recv().await {
+            Ok((server, Some(params))) => Some((Told::Of(server, params), told)),
+            Ok((_, None)) | Err(RecvError::Lagged(_)) => Some((Told::Missed, told)),
+            Err(RecvError::Closed) => None,
+        }
+    })
+}
+
 fn updated(params: Raw) -> Option<Change> {
     #[derive(Deserialize)]
     struct Params {
@@ -82,4 +96,19 @@ fn updated(params: Raw) -> Option<Change> {
     }
     let uri = params.parse::<Params>().ok()?.uri;
     Some(Change::Resource(uri, params))
+}
+
+#[tokio::test]
+async fn who_fell_behind_is_told_so_and_hears_again() {
+    let (server, sender) = ("s".parse::<ServerName>().unwrap(), broadcast::Sender::new(4));
+    let params = |number: u32| Raw::of(&serde_json::json!({ "uri": format!("a:{number}") }));
+    let told = Box::pin(updates(sender.subscribe()));
+    for number in 0..10 {
+        sender.send((server.clone(), Some(params(number)))).unwrap();
+    }
+    sender.send((server.clone(), None)).unwrap();
+    drop(sender);
+    let told: Vec<_> = told.collect().await;
+    let of = |number| Told::Of(server.clone(), params(number));
+    assert_eq!(told, [Told::Missed, of(7), of(8), of(9), Told::Missed]);
 }

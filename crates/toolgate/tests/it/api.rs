@@ -79,6 +79,37 @@ fn calls_are_told_as_they_end() {
     assert_eq!(door.ended(), Some(0));
 }
 
+/// What the watch over the files does not do: it says what came of the signal, also where nothing changed.
+#[test]
+fn a_hangup_is_answered() {
+    let program = project(&json!({ "registries": { "mcp": "mcp.json" }, "mcps": [] }));
+    program.write("mcp.json", r#"{ "servers": {} }"#);
+    let mut command = program.command(&["serve", "--json", "--listen", "127.0.0.1:0"]);
+    let mut child = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut ready).expect("it is ready");
+    let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    let (sender, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let hang_up = |expected: &str| {
+        #[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
+        let sent = std::process::Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
+        assert!(sent.expect("there is `kill`").success());
+        while !lines.recv_timeout(crate::program::PATIENCE).expect(expected).contains(expected) {}
+    };
+    hang_up("reloaded: the registry is at revision ");
+    hang_up("reloaded: the registry is at revision ");
+    program.write("mcp.json", "{ nonsense");
+    hang_up("not reloaded, all stays as it was: ");
+    program.write("mcp.json", r#"{ "servers": {} }"#);
+    hang_up("reloaded: the registry is at revision ");
+    child.kill().and_then(|()| child.wait()).expect("it ends");
+}
+
 #[test]
 fn a_hangup_reads_the_files_again() {
     let program = project(&json!({ "registries": { "mcp": "mcp.json" }, "mcps": [] }));

@@ -6,6 +6,7 @@ mod agent;
 mod api;
 mod audit;
 mod audit_faults;
+mod batches;
 mod callers;
 mod check;
 mod client;
