@@ -128,6 +128,7 @@ fn kinds(schema: &mut Map<String, Value>) -> (Vec<String>, bool) {
     let before = kinds.len();
     kinds.retain(|kind| kind != "null");
     nullable |= kinds.len() < before;
+    kinds.retain(|kind| kind == "boolean" || KNOWN.iter().any(|(known, _)| known == kind));
     if kinds.is_empty() {
         let texts = |all: &Vec<Value>| !all.is_empty() && all.iter().all(Value::is_string);
         if schema.contains_key("properties") || schema.contains_key("additionalProperties") {
@@ -159,6 +160,12 @@ fn union(mut schema: Map<String, Value>, description: &str) -> (Map<String, Valu
             _ if !out.iter().any(|known| *known == Value::Object(branch.clone())) => out.push(branch.into()),
             _ => {}
         }
+    }
+    if out.is_empty() {
+        let mut told = vec![description.to_owned()];
+        let (mut any, undo) = anything(&mut told);
+        any.insert("description".to_owned(), told.join(" ").trim().into());
+        return (any, undo);
     }
     if let Some(texts) = all_texts(&out) {
         let mut one = Map::from_iter([("type".to_owned(), "string".into()), ("enum".to_owned(), texts)]);

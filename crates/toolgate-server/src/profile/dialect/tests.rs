@@ -245,3 +245,128 @@ fn long_descriptions_are_cut_for_who_refuses_them() {
         assert_eq!(written(&long, &schema, provider).description.chars().count(), due, "{provider:?}");
     }
 }
+
+/// Schemas of any shape, of few words so that they meet.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % most
+    }
+
+    fn schema(&mut self, depth: usize) -> Value {
+        const KINDS: [&str; 8] = ["object", "array", "string", "integer", "number", "boolean", "null", "odd"];
+        if depth == 0 || self.below(12) == 0 {
+            return [json!({}), json!(true), json!(false), json!(7), json!({ "$ref": "#/$defs/A" })]
+                [self.below(5)]
+            .clone();
+        }
+        let mut out = Map::new();
+        for _ in 0..self.below(4) + 1 {
+            let (keyword, value) = match self.below(16) {
+                0 | 1 => ("type", json!(KINDS[self.below(8)])),
+                2 => ("type", json!([KINDS[self.below(8)], KINDS[self.below(8)]])),
+                3..=5 => {
+                    let names = ["a", "b c", "filter[x]", "$d", ""];
+                    let mut all = Map::new();
+                    for _ in 0..self.below(4) {
+                        let name = names[self.below(5)].to_owned();
+                        all.insert(name, self.schema(depth - 1));
+                    }
+                    ("properties", all.into())
+                }
+                6 => ("items", self.schema(depth - 1)),
+                7 => ("prefixItems", json!([self.schema(depth - 1), self.schema(depth - 1)])),
+                8 => ("anyOf", json!([self.schema(depth - 1), self.schema(depth - 1)])),
+                9 => ("oneOf", json!([self.schema(depth - 1), { "type": "null" }])),
+                10 => ("allOf", json!([self.schema(depth - 1)])),
+                11 => (
+                    "enum",
+                    [json!([1, "x", ""]), json!(["x"]), json!([]), json!("x")][self.below(4)].clone(),
+                ),
+                12 => ("required", [json!(["a", "b c"]), json!("a"), json!([1])][self.below(3)].clone()),
+                13 => ("additionalProperties", self.schema(depth - 1)),
+                14 => ("$ref", json!("#/$defs/A")),
+                _ => ("description", json!("Words.")),
+            };
+            out.insert(keyword.to_owned(), value);
+        }
+        out.into()
+    }
+}
+
+/// Whether a schema has only what Gemini knows.
+fn known_to_gemini(schema: &Value) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{what}: {schema}"));
+    let Value::Object(members) = schema else { return wrong("no schema") };
+    if let Some(branches) = members.get("anyOf") {
+        let all = branches.as_array().filter(|all| !all.is_empty() && members.len() == 1);
+        return all.map_or_else(|| wrong("beside anyOf"), |all| all.iter().try_for_each(known_to_gemini));
+    }
+    let kind = members.get("type").and_then(Value::as_str).unwrap_or_default();
+    for (keyword, value) in members {
+        match (keyword.as_str(), kind) {
+            ("type" | "description" | "title" | "nullable" | "format", _) => {}
+            ("enum", "string") => {
+                let good = |one: &Value| one.as_str().is_some_and(|one| !one.is_empty());
+                if !value.as_array().is_some_and(|all| !all.is_empty() && all.iter().all(good)) {
+                    return wrong("enum");
+                }
+            }
+            ("properties", "object") => {
+                value.as_object().into_iter().flatten().try_for_each(|(name, schema)| {
+                    if *name == safe_argument(name) {
+                        known_to_gemini(schema)
+                    } else {
+                        Err(format!("name {name}"))
+                    }
+                })?
+            }
+            ("required", "object") => {
+                let there =
+                    |name: &Value| members["properties"].get(name.as_str().unwrap_or_default()).is_some();
+                if !value.as_array().is_some_and(|all| all.iter().all(there)) {
+                    return wrong("required");
+                }
+            }
+            ("items", "array") => known_to_gemini(value)?,
+            ("minLength" | "maxLength" | "pattern", "string") => {}
+            ("minimum" | "maximum", "integer" | "number") => {}
+            ("minItems" | "maxItems", "array") => {}
+            _ => return wrong(keyword),
+        }
+    }
+    let fits = match kind {
+        "array" => members.contains_key("items"),
+        "object" => members.contains_key("properties"),
+        "string" | "integer" | "number" | "boolean" => true,
+        _ => false,
+    };
+    if fits { Ok(()) } else { wrong("type") }
+}
+
+#[test]
+fn whatever_a_schema_is_something_good_comes_of_it() {
+    let mut chance = Chance(7);
+    for round in 0..1_500 {
+        let mut schema = chance.schema(4);
+        if let Value::Object(members) = &mut schema {
+            members.insert("$defs".to_owned(), json!({ "A": chance.schema(3) }));
+        }
+        let value = chance.schema(2);
+        for provider in [Openai, Anthropic, Gemini, Any] {
+            let written = written("", &schema, provider);
+            let top = &written.schema;
+            assert_eq!(top["type"], "object", "{round} {provider:?} {schema}\n{top}");
+            for keyword in ["anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref", "$defs"] {
+                assert!(top.get(keyword).is_none(), "{round} {provider:?} {schema}\n{top}");
+            }
+            if matches!(provider, Gemini | Any) {
+                known_to_gemini(top)
+                    .unwrap_or_else(|why| panic!("{round} {provider:?} {schema}\n{top}\n{why}"));
+            }
+            written.undo.undone(value.clone());
+        }
+    }
+}
