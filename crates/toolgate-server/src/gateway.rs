@@ -44,14 +44,15 @@ pub(crate) struct Visitor {
     pub(crate) caller: Arc<Caller>,
     /// The profile that it names, where it names one.
     profile: Option<ProfileName>,
-    id: Box<str>,
+    /// What tells it from others where its caller alone does not.
+    id: Option<Box<str>>,
     /// What a call was refused for, where a token with more scopes would help.
     lacks: Option<Arc<OnceLock<Vec<Permission>>>>,
 }
 
 impl Visitor {
     pub(crate) fn new(caller: &Arc<Caller>) -> Self {
-        Self { id: caller.id.as_str().into(), caller: Arc::clone(caller), profile: None, lacks: None }
+        Self { caller: Arc::clone(caller), profile: None, id: None, lacks: None }
     }
 
     /// One whose token says what it may do.
@@ -61,10 +62,7 @@ impl Visitor {
 
     /// The same at the door of a profile. What was begun at one door does not go on at another.
     pub(crate) fn seeing(self, profile: Option<ProfileName>) -> Self {
-        let id = match &profile {
-            Some(profile) => format!("{}#{profile}", self.caller.id).into(),
-            None => self.id,
-        };
+        let id = profile.as_ref().map(|profile| format!("{}#{profile}", self.caller.id).into());
         Self { profile, id, ..self }
     }
 
@@ -91,7 +89,7 @@ impl Visitor {
 
 impl Guest for Visitor {
     fn id(&self) -> &str {
-        &self.id
+        self.id.as_deref().unwrap_or_else(|| self.caller.id.as_str())
     }
 }
 
@@ -202,8 +200,8 @@ impl Service for Gateway {
 
     fn mirrors(&self, visitor: &Visitor, tool: &str) -> Vec<Mirror> {
         if let Ok(Some(_)) = self.profile(visitor) {
-            // Headers say what arguments say, as the tool takes them.
-            let shown = self.meant(visitor, tool).filter(|(_, shown)| shown.takes_its_own());
+            // Whoever is shown another schema knows of no headers.
+            let shown = self.meant(visitor, tool).filter(|(_, shown)| shown.has_its_own_schema);
             return match shown.as_ref().map(|(_, shown)| &shown.tool.upstream) {
                 Some(Upstream::Server(address)) => address.mirrors.clone(),
                 _ => Vec::new(),

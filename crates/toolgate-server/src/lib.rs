@@ -195,6 +195,11 @@ impl Door {
         self.desk.get()
     }
 
+    /// Makes ready what a first request of each profile would have to wait for. It takes its time.
+    pub fn prepare(&self) {
+        self.mcp.service().prepare();
+    }
+
     /// Lets calls in.
     pub fn open(&self) {
         self.running.open();

@@ -46,16 +46,13 @@ pub struct ShownTool {
     pub notes: Vec<String>,
     /// Its definition as an element of a list.
     pub definition: String,
+    /// Whether clients see the schema that the tool has.
+    pub(crate) has_its_own_schema: bool,
     /// How arguments become what the tool takes.
     undo: Undo,
 }
 
 impl ShownTool {
-    /// Whether arguments look to clients as they look to the tool.
-    pub(crate) fn takes_its_own(&self) -> bool {
-        self.undo.is_empty()
-    }
-
     /// The arguments that the tool takes.
     pub(crate) fn arguments(&self, shown: Raw) -> Raw {
         if self.undo.is_empty() {
@@ -157,10 +154,20 @@ impl View {
         limit: usize,
         may_see: impl Fn(&CatalogTool) -> bool,
     ) -> Vec<&Arc<ShownTool>> {
-        let index = self.index.get_or_init(|| Index::new(self.ready().map(|shown| entry(shown))));
         let seen = |entry: &Entry| self.find(&entry.name).is_some_and(|shown| may_see(&shown.tool));
-        let hits = index.search_among(query, limit, seen);
+        let hits = self.index().search_among(query, limit, seen);
         hits.iter().filter_map(|hit| self.find(&hit.name)).collect()
+    }
+
+    /// Makes what a search needs, where there will be one.
+    pub(crate) fn prepare(&self) {
+        if self.profile.exposure == Exposure::Search {
+            self.index();
+        }
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::new(self.ready().map(|shown| entry(shown))))
     }
 
     /// Whether the view was made of these.
@@ -228,7 +235,15 @@ fn show(profile: &Profile, tool: &Arc<CatalogTool>, name: String, words: Option<
         let given = Words { name: Some(&name), description: words, input_schema: None };
         let definition = tool.listed_in(&given);
         let (description, tool) = (description.to_owned(), Arc::clone(tool));
-        return ShownTool { name, description, tool, notes: Vec::new(), definition, undo: Undo::default() };
+        return ShownTool {
+            name,
+            description,
+            tool,
+            notes: Vec::new(),
+            definition,
+            has_its_own_schema: true,
+            undo: Undo::default(),
+        };
     };
     let schema: Value = tool.input_schema.parse().unwrap_or_default();
     let written = written(description, &schema, provider);
@@ -245,6 +260,7 @@ fn show(profile: &Profile, tool: &Arc<CatalogTool>, name: String, words: Option<
         name,
         tool: Arc::clone(tool),
         notes: written.notes,
+        has_its_own_schema: !changed,
         undo: written.undo,
         description: written.description,
     }
@@ -259,6 +275,7 @@ impl ShownTool {
             tool: Arc::clone(tool),
             notes: self.notes.clone(),
             definition: self.definition.clone(),
+            has_its_own_schema: self.has_its_own_schema,
             undo: self.undo.clone(),
         }
     }

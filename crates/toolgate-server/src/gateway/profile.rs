@@ -73,6 +73,13 @@ impl Gateway {
         view
     }
 
+    /// Makes the views of all profiles.
+    pub(crate) fn prepare(&self) {
+        for profile in &self.runtime.profiles().all {
+            self.view(profile).prepare();
+        }
+    }
+
     /// The tool that a visitor means by a name.
     pub(super) fn meant(&self, visitor: &Visitor, name: &str) -> Option<(Arc<View>, Arc<ShownTool>)> {
         let view = self.view(&self.profile(visitor).ok()??);

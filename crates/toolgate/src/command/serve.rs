@@ -185,7 +185,7 @@ async fn serve(
         greet(plan, &format!("{scheme}://{address}"), project, output)?;
         tokio::select! {
             never = runtime.keep() => match never {},
-            never = prepare(runtime) => match never {},
+            never = prepare(runtime, &door) => match never {},
             never = changes => match never {},
             never = reload(way, runtime, reloads, output) => match never {},
         }
@@ -268,11 +268,15 @@ fn listen(project: &Project, output: &Output) -> Option<Socket> {
 }
 
 /// Makes ready what a first call would have to wait for, whenever the catalog has changed.
-async fn prepare(runtime: &Arc<Runtime>) -> std::convert::Infallible {
+async fn prepare(runtime: &Arc<Runtime>, door: &Arc<Door>) -> std::convert::Infallible {
     let mut changes = runtime.changes();
     loop {
-        let ready = Arc::clone(runtime);
-        if let Err(error) = tokio::task::spawn_blocking(move || ready.prepare()).await {
+        let (ready, door) = (Arc::clone(runtime), Arc::clone(door));
+        let making = move || {
+            ready.prepare();
+            door.prepare();
+        };
+        if let Err(error) = tokio::task::spawn_blocking(making).await {
             tracing::error!("schemas could not be made ready: {error}");
         }
         if changes.changed().await.is_err() {
