@@ -39,7 +39,7 @@ fn door(peers: &Path) -> Door {
 
 /// What a program prints, which must be one JSON document. One that hangs is ended.
 #[expect(clippy::disallowed_methods, reason = "the client is the other side of the test")]
-fn printed(program: &Path, arguments: &[&OsStr]) -> Json {
+pub(crate) fn printed(program: &Path, arguments: &[&OsStr]) -> Json {
     let mut command = Command::new("timeout");
     let output = command.arg("120").arg(program).args(arguments).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);

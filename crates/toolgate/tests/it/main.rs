@@ -41,6 +41,8 @@ mod outage;
 mod packages;
 mod peers;
 mod policy;
+mod profile_clients;
+mod profile_names;
 mod profiles;
 mod program;
 mod promises;

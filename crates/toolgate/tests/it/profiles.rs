@@ -13,11 +13,11 @@ const ANN: &str = "a-key-that-ann-has-alone";
 const BOB: &str = "a-key-that-bob-has-alone";
 
 /// A door with own tools, a server that was scripted, and these profiles.
-fn door(profiles: &Json, more: &Json) -> Door {
+pub(crate) fn door(profiles: &Json, more: &Json) -> Door {
     Door::of(project(profiles, more))
 }
 
-fn project(profiles: &Json, more: &Json) -> Program {
+pub(crate) fn project(profiles: &Json, more: &Json) -> Program {
     let own = |name: &str, description: &str, schema: Json| {
         json!({ "name": name, "type": "local", "description": description, "input_schema": schema,
             "category": "query", "idempotent": true, "permissions": [if name == "time.now" { "clocks:read" } else { "tools:use" }], "config": { "script_path": "say.py" } })
@@ -47,7 +47,7 @@ fn project(profiles: &Json, more: &Json) -> Program {
 }
 
 /// A request of the newest revision.
-fn ask(door: &Door, place: &str, key: &str, method: &str, params: &Json) -> Answer {
+pub(crate) fn ask(door: &Door, place: &str, key: &str, method: &str, params: &Json) -> Answer {
     let mut params = params.clone();
     params["_meta"] = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {} });
@@ -65,21 +65,21 @@ fn ask(door: &Door, place: &str, key: &str, method: &str, params: &Json) -> Answ
     door.request(&format!("POST {place}"), &headers, &body.to_string())
 }
 
-fn list(door: &Door, place: &str, key: &str) -> Vec<Json> {
+pub(crate) fn list(door: &Door, place: &str, key: &str) -> Vec<Json> {
     let answer = ask(door, place, key, "tools/list", &json!({})).json();
     answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
 }
 
-fn names(door: &Door, place: &str, key: &str) -> Vec<String> {
+pub(crate) fn names(door: &Door, place: &str, key: &str) -> Vec<String> {
     list(door, place, key).iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-fn call(door: &Door, place: &str, name: &str, arguments: &Json) -> Json {
+pub(crate) fn call(door: &Door, place: &str, name: &str, arguments: &Json) -> Json {
     ask(door, place, OWNER, "tools/call", &json!({ "name": name, "arguments": arguments })).json()
 }
 
 /// What the tool was given, or the error.
-fn said(answer: &Json) -> Json {
+pub(crate) fn said(answer: &Json) -> Json {
     match answer["result"]["structuredContent"].get("said") {
         Some(said) => said.clone(),
         None if answer["error"].is_object() => answer["error"]["message"].clone(),
