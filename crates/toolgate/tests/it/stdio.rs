@@ -37,10 +37,16 @@ impl Talk {
         writeln!(stdin, "{message}").expect("it is read");
     }
 
+    /// The next message. Who comes before all tools are known hears that they are, which is passed over.
     pub(crate) fn hear(&mut self) -> Value {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("it is a line");
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"))
+        loop {
+            let mut line = String::new();
+            self.stdout.read_line(&mut line).expect("it is a line");
+            let message: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+            if message["method"] != "notifications/tools/list_changed" {
+                return message;
+            }
+        }
     }
 
     pub(crate) fn ask(&mut self, id: u32, method: &str, params: &Value) -> Value {
