@@ -61,6 +61,13 @@ enum Command {
     /// Kill writers of the log, of the registry and the executable 200 times each, and simulate 20,000 losses of
     /// power to the log, which takes minutes.
     Crash,
+    /// Call for an hour, 300 times a second, 50 servers, some of which answer wrongly: what the door holds must not
+    /// grow. `cargo xtask test` does the same for some seconds.
+    Soak {
+        /// How long.
+        #[arg(long, value_name = "N", default_value_t = 3_600, value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: u32,
+    },
     /// Fuzz for longer than the step in `cargo xtask test` does, with the output shown as it comes.
     Fuzz {
         /// The target to run; all of them, one after another, when left out.
@@ -79,6 +86,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Bench { name, gateway } => bench::run(name, &gateway),
         Command::Crash => test::crash(),
+        Command::Soak { seconds } => test::soak(seconds),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
     match result {

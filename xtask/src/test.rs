@@ -65,8 +65,28 @@ pub(crate) fn crash() -> anyhow::Result<bool> {
     Ok(all)
 }
 
-/// What the long crash tests are called.
+/// Calls for long, at 300 a second and with faults among them; what the door holds must not grow.
+pub(crate) fn soak(seconds: u32) -> anyhow::Result<bool> {
+    let test = [
+        "test",
+        "--release",
+        "--package",
+        "toolgate",
+        "--test",
+        "it",
+        SOAK,
+        "--",
+        "--ignored",
+        "--nocapture",
+    ];
+    let mut command = program::cargo(test);
+    command.env("TOOLGATE_SOAK_SECONDS", seconds.to_string());
+    program::stream(command)
+}
+
+/// What the long crash tests are called, and the long test under load.
 const LONG: &str = "two_hundred_kills";
+const SOAK: &str = "an_hour_under_faults";
 
 fn steps(early: Early) -> Vec<Step<Stdout>> {
     vec![
@@ -168,8 +188,8 @@ fn tests(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     // Tests with servers that others wrote are ignored where these are not installed, as may be the
     // case under `--only tests`.
     if peers::are_installed() {
-        // The long crash tests take minutes; `cargo xtask crash` runs them.
-        let all = ["--", "--include-ignored", "--skip", LONG];
+        // The long ones take minutes and hours; `cargo xtask crash` and `cargo xtask soak` run them.
+        let all = ["--", "--include-ignored", "--skip", LONG, "--skip", SOAK];
         command.args(all).env(peers::VARIABLE, peers::folder());
     }
     let passed = program::stream(command)?;

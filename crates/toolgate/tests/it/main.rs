@@ -32,6 +32,7 @@ mod import;
 mod init;
 mod issuer;
 mod kit;
+mod loads;
 mod log;
 mod managing;
 mod mistakes;

@@ -41,11 +41,18 @@ fn statuses(program: &Program) -> Vec<(String, String, Json)> {
 
 /// Nothing of a test may be left behind: no process has this variable in its environment.
 pub(crate) fn left_behind(marker: &str) -> usize {
-    let has_marker = |entry: std::io::Result<fs_err::DirEntry>| {
-        let environment = entry.ok().and_then(|entry| fs_err::read(entry.path().join("environ")).ok());
-        environment.is_some_and(|text| text.windows(marker.len()).any(|part| part == marker.as_bytes()))
+    processes_with(marker).len()
+}
+
+/// Processes that have a variable.
+pub(crate) fn processes_with(marker: &str) -> Vec<u32> {
+    let find = |entry: std::io::Result<fs_err::DirEntry>| {
+        let entry = entry.ok()?;
+        let environment = fs_err::read(entry.path().join("environ")).ok()?;
+        let has = environment.windows(marker.len()).any(|part| part == marker.as_bytes());
+        entry.file_name().to_str()?.parse().ok().filter(|_| has)
     };
-    fs_err::read_dir("/proc").expect("Linux").filter_map(|entry| has_marker(entry).then_some(())).count()
+    fs_err::read_dir("/proc").expect("Linux").filter_map(find).collect()
 }
 
 #[test]
