@@ -18,6 +18,7 @@ use crate::scratch::Scratch;
 
 mod chart;
 mod contender;
+mod hung;
 mod memory;
 mod nginx;
 mod report;
@@ -25,7 +26,7 @@ mod report;
 /// How `bench gateway` runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// `gateway`: fewer cells and one turn each, in less than 40 seconds.
+    /// `gateway`: fewer cells and one turn each, in about a minute.
     #[arg(long)]
     quick: bool,
     /// `gateway`: measure this `toolgate`, and with the `testkit` beside it, in place of building them.
@@ -50,6 +51,10 @@ struct Built {
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Cell {
     tool: &'static str,
+    /// What the table calls it.
+    #[serde(rename = "kind")]
+    name: &'static str,
+    legacy: bool,
     connections: u32,
     #[serde(skip)]
     turns: u32,
@@ -91,14 +96,28 @@ struct Figure {
 const WARMUP_MS: u32 = 200;
 
 fn cells(quick: bool) -> Vec<Cell> {
-    let cell = |tool, turns, measure_ms| move |connections| Cell { tool, connections, turns, measure_ms };
+    let cell = |tool, turns, measure_ms| {
+        move |connections| Cell { tool, name: tool, legacy: false, connections, turns, measure_ms }
+    };
+    // Clients with sessions, and calls of which none may be lost or made twice.
+    let sessions = |turns| {
+        move |connections| Cell { name: "sessions", legacy: true, ..cell("small", turns, 800)(connections) }
+    };
     if quick {
         let small = [1, 16, 64].map(cell("small", 1, 1_000));
-        return small.into_iter().chain([cell("kib64", 1, 800)(16), cell("mib1", 1, 800)(16)]).collect();
+        let others = [
+            cell("kib64", 1, 800)(16),
+            cell("mib1", 1, 800)(16),
+            sessions(1)(16),
+            cell("changes", 1, 800)(16),
+        ];
+        return small.into_iter().chain(others).collect();
     }
     let all = [1, 16, 64, 256];
     let small = all.map(cell("small", 3, 1_000)).into_iter();
-    small.chain(all.map(cell("kib64", 2, 700))).chain(all.map(cell("mib1", 2, 700))).collect()
+    let large = all.map(cell("kib64", 2, 700)).into_iter().chain(all.map(cell("mib1", 2, 700)));
+    let others = [1, 16, 64].map(sessions(2)).into_iter().chain([1, 16, 64].map(cell("changes", 2, 800)));
+    small.chain(large).chain(others).collect()
 }
 
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
@@ -108,11 +127,13 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let place = Place { built: &built, folder: scratch.path() };
     println!("bench `gateway`: memory …");
     let memory = memory::measure(&place)?;
+    println!("bench `gateway`: one of {} servers hangs …", hung::SERVERS);
+    let hung = hung::measure(&place)?;
     let upstream = contender::upstream(&place)?;
     let (contenders, absent) = contender::all(&place, upstream.port)?;
     let mut figures = Vec::new();
     for cell in cells(options.quick) {
-        println!("bench `gateway`: {}, {} connections …", cell.tool, cell.connections);
+        println!("bench `gateway`: {}, {} connections …", cell.name, cell.connections);
         figures.extend(measure(&built, cell, &contenders)?);
     }
     let report = report::Report {
@@ -124,6 +145,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
         contenders: contenders.iter().map(|contender| (contender.name, contender.what.clone())).collect(),
         absent,
         memory,
+        hung,
         figures,
     };
     report.print();
@@ -172,9 +194,15 @@ fn measure(built: &Built, cell: Cell, contenders: &[Contender]) -> anyhow::Resul
 }
 
 fn turn(built: &Built, cell: Cell, contender: &Contender) -> anyhow::Result<Turn> {
+    turn_of(built, cell, cell.tool, contender)
+}
+
+/// One turn of a load that calls this tool.
+fn turn_of(built: &Built, cell: Cell, tool: &str, contender: &Contender) -> anyhow::Result<Turn> {
     let mut load = Command::new(&built.testkit);
     load.args(["bench", "load"]).args(contender.keys());
-    load.arg(format!("tool={}", cell.tool)).arg(format!("connections={}", cell.connections));
+    load.arg(format!("tool={tool}")).arg(format!("connections={}", cell.connections));
+    load.args(cell.legacy.then_some("era=legacy"));
     load.arg(format!("warmup_ms={WARMUP_MS}")).arg(format!("measure_ms={}", cell.measure_ms));
     load.arg(format!("pids={}", contender.pids().join(","))).stderr(Stdio::inherit());
     let told = program::stdout(load)?;
@@ -220,7 +248,7 @@ fn turns_are_added_up_and_their_quantiles_have_a_middle() {
         errors: 0,
         error: None,
     };
-    let cell = Cell { tool: "small", connections: 1, turns: 3, measure_ms: 1 };
+    let cell = Cell { tool: "small", name: "small", legacy: false, connections: 1, turns: 3, measure_ms: 1 };
     let turns = [turn(100, 5.0, Some(0.1)), turn(300, 1.0, Some(0.2)), turn(200, 2.0, Some(0.3))];
     let figure = Figure::of(cell, "toolgate", &turns);
     assert_eq!((figure.calls, figure.calls_per_second, figure.p50_us), (600, 200.0, 2.0));

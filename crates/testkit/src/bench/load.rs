@@ -1,6 +1,6 @@
 //! `testkit bench load`: calls over connections that stay open, each as fast as it is answered.
 //!
-//! Keys: `port=`, `path=`, `key=`, `tool=`, `connections=`, `warmup_ms=`, `measure_ms=`, and `pids=`, the processes
+//! Keys: `port=`, `path=`, `key=`, `tool=` (or `tools/list`), `era=legacy` for clients with sessions, `connections=`, `warmup_ms=`, `measure_ms=`, and `pids=`, the processes
 //! whose processor time is read when measuring begins and ends. Tells one line of JSON. Invariant: what is counted
 //! was answered within the time that is measured, by everybody who is counted.
 
@@ -24,8 +24,9 @@ const STOP: u8 = 2;
 
 /// What all connections share.
 struct Plan {
-    requests: Vec<Vec<u8>>,
-    port: u16,
+    target: Target,
+    tool: String,
+    legacy: bool,
     phase: AtomicU8,
 }
 
@@ -42,13 +43,26 @@ pub(super) async fn run(keys: &Keys) -> Result<(), String> {
     let measure = Duration::from_millis(keys.number("measure_ms", 1_000)?);
     let pids: Vec<&str> =
         keys.text("pids").unwrap_or_default().split(',').filter(|pid| !pid.is_empty()).collect();
-    let plan = Rc::new(plan(&Target::of(keys)?, keys.text("tool")?));
+    let plan = Rc::new(Plan {
+        target: Target::of(keys)?,
+        tool: keys.text("tool")?.to_owned(),
+        legacy: keys.text("era") == Ok("legacy"),
+        phase: AtomicU8::new(WARM),
+    });
+    let shared = Rc::new(if plan.legacy { Vec::new() } else { plan.requests(None) });
     LocalSet::new()
         .run_until(async {
             let mut tasks = JoinSet::new();
             for number in 0..connections {
-                let connection = Connection::open(plan.port).await?;
-                tasks.spawn_local(call(Rc::clone(&plan), connection, number as usize * 7));
+                let mut connection = Connection::open(plan.target.port).await?;
+                // Each has a session of its own, whose id stands in all of its requests.
+                let requests = if plan.legacy {
+                    let session = connection.handshake(&plan.target).await?;
+                    Rc::new(plan.requests(Some(&session)))
+                } else {
+                    Rc::clone(&shared)
+                };
+                tasks.spawn_local(call(Rc::clone(&plan), requests, connection, number as usize * 7));
             }
             tokio::time::sleep(warmup).await;
             let (before, start) = (times(&pids), now());
@@ -97,20 +111,27 @@ fn told(times: &Histogram, bytes: u64, errors: &[String], took: Duration, cpu: O
     })
 }
 
-fn plan(target: &Target, tool: &str) -> Plan {
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut word = || (0..8).map(|_| random.lowercase()).collect::<String>();
-    let requests = (0..CALLS).map(|id| {
-        let query = (0..6).map(|_| word()).collect::<Vec<_>>().join(" ");
-        let arguments = json!({ "query": query, "limit": id % 100 + 1, "tags": [word(), word()] });
-        target.call(id, tool, &arguments)
-    });
-    Plan { requests: requests.collect(), port: target.port, phase: AtomicU8::new(WARM) }
+impl Plan {
+    /// All different calls, as bytes.
+    fn requests(&self, session: Option<&[String]>) -> Vec<Vec<u8>> {
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut word = || (0..8).map(|_| random.lowercase()).collect::<String>();
+        let requests = (0..CALLS).map(|id| {
+            let query = (0..6).map(|_| word()).collect::<Vec<_>>().join(" ");
+            let arguments = json!({ "query": query, "limit": id % 100 + 1, "tags": [word(), word()] });
+            match session {
+                Some(session) => self.target.in_session(session, id + 1, &self.tool, &arguments),
+                None => self.target.call(id, &self.tool, &arguments),
+            }
+        });
+        requests.collect()
+    }
 }
 
-async fn call(plan: Rc<Plan>, mut connection: Connection, first: usize) -> Tally {
+async fn call(plan: Rc<Plan>, requests: Rc<Vec<Vec<u8>>>, mut connection: Connection, first: usize) -> Tally {
     let mut tally = Tally { times: Histogram::new(), bytes: 0, error: None };
-    if let Err(why) = calls(&plan, &mut connection, first, &mut tally).await {
+    let requests = requests.iter().cycle().skip(first);
+    if let Err(why) = calls(&plan, requests, &mut connection, &mut tally).await {
         tally.error = Some(why);
     }
     tally
@@ -118,13 +139,13 @@ async fn call(plan: Rc<Plan>, mut connection: Connection, first: usize) -> Tally
 
 async fn calls(
     plan: &Plan,
+    requests: impl Iterator<Item = &Vec<u8>>,
     connection: &mut Connection,
-    first: usize,
     tally: &mut Tally,
 ) -> Result<(), String> {
     let mut begin = Vec::new();
     let mut usual = None;
-    for request in plan.requests.iter().cycle().skip(first) {
+    for request in requests {
         if plan.phase.load(Ordering::Relaxed) == STOP {
             break;
         }

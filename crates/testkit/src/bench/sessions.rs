@@ -9,8 +9,6 @@ use tokio::io::AsyncReadExt;
 use super::wire::{Connection, Target};
 use super::{Keys, tell};
 
-const REVISION: &str = "2025-11-25";
-
 pub(super) async fn run(keys: &Keys) -> Result<(), String> {
     let (target, count) = (Target::of(keys)?, keys.number("count", 1_000)?);
     let legacy = match keys.text("kind")? {
@@ -37,16 +35,7 @@ pub(super) async fn run(keys: &Keys) -> Result<(), String> {
 
 /// The handshake, and then the stream of the session, on the same connection.
 async fn listen(target: &Target, connection: &mut Connection) -> Result<(), String> {
-    let params = json!({ "protocolVersion": REVISION, "capabilities": {}, "clientInfo": { "name": "idle", "version": "1.0.0" } });
-    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-    let head = connection.begin(&target.post(&[], &hello)).await?;
-    connection.body(&head, &mut Vec::new()).await?;
-    let session = head.field("mcp-session-id");
-    let session = session.ok_or_else(|| format!("status {} and no session", head.status))?;
-    let lines = [format!("Mcp-Session-Id: {session}"), format!("MCP-Protocol-Version: {REVISION}")];
-    let ready = target.post(&lines, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    let head = connection.begin(&ready).await?;
-    connection.body(&head, &mut Vec::new()).await?;
+    let lines = connection.handshake(target).await?;
     let head = connection.begin(&target.get(&lines)).await?;
     match head.status {
         200 => Ok(()),

@@ -23,7 +23,7 @@ use tokio::task::{JoinSet, LocalSet};
 use super::{Keys, SEED, tell};
 
 /// The tools, and how many bytes of text each gives.
-const TOOLS: [(&str, usize); 3] = [("small", 120), ("kib64", 64 << 10), ("mib1", 1 << 20)];
+const TOOLS: [(&str, usize); 4] = [("small", 120), ("kib64", 64 << 10), ("mib1", 1 << 20), ("changes", 120)];
 
 /// What every connection shares.
 struct Server {

@@ -10,6 +10,10 @@ use super::Keys;
 
 /// What of an answer is kept.
 const BEGIN: usize = 512;
+/// The revision of clients with sessions.
+pub(super) const REVISION: &str = "2025-11-25";
+/// What is asked for in place of a call where this stands for its tool.
+pub(super) const LIST: &str = "tools/list";
 /// What a read takes at most.
 const BUFFER: usize = 256 << 10;
 
@@ -57,15 +61,30 @@ impl Target {
         (self.head("GET", lines) + "\r\n").into_bytes()
     }
 
-    /// A call of a tool in the newest revision.
+    /// A call of a tool in a session, or the list of tools where none is named.
+    pub(super) fn in_session(&self, session: &[String], id: u64, tool: &str, arguments: &Value) -> Vec<u8> {
+        let (method, params) = match tool {
+            LIST => (LIST, json!({})),
+            tool => ("tools/call", json!({ "name": tool, "arguments": arguments })),
+        };
+        self.post(session, &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+    }
+
+    /// The list of tools in the newest revision.
+    fn list(&self, id: u64) -> Vec<u8> {
+        let lines = ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/list"];
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": LIST, "params": { "_meta": meta() } });
+        self.post(&lines.map(str::to_owned), &message)
+    }
+
+    /// A call of a tool in the newest revision, or the list of tools where none is named.
     pub(super) fn call(&self, id: u64, tool: &str, arguments: &Value) -> Vec<u8> {
+        if tool == LIST {
+            return self.list(id);
+        }
         let lines =
             ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", &format!("Mcp-Name: {tool}")];
-        let params = json!({ "name": tool, "arguments": arguments, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": { "name": "load", "version": "1.0.0" },
-            "io.modelcontextprotocol/clientCapabilities": {},
-        } });
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": meta() });
         let message = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
         self.post(&lines.map(str::to_owned), &message)
     }
@@ -79,6 +98,14 @@ impl Target {
         lines.iter().for_each(|line| head += &format!("{line}\r\n"));
         head
     }
+}
+
+fn meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "load", "version": "1.0.0" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    })
 }
 
 impl Head {
@@ -99,6 +126,22 @@ impl Connection {
             TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| format!("port {port}: {error}"))?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         Ok(Self { stream, buffer: Vec::new(), from: 0, to: 0 })
+    }
+
+    /// Makes the handshake of older revisions; gives the lines that the session adds to every head, where the other
+    /// side has sessions.
+    pub(super) async fn handshake(&mut self, target: &Target) -> Result<Vec<String>, String> {
+        let client = json!({ "name": "load", "version": "1.0.0" });
+        let params = json!({ "protocolVersion": REVISION, "capabilities": {}, "clientInfo": client });
+        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+        let head = self.begin(&target.post(&[], &hello)).await?;
+        self.body(&head, &mut Vec::new()).await?;
+        let mut lines = vec![format!("MCP-Protocol-Version: {REVISION}")];
+        lines.extend(head.field("mcp-session-id").map(|session| format!("Mcp-Session-Id: {session}")));
+        let ready = target.post(&lines, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        let head = self.begin(&ready).await?;
+        self.body(&head, &mut Vec::new()).await?;
+        Ok(lines)
     }
 
     /// Sends a request and reads the whole answer: its beginning is kept, its length told.

@@ -29,7 +29,7 @@ const MEASURES: [Measure; 2] = [
 ];
 
 pub(super) fn svg(figures: &[Figure]) -> String {
-    let mut tools: Vec<&str> = figures.iter().map(|figure| figure.cell.tool).collect();
+    let mut tools: Vec<&str> = figures.iter().map(|figure| figure.cell.name).collect();
     tools.dedup();
     let (width, height) = (LEFT + 2.0 * (WIDTH + GAP), TOP + tools.len() as f64 * (HEIGHT + GAP));
     let mut svg = format!(
@@ -45,7 +45,7 @@ pub(super) fn svg(figures: &[Figure]) -> String {
     for (row, tool) in tools.iter().enumerate() {
         for (column, measure) in MEASURES.iter().enumerate() {
             let corner = (LEFT + column as f64 * (WIDTH + GAP), TOP + row as f64 * (HEIGHT + GAP));
-            let figures: Vec<_> = figures.iter().filter(|figure| figure.cell.tool == *tool).collect();
+            let figures: Vec<_> = figures.iter().filter(|figure| figure.cell.name == *tool).collect();
             panel(&mut svg, corner, tool, measure, &figures);
         }
     }

@@ -61,8 +61,8 @@ impl Contender {
     pub(super) fn takes_part(&self, cell: Cell) -> bool {
         match self.part {
             Part::All => true,
-            Part::Large => cell.tool != "small" && cell.connections == 16,
-            Part::Few => cell.tool == "small" && cell.connections <= 16,
+            Part::Large => ["kib64", "mib1"].contains(&cell.name) && cell.connections == 16,
+            Part::Few => cell.name == "small" && cell.connections <= 16,
         }
     }
 
@@ -89,6 +89,13 @@ impl Contender {
 }
 
 impl Process {
+    /// Stops it where it is, or lets it go on.
+    pub(super) fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status()?;
+        anyhow::ensure!(sent.success(), "the signal {name} was not sent");
+        Ok(())
+    }
+
     /// Starts a program that says on its first line of stdout where it listens.
     fn telling(
         mut command: Command,
@@ -204,30 +211,43 @@ pub(super) fn toolgate(
     name: &'static str,
     logged: Option<&str>,
 ) -> anyhow::Result<Contender> {
-    let folder = place.folder.join(format!("{name}-{upstream}").replace(' ', "-"));
+    let what = match logged {
+        None => format!("validation, policy, limits, hints and log on; {}", place.built.profile),
+        Some(size) => format!("the same with `audit.max_body: {size}`"),
+    };
+    let part = if logged.is_none() { Part::All } else { Part::Large };
+    let folder = format!("{name}-{upstream}").replace(' ', "-");
+    let process = serving(place, &folder, &config(upstream, logged))?;
+    let port = process.port;
+    Ok(Contender { name, what, process: Some(process), port, path: "/mcp", key: Some(KEY), part })
+}
+
+/// `toolgate serve` with this configuration, in a folder of its own.
+pub(super) fn configured(place: &Place<'_>, name: &'static str, config: &Value) -> anyhow::Result<Contender> {
+    let process = serving(place, name, config)?;
+    let port = process.port;
+    let what = place.built.profile.clone();
+    Ok(Contender { name, what, process: Some(process), port, path: "/mcp", key: Some(KEY), part: Part::All })
+}
+
+fn serving(place: &Place<'_>, folder: &str, config: &Value) -> anyhow::Result<Process> {
+    let folder = place.folder.join(folder);
     fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let write = |name: &str, text: &str| {
         let file = folder.join(name);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     };
-    write("toolgate.yaml", &config(upstream, logged).to_string())?;
+    write("toolgate.yaml", &config.to_string())?;
     write("policy.cedar", POLICY)?;
     let mut command = Command::new(&place.built.toolgate);
     command.arg("-C").arg(&folder).args(["serve", "--json", "--listen", "127.0.0.1:0"]);
     // The user's own configuration must not take part.
     command.env("HOME", &folder).env("XDG_CONFIG_HOME", folder.join("none"));
     command.env("TOOLGATE_LOG", "off").env("LOAD_KEY", KEY).env("TOOLGATE_API_KEY", format!("{KEY}-not"));
-    let process = Process::telling(command, &folder, |line| {
+    Process::telling(command, &folder, |line| {
         let ready: Value = serde_json::from_str(line).ok()?;
         ready["address"].as_str()?.rsplit(':').next()?.parse().ok()
-    })?;
-    let what = match logged {
-        None => format!("validation, policy, limits, hints and log on; {}", place.built.profile),
-        Some(size) => format!("the same with `audit.max_body: {size}`"),
-    };
-    let part = if logged.is_none() { Part::All } else { Part::Large };
-    let port = process.port;
-    Ok(Contender { name, what, process: Some(process), port, path: "/mcp", key: Some(KEY), part })
+    })
 }
 
 fn config(upstream: u16, logged: Option<&str>) -> Value {
@@ -238,7 +258,10 @@ fn config(upstream: u16, logged: Option<&str>) -> Value {
             "follow_ups": [{ "action": "small", "priority": "low", "description": "Look at one record." }],
         })
     };
-    let tools = ["small", "kib64", "mib1"].map(tool);
+    let mut tools: Vec<_> = ["small", "kib64", "mib1"].map(tool).into();
+    let mut changes = tool("changes");
+    (changes["category"], changes["idempotent"]) = (json!("mutation"), json!(false));
+    tools.push(changes);
     let mut config = json!({
         "toolbox": {
             "max_concurrent": 1024,

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 
+use super::hung::{Hung, SERVERS};
 use super::memory::{Memory, SESSIONS};
 use super::{Figure, chart};
 use crate::bench::verdict;
@@ -22,6 +23,7 @@ pub(super) struct Report {
     /// Who could not take part, and why.
     pub(super) absent: Vec<String>,
     pub(super) memory: Memory,
+    pub(super) hung: Hung,
     pub(super) figures: Vec<Figure>,
 }
 
@@ -32,8 +34,8 @@ impl Report {
         self.absent.iter().for_each(|why| println!("  not measured: {why}"));
         let mut tool = "";
         for figure in &self.figures {
-            if figure.cell.tool != tool {
-                tool = figure.cell.tool;
+            if figure.cell.name != tool {
+                tool = figure.cell.name;
                 println!(
                     "  {:<17} {:<10} {:>11} {:>10} {:>10} {:>10} {:>10} {:>10}",
                     tool, "", "CPU/call", "calls/s", "p50", "p99", "added p50", "added p99"
@@ -42,13 +44,20 @@ impl Report {
             println!("{}", self.row(figure));
         }
         self.print_memory();
+        let Hung { before_p99_us, during_p99_us, list_p99_us, errors } = &self.hung;
+        println!(
+            "  one of {SERVERS} servers hangs: p99 of the others {}, {} before",
+            us(*during_p99_us),
+            us(*before_p99_us)
+        );
+        println!("                p99 of tools/list meanwhile {}, {errors} failed", us(*list_p99_us));
         self.bars().iter().for_each(|(bar, met)| println!("  bar  {bar}: {}", verdict(*met)));
         let (before, after) = (&self.load_before, &self.load_after);
         println!("  load average  {before} before, {after} after, {} processors", self.cores);
     }
 
     fn row(&self, figure: &Figure) -> String {
-        let direct = self.find("direct", figure.cell.tool, figure.cell.connections);
+        let direct = self.find("direct", figure.cell.name, figure.cell.connections);
         let added = |of: fn(&Figure) -> f64| match direct {
             Some(direct) if figure.contender != "direct" && figure.calls > 0 => us(of(figure) - of(direct)),
             _ => "–".to_owned(),
@@ -89,7 +98,7 @@ impl Report {
     fn find(&self, contender: &str, tool: &str, connections: u32) -> Option<&Figure> {
         self.figures.iter().find(|figure| {
             figure.contender == contender
-                && figure.cell.tool == tool
+                && figure.cell.name == tool
                 && figure.cell.connections == connections
         })
     }
@@ -116,7 +125,17 @@ impl Report {
         }
         bars.extend(self.beside_peers());
         bars.extend(self.memory_bars());
+        bars.extend(self.hung_bars());
         bars
+    }
+
+    fn hung_bars(&self) -> [(String, bool); 2] {
+        let Hung { before_p99_us, during_p99_us, list_p99_us, errors } = self.hung;
+        let most = before_p99_us * 1.1 + 1_000.0;
+        let others =
+            format!("one server hangs, p99 of the others {}, at most {}", us(during_p99_us), us(most));
+        let list = format!("one server hangs, p99 of tools/list {}, at most 5 ms", us(list_p99_us));
+        [(others, during_p99_us <= most && errors == 0), (list, list_p99_us <= 5_000.0 && errors == 0)]
     }
 
     /// Toolgate and another one in the same cell.
@@ -144,9 +163,9 @@ impl Report {
         let peers = self.figures.iter().filter(|it| !of_ours.contains(&it.contender) && it.calls > 0);
         let bars = peers.filter_map(|peer| {
             let Figure { contender, cell, .. } = peer;
-            let ours = self.find("toolgate", cell.tool, cell.connections)?;
+            let ours = self.find("toolgate", cell.name, cell.connections)?;
             let times = ours.calls_per_second / peer.calls_per_second;
-            let place = format!("{} results, connections: {}", cell.tool, cell.connections);
+            let place = format!("{} results, connections: {}", cell.name, cell.connections);
             Some((format!("{place}, {times:.1} times the calls/s of {contender}, at least 2"), times >= 2.0))
         });
         bars.collect()
