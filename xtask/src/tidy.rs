@@ -117,6 +117,9 @@ const PEER: &str = "conformance-server";
 /// Paths that exist on one machine only. Split, so that this file does not hold what it forbids.
 const MACHINE_PATHS: [&str; 3] = [concat!("/", "root/"), concat!("/", "home/"), concat!("/", "Users/")];
 
+/// Sets that others made to measure with. They name what paths they like.
+const GOLD: &str = "eval/";
+
 /// Where [`CRATES`] is, for hints.
 const TABLE: &str = "xtask/src/tidy.rs";
 
@@ -372,7 +375,7 @@ fn no_mod_rs(files: &[TextFile]) -> Vec<Problem> {
 /// A path of one machine works nowhere else, and tells who wrote it.
 fn no_machine_paths(files: &[TextFile]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for TextFile { path, text } in files {
+    for TextFile { path, text } in files.iter().filter(|file| !file.path.starts_with(GOLD)) {
         for (index, line) in text.lines().enumerate() {
             if let Some(found) = MACHINE_PATHS.iter().find(|needle| begins_a_path(line, needle)) {
                 problems.push(Problem {

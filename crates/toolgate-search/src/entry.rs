@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 /// Parameters that are read of one schema. The words of more than these say nothing of what a tool is for.
 const MOST_PARAMETERS: usize = 64;
 
+/// How deep objects in objects are read.
+const MOST_DEPTH: usize = 4;
+
 /// What the index knows of a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Entry {
@@ -53,13 +56,19 @@ pub enum Kind {
     OneOf(Vec<Value>),
     /// A list of such values.
     List(Box<Kind>),
-    /// An object, or what is not known.
+    /// An object of these.
+    Group(Vec<Parameter>),
+    /// What is not known.
     Other,
 }
 
 impl Parameter {
     /// The parameters that the schema of a tool's arguments declares.
     pub fn all_of(schema: &Value) -> Vec<Self> {
+        Self::all_within(schema, MOST_DEPTH)
+    }
+
+    fn all_within(schema: &Value, depth: usize) -> Vec<Self> {
         let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
             return Vec::new();
         };
@@ -73,7 +82,7 @@ impl Parameter {
             description: text(about, "description"),
             // What has a default is not missed, whatever the list says.
             required: required.contains(&name.as_str()) && about.get("default").is_none(),
-            kind: Kind::of(about),
+            kind: Kind::within(about, depth),
         };
         properties.iter().take(MOST_PARAMETERS).map(read).collect()
     }
@@ -82,21 +91,40 @@ impl Parameter {
 impl Kind {
     /// What the schema of one value says that it is.
     pub fn of(schema: &Value) -> Self {
-        let Some(schema) = schema.as_object() else { return Self::Other };
-        if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+        Self::within(schema, MOST_DEPTH)
+    }
+
+    fn within(schema: &Value, depth: usize) -> Self {
+        let (Some(members), Some(depth)) = (schema.as_object(), depth.checked_sub(1)) else {
+            return Self::Other;
+        };
+        if let Some(values) = members.get("enum").and_then(Value::as_array) {
             return Self::OneOf(values.clone());
         }
-        if let Some(value) = schema.get("const") {
+        if let Some(value) = members.get("const") {
             return Self::OneOf(vec![value.clone()]);
         }
-        match named_type(schema) {
-            Some("string") => Self::Text,
-            Some("integer") => Self::Integer,
-            Some("number") => Self::Number,
-            Some("boolean") => Self::Boolean,
-            Some("array") => Self::List(Box::new(schema.get("items").map_or(Self::Other, Self::of))),
+        match named_type(members) {
+            // Names of Python's types stand in many schemas that were written by hand.
+            Some("string" | "str") => Self::Text,
+            Some("integer" | "int") => Self::Integer,
+            Some("number" | "float") => Self::Number,
+            Some("boolean" | "bool") => Self::Boolean,
+            Some("array" | "list") => {
+                Self::List(Box::new(members.get("items").map_or(Self::Other, |one| Self::within(one, depth))))
+            }
+            _ if members.contains_key("properties") => Self::Group(Parameter::all_within(schema, depth)),
             Some(_) => Self::Other,
-            None => one_of_many(schema).unwrap_or(Self::Other),
+            None => one_of_many(members, depth).unwrap_or(Self::Other),
+        }
+    }
+
+    /// The parameters of the object, or of the objects of the list, that it is.
+    pub fn members(&self) -> &[Parameter] {
+        match self {
+            Self::Group(members) => members,
+            Self::List(one) => one.members(),
+            _ => &[],
         }
     }
 }
@@ -111,9 +139,12 @@ fn named_type(schema: &Map<String, Value>) -> Option<&str> {
 }
 
 /// What a value is that may be this or nothing, as many generators write what is optional.
-fn one_of_many(schema: &Map<String, Value>) -> Option<Kind> {
+fn one_of_many(schema: &Map<String, Value>, depth: usize) -> Option<Kind> {
     let many = ["anyOf", "oneOf"].iter().find_map(|key| schema.get(*key)?.as_array())?;
-    let mut kinds = many.iter().filter(|one| one.get("type") != Some(&Value::from("null"))).map(Kind::of);
+    let mut kinds = many
+        .iter()
+        .filter(|one| one.get("type") != Some(&Value::from("null")))
+        .map(|one| Kind::within(one, depth));
     kinds.next().filter(|_| kinds.next().is_none())
 }
 
@@ -143,6 +174,13 @@ mod tests {
         check(json!({"type": "array"}), Kind::List(Box::new(Kind::Other)));
         check(json!({"type": "object"}), Kind::Other);
         check(json!(true), Kind::Other);
+        let group = Kind::of(&json!({"properties": {"a": {"properties": {"b": {"type": "string"}}}}}));
+        assert_eq!(group.members()[0].kind.members()[0].kind, Kind::Text);
+        let mut deep = json!({"type": "string"});
+        for _ in 0..100 {
+            deep = json!({"type": "array", "items": deep});
+        }
+        assert_ne!(Kind::of(&deep), Kind::Text);
     }
 
     #[test]

@@ -4,14 +4,31 @@
 //! Invariant: who is named in full comes first, whatever else the words say; equal scores keep the order in which the
 //! entries came.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
 
 use crate::entry::Entry;
 use crate::lexical::Lexical;
+use crate::masks::masked;
+use crate::model::Vector;
 use crate::words;
 
 /// Bytes of a query that are read. What is longer is a document, and its beginning says what is wanted.
 const MOST_QUERY: usize = 4_096;
+
+/// Bytes of a description that say what a tool means. What follows is about details, and blurs it.
+const MOST_DESCRIPTION: usize = 400;
+/// The same of one parameter.
+const MOST_OF_PARAMETER: usize = 100;
+/// How much the parameters say of what a tool means, beside its name and description.
+const OF_PARAMETERS: f32 = 0.4;
+/// How much the words of a query count beside what it means. From 0.6 to 1.0 the results are the same but for one
+/// query in a hundred.
+const OF_WORDS: f32 = 0.8;
+/// What any two texts have in common. Less is nothing.
+const BY_CHANCE: f32 = 0.05;
+/// Examples of one entry that count.
+const MOST_EXAMPLES: usize = 8;
 
 /// What stands between a server and its tool in a name.
 const SEPARATOR: &str = "__";
@@ -35,7 +52,38 @@ struct Slot {
     entry: Entry,
     /// When it came, to keep the order.
     order: u64,
+    /// What its text means; `None` where the model knows no word of it.
+    meaning: Option<Vector>,
+    /// What its examples mean.
+    examples: Vec<Vector>,
 }
+
+/// An entry with its place in the order of results.
+struct Ranked<'a> {
+    score: f32,
+    order: u64,
+    entry: &'a Entry,
+}
+
+impl Ord for Ranked<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.score.total_cmp(&other.score).then(other.order.cmp(&self.order))
+    }
+}
+
+impl PartialOrd for Ranked<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked<'_> {}
 
 /// A tool that fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +115,10 @@ impl Index {
             self.folded.entry(name).or_default().push(at);
         }
         self.names.insert(entry.name.clone(), at);
-        self.slots[at] = Some(Slot { entry, order });
+        let meaning = meaning(&entry);
+        let examples = entry.examples.iter().take(MOST_EXAMPLES);
+        let examples = examples.filter_map(|example| Vector::of(&masked(example))).collect();
+        self.slots[at] = Some(Slot { entry, order, meaning, examples });
     }
 
     /// Takes an entry out, and says whether it was there.
@@ -103,27 +154,45 @@ impl Index {
 
     /// The same among the entries that are shown to who asks.
     pub fn search_among(&self, query: &str, limit: usize, shown: impl Fn(&Entry) -> bool) -> Vec<Hit> {
-        let query = shortened(query);
-        let mut scores = self.lexical.coverage(query);
-        for at in self.named(query) {
+        self.ranked(&Query::new(query), limit, shown)
+    }
+
+    pub(crate) fn ranked(&self, query: &Query<'_>, limit: usize, shown: impl Fn(&Entry) -> bool) -> Vec<Hit> {
+        let mut scores = self.lexical.coverage(&query.plain);
+        self.fuse(query, &mut scores);
+        for at in self.named(query.text) {
             scores[at] = 1.0;
         }
-        let mut found: Vec<(f32, u64, &Entry)> = Vec::new();
+        let mut found: Vec<Ranked<'_>> = Vec::new();
         for (slot, score) in self.slots.iter().zip(scores) {
-            if let Some(Slot { entry, order }) = slot
-                && score > 0.0
-                && shown(entry)
+            if let Some(Slot { entry, order, .. }) = slot
+                && score > BY_CHANCE
             {
-                found.push((score, *order, entry));
+                found.push(Ranked { score, order: *order, entry });
             }
         }
-        found.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        found.truncate(limit);
-        found.into_iter().map(|(score, _, entry)| Hit { name: entry.name.clone(), score }).collect()
+        // Who may see what takes longer to say than all the rest: it is asked of the best alone.
+        let mut found = BinaryHeap::from(found);
+        let best = std::iter::from_fn(|| found.pop()).filter(|ranked| shown(ranked.entry));
+        best.take(limit).map(|ranked| Hit { name: ranked.entry.name.clone(), score: ranked.score }).collect()
+    }
+
+    /// Adds what a query means to the part of its words that is covered.
+    fn fuse(&self, query: &Query<'_>, scores: &mut [f32]) {
+        for (slot, score) in self.slots.iter().zip(scores) {
+            let near = match (&query.meaning, slot) {
+                (Some(wanted), Some(slot)) => {
+                    let all = slot.meaning.iter().chain(&slot.examples);
+                    all.map(|vector| wanted.nearness(vector)).fold(0.0, f32::max)
+                }
+                _ => 0.0,
+            };
+            *score = (near + OF_WORDS * *score) / (1.0 + OF_WORDS);
+        }
     }
 
     /// The slots of the entries that a query names: it is the name, or holds it as one word that no sentence would.
-    fn named(&self, query: &str) -> Vec<usize> {
+    pub(crate) fn named(&self, query: &str) -> Vec<usize> {
         let of = |name: &str| self.folded.get(&folded(name)).cloned().unwrap_or_default();
         let mut named = of(query);
         for word in query.split(|letter: char| letter.is_whitespace() || "\"'`,;:!?()[]".contains(letter)) {
@@ -152,6 +221,49 @@ impl Index {
     }
 }
 
+/// What an entry means: its name and description as one text, and beside it what its parameters say.
+fn meaning(entry: &Entry) -> Option<Vector> {
+    let Entry { name, server, title, description, parameters, .. } = entry;
+    let spaced = |name: &str| words::split(name).join(" ");
+    let mut text = String::new();
+    if let Some(server) = server {
+        text.push_str(&spaced(server));
+        text.push_str(": ");
+    }
+    text.push_str(&spaced(name));
+    text.push_str(". ");
+    if let Some(title) = title {
+        text.push_str(title);
+        text.push_str(". ");
+    }
+    text.push_str(begin(description, MOST_DESCRIPTION));
+    let mut taken = String::new();
+    for parameter in parameters {
+        taken.push_str(&spaced(&parameter.name));
+        taken.push(' ');
+        taken.push_str(begin(&parameter.description, MOST_OF_PARAMETER));
+        taken.push_str(". ");
+    }
+    Vector::between(&[(1.0, &text), (OF_PARAMETERS, &taken)])
+}
+
+/// A query, read once.
+pub(crate) struct Query<'a> {
+    pub(crate) text: &'a str,
+    /// Without addresses and the like.
+    pub(crate) plain: String,
+    pub(crate) meaning: Option<Vector>,
+}
+
+impl<'a> Query<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        let text = begin(text, MOST_QUERY);
+        let plain = masked(text);
+        let meaning = Vector::of(&plain);
+        Self { text, plain, meaning }
+    }
+}
+
 /// A name in the one spelling in which names are compared.
 fn folded(name: &str) -> String {
     words::split(name).join("_")
@@ -166,9 +278,9 @@ fn foldings(name: &str) -> Vec<String> {
     all
 }
 
-/// The beginning of a query, cut between letters.
-fn shortened(query: &str) -> &str {
-    &query[..query.floor_char_boundary(MOST_QUERY)]
+/// The beginning of a text, cut between letters.
+fn begin(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
-use crate::entry::Entry;
+use serde_json::Value;
+
+use crate::entry::{Entry, Kind, Parameter};
 use crate::words::terms;
 
 /// How soon a repeated word stops to count, and how much a long text is held against it: the figures that BM25 is
@@ -20,6 +22,9 @@ const OF_TITLE: f32 = 2.0;
 const OF_DESCRIPTION: f32 = 1.0;
 const OF_EXAMPLES: f32 = 1.0;
 const OF_PARAMETERS: f32 = 0.5;
+
+/// How many words more a query is held to than it has. One of a word or two says less than its words do.
+const UNSAID: f32 = 0.5;
 
 /// Words of one text that are read. A description beyond this is no description.
 const MOST_WORDS: usize = 2_000;
@@ -46,6 +51,18 @@ struct Posting {
     weight: f32,
 }
 
+/// What parameters and their members are called, what is said of them, and the values they may have.
+fn words_of(parameters: &[Parameter], add: &mut impl FnMut(&str)) {
+    for parameter in parameters {
+        add(&parameter.name);
+        add(&parameter.description);
+        if let Kind::OneOf(values) = &parameter.kind {
+            values.iter().filter_map(Value::as_str).for_each(&mut *add);
+        }
+        words_of(parameter.kind.members(), add);
+    }
+}
+
 impl Lexical {
     /// Puts an entry into a slot, which is empty.
     pub(crate) fn put(&mut self, slot: usize, entry: &Entry) {
@@ -62,7 +79,7 @@ impl Lexical {
         add(entry.title.as_deref().unwrap_or_default(), OF_TITLE);
         add(&entry.description, OF_DESCRIPTION);
         entry.examples.iter().for_each(|example| add(example, OF_EXAMPLES));
-        entry.parameters.iter().for_each(|parameter| add(&parameter.name, OF_PARAMETERS));
+        words_of(&entry.parameters, &mut |text| add(text, OF_PARAMETERS));
         let mut document = Document { terms: Vec::with_capacity(weights.len()), length };
         let at = u32::try_from(slot).expect("there are fewer tools than that");
         for (term, weight) in weights {
@@ -101,7 +118,7 @@ impl Lexical {
         wanted.sort_unstable();
         wanted.dedup();
         let average = (self.total_length / self.count.max(1) as f64) as f32;
-        let mut best = 0.0;
+        let mut best = UNSAID * self.rarity(0) * (SATURATION + 1.0);
         for term in &wanted {
             let postings = self.postings.get(term.as_str()).map(Vec::as_slice).unwrap_or_default();
             let rarity = self.rarity(postings.len());

@@ -13,6 +13,11 @@ const STOP: &[&str] = &[
     "we", "were", "what", "when", "where", "which", "who", "will", "with", "would", "you", "your",
 ];
 
+/// Whether a word says something.
+pub(crate) fn is_said(word: &str) -> bool {
+    STOP.binary_search(&word).is_err()
+}
+
 /// The words of a text, without those that say nothing, their endings cut.
 pub(crate) fn terms(text: &str) -> Vec<String> {
     split(text).into_iter().filter(|word| STOP.binary_search(&word.as_str()).is_err()).map(stem).collect()

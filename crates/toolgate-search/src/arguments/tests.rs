@@ -1,0 +1,169 @@
+//! Tests of what goes where: sentences and schemas in, arguments out.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::entry::Parameter;
+
+fn entry(name: &str, properties: Value, required: &[&str]) -> Entry {
+    Entry {
+        name: name.to_owned(),
+        parameters: Parameter::all_of(&json!({"properties": properties, "required": required})),
+        ..Entry::default()
+    }
+}
+
+/// `missing` and `unclear` are given as one list, the latter with a question mark.
+#[track_caller]
+fn check(sentence: &str, entry: &Entry, values: Value, missing: &[&str]) {
+    let today = Date { year: 2026, month: 1, day: 31 };
+    let found = Arguments::of(sentence, entry, Some(today));
+    let unclear = found.unclear.iter().map(|name| format!("{name}?"));
+    let open: Vec<String> = found.missing.iter().cloned().chain(unclear).collect();
+    assert_eq!(
+        (Value::from(found.values), open),
+        (values, missing.iter().map(ToString::to_string).collect()),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn one_text_takes_what_is_said() {
+    let search = entry("web_search", json!({"query": {"type": "string"}}), &["query"]);
+    check("search the web for quantum computers", &search, json!({"query": "quantum computers"}), &[]);
+    check("search for 'red shoes'", &search, json!({"query": "red shoes"}), &[]);
+    check("please search the web!", &search, json!({}), &["query"]);
+}
+
+#[test]
+fn values_go_where_they_fit() {
+    let trains = entry(
+        "find_trains",
+        json!({
+            "from": {"type": "string", "description": "City to start in"},
+            "to": {"type": "string", "description": "City to go to"},
+            "date": {"type": "string", "format": "date"},
+            "seats": {"type": "integer"},
+        }),
+        &["from", "to", "date"],
+    );
+    check(
+        "trains to Oslo from Bergen, NO on May 4th, 2026",
+        &trains,
+        json!({"to": "Oslo", "from": "Bergen, NO", "date": "2026-05-04"}),
+        &[],
+    );
+    check("a train from Bergen tomorrow", &trains, json!({"from": "Bergen", "date": "2026-02-01"}), &["to"]);
+    check("I want to go by train", &trains, json!({}), &["from", "to", "date"]);
+}
+
+#[test]
+fn who_is_named_gets_it() {
+    let server = entry(
+        "add_server",
+        json!({
+            "host": {"type": "string"}, "port": {"type": "integer"},
+            "user_name": {"type": "string"}, "password": {"type": "string"},
+        }),
+        &["host", "user_name", "password"],
+    );
+    check(
+        "add one with the port 5432, the user name is 'ann' and the password is x9_y",
+        &server,
+        json!({"port": 5432, "user_name": "ann", "password": "x9_y"}),
+        &["host"],
+    );
+    let pods = entry("pods", json!({"namespace": {"type": "string"}}), &["namespace"]);
+    check("list pods in the namespace red-team", &pods, json!({"namespace": "red-team"}), &[]);
+    check("list my well-known pods", &pods, json!({}), &["namespace"]);
+}
+
+#[test]
+fn kinds_are_kept() {
+    let order = entry(
+        "order",
+        json!({
+            "count": {"type": "integer"}, "price": {"type": "number"},
+            "size": {"enum": ["small", "large", "extra large"]},
+            "gift": {"type": "boolean"},
+        }),
+        &["price", "size", "gift"],
+    );
+    check("an extra large one for $12.50", &order, json!({"size": "extra large", "price": 12.5}), &["gift?"]);
+    check("a small or a large one", &order, json!({}), &["price", "size?", "gift?"]);
+    let whole = entry("set_degrees", json!({"degrees": {"type": "integer"}}), &["degrees"]);
+    check("by 1.5", &whole, json!({}), &["degrees"]);
+    check("by 30", &whole, json!({"degrees": 30}), &[]);
+}
+
+#[test]
+fn addresses_and_files_are_taken() {
+    let mail = entry(
+        "mail",
+        json!({"to_email": {"type": "string"}, "file_path": {"type": "string"}}),
+        &["to_email", "file_path"],
+    );
+    check(
+        "send ./a.txt to ann@example.org",
+        &mail,
+        json!({"file_path": "./a.txt", "to_email": "ann@example.org"}),
+        &[],
+    );
+    let page = entry("open", json!({"url": {"type": "string"}}), &["url"]);
+    check("go to https://example.org/x", &page, json!({"url": "https://example.org/x"}), &[]);
+    check("go to the site of Ann", &page, json!({}), &["url?"]);
+    check("go there", &page, json!({}), &["url"]);
+}
+
+#[test]
+fn names_of_the_tool_are_no_values() {
+    let pods = Entry {
+        description: "Lists the pods of Kubernetes".to_owned(),
+        ..entry("pods", json!({"namespace": {"type": "string"}}), &["namespace"])
+    };
+    check("list my Kubernetes pods", &pods, json!({}), &["namespace"]);
+}
+
+#[test]
+fn what_nobody_is_asked_is_unclear() {
+    let list = entry(
+        "find",
+        json!({"q": {"type": "string"}, "max_results": {"type": "integer"}, "tags": {"type": "array"}}),
+        &["max_results", "tags"],
+    );
+    check("cats", &list, json!({}), &["max_results?", "tags?"]);
+    check("cats, with max results 5", &list, json!({"max_results": 5}), &["tags?"]);
+}
+
+proptest! {
+    /// Whatever is said, a value fits its kind, and a required parameter is given, missing or unclear: one of them.
+    #[test]
+    fn required_parameters_are_given_or_missing(sentence in "[ -~ä]{0,80}") {
+        let all = entry(
+            "tool",
+            json!({
+                "id": {"type": "string"}, "amount": {"type": "number"}, "days": {"type": "integer"},
+                "date": {"type": "string"}, "city": {"type": "string"}, "url": {"type": "string"},
+                "mode": {"enum": ["a", "b"]}, "text": {"type": "string"}, "is_new": {"type": "boolean"},
+            }),
+            &["id", "amount", "days", "date", "city", "url", "mode", "text", "is_new"],
+        );
+        let found = Arguments::of(&sentence, &all, None);
+        for parameter in &all.parameters {
+            let name = &parameter.name;
+            let times = [found.values.contains_key(name), found.missing.contains(name), found.unclear.contains(name)];
+            prop_assert_eq!(times.iter().filter(|one| **one).count(), 1, "{}", name);
+            if let Some(value) = found.values.get(name) {
+                let fits = match &parameter.kind {
+                    Kind::Text => value.is_string(),
+                    Kind::Integer => value.is_i64(),
+                    Kind::Number => value.is_number(),
+                    Kind::OneOf(values) => values.contains(value),
+                    _ => false,
+                };
+                prop_assert!(fits, "{}: {}", name, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Tests of what is found in a sentence.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[track_caller]
+fn check(text: &str, expected: &[&str]) {
+    let found: Vec<String> = spans(text)
+        .iter()
+        .map(|span| {
+            let kind = match &span.said {
+                Said::Number(number) => format!("number {number}"),
+                Said::Date(Day::Of { year, month, day }) => {
+                    format!("date {}-{month}-{day}", year.map_or("?".to_owned(), |year| year.to_string()))
+                }
+                Said::Date(other) => format!("date {other:?}"),
+                Said::Time(Clock { hour, minute }) => format!("time {hour}:{minute:02}"),
+                other => format!("{other:?}").to_lowercase(),
+            };
+            format!("{kind}|{}", span.text)
+        })
+        .collect();
+    assert_eq!(found, expected, "{text}");
+}
+
+#[test]
+fn days_are_found() {
+    check("on 2023-03-02", &["date 2023-3-2|2023-03-02"]);
+    check("on April 5th, 2023?", &["date 2023-4-5|April 5th, 2023"]);
+    check("the 10th of March 2023", &["date 2023-3-10|10th of March 2023"]);
+    check("on 4 May", &["date ?-5-4|4 May"]);
+    check(
+        "31.12.2024 or 12/31/2024 or 31/12/2024",
+        &["date 2024-12-31|31.12.2024", "date 2024-12-31|12/31/2024", "date 2024-12-31|31/12/2024"],
+    );
+    check("tomorrow", &["date FromToday(1)|tomorrow"]);
+    check("next Friday", &["date Weekday(4)|next Friday"]);
+    check("on Friday 2024-12-01", &["date 2024-12-1|Friday 2024-12-01"]);
+    check("until the 12th", &["date Vague|12th"]);
+    check("you may march", &[]);
+}
+
+#[test]
+fn times_are_found() {
+    check("at 10:30", &["time 10:30|10:30"]);
+    check("from 7 PM to 9pm", &["time 19:00|7 PM", "time 21:00|9pm"]);
+    check("at 12 a.m.", &["time 0:00|12 a.m"]);
+    check("at 10 in the morning", &["time 10:00|10 in the morning"]);
+    check("at noon", &["time 12:00|noon"]);
+    check("at 25:00 or 10:99", &["code|25:00", "code|10:99"]);
+}
+
+#[test]
+fn numbers_are_found() {
+    check("$1,250.50 and -3 and 20%", &["number 1250.5|$1,250.50", "number -3|-3", "number 20|20%"]);
+    check("a table for four", &["number 4|four"]);
+    check("order #123", &["number 123|#123"]);
+    check("a 20-sided die", &[]);
+}
+
+#[test]
+fn addresses_and_names_are_found() {
+    check("from Anaheim, CA to Berkeley, CA.", &["name|Anaheim, CA", "name|Berkeley, CA"]);
+    check("Show New York", &["name|New York"]);
+    check("Show the weather", &[]);
+    check("USD to SEK", &["name|USD", "name|SEK"]);
+    check(
+        "write to ann@example.org about https://example.org",
+        &["email|ann@example.org", "url|https://example.org"],
+    );
+    check("read /etc/hosts and notes.md", &["path|/etc/hosts", "path|notes.md"]);
+    check("click #buy-now, then .login-btn", &["code|#buy-now", "code|.login-btn"]);
+    check("session_1 of rust-lang/rust", &["code|session_1", "code|rust-lang/rust"]);
+    check("Tell Ann, Bob and I", &["name|Ann", "name|Bob"]);
+}
+
+#[test]
+fn quotations_are_found() {
+    check("say 'it is May 4' to \"Ann Lee\"", &["quoted|it is May 4", "quoted|Ann Lee"]);
+    check("what's Ann's name?", &["name|Ann's"]);
+    check("replace “a” with `b`", &["quoted|a", "quoted|b"]);
+    check("an open ' quote", &[]);
+}
+
+#[test]
+fn days_are_meant_from_today() {
+    let today = Date { year: 2024, month: 2, day: 28 }; // A Wednesday.
+    for (text, expected) in [
+        ("today", Some("2024-02-28")),
+        ("tomorrow", Some("2024-02-29")),
+        ("yesterday", Some("2024-02-27")),
+        ("on Thursday", Some("2024-02-29")),
+        ("on Wednesday", Some("2024-03-06")),
+        ("next Monday", Some("2024-03-04")),
+        ("April 5th", Some("2024-04-05")),
+        ("2023-02-29", None),
+        ("next week", None),
+    ] {
+        let said = spans(text).remove(0).said;
+        let Said::Date(day) = said else { panic!("{text}: {said:?}") };
+        assert_eq!(today.meant(day).map(|date| date.to_string()).as_deref(), expected, "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn days_follow_each_other(year in 1600_i16..2400, month in 1_u8..=12, day in 1_u8..=28) {
+        let date = Date { year, month, day };
+        let next = date.meant(Day::FromToday(1)).unwrap();
+        prop_assert_eq!(next.meant(Day::FromToday(-1)), Some(date));
+        prop_assert_eq!(date.meant(Day::Of { year: Some(year), month, day }), Some(date));
+    }
+
+    #[test]
+    fn any_text_gives_spans_in_order(text in "[ -~äß“”‘’\n]{0,120}") {
+        let mut before = 0;
+        for span in spans(&text) {
+            prop_assert!(span.range.start >= before, "{:?}", span);
+            prop_assert!(span.range.end <= text.len());
+            prop_assert!(text.is_char_boundary(span.range.start) && text.is_char_boundary(span.range.end));
+            before = span.range.end;
+        }
+    }
+}
