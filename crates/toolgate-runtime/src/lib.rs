@@ -14,6 +14,7 @@ pub mod replay;
 pub mod results;
 pub mod road;
 pub mod runtime;
+mod search;
 mod stage;
 mod tally;
 
@@ -21,6 +22,8 @@ pub use catalog::{Catalog, CatalogError, CatalogTool, Event, ToolState};
 pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Origin, Step, Verdict};
 pub use runtime::Runtime;
 pub use stage::hints::Record;
+/// What a search answers.
+pub use toolgate_search::{Choice, Decision, Hit};
 /// What servers offer beside tools.
 pub use toolgate_upstream::offer::{Kinds, Offer, Offered};
 /// What callers put together, and who answers servers.

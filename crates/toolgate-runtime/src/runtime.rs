@@ -33,6 +33,7 @@ use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Changed, Level, 
 use crate::pins::{LockError, LockFile, NewPin, Pin, Pins};
 use crate::results::Results;
 use crate::road::Approver;
+use crate::search::Searching;
 use crate::stage::cache::Cache;
 use crate::stage::rate_limit::RateLimit;
 use crate::stage::slots::Slots;
@@ -108,6 +109,7 @@ pub struct Runtime {
     questions: Arc<dyn Questions>,
     pub(crate) limits: Limits,
     catalog: ArcSwap<Catalog>,
+    pub(crate) searching: Searching,
     secrets: ArcSwap<Vec<Secret>>,
     pub(crate) log: OnceLock<Log>,
     pub(crate) spans: OnceLock<Exporter>,
@@ -329,6 +331,7 @@ impl Runtime {
             metrics: Metrics::default(),
             limits: setup.limits,
             catalog: ArcSwap::default(),
+            searching: Searching::default(),
             lock: setup.lock,
             pins: Mutex::default(),
             version: watch::Sender::new(0),

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::entry::{Entry, Kind};
+use crate::entry::{Entry, Kind, Parameter};
 use crate::said::{self, Date, Said, Span};
 use crate::words::{self, split, stem};
 
@@ -29,7 +29,7 @@ const MOST_BETWEEN: usize = 3;
 /// What a sentence gives to a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Arguments {
-    /// The values that it holds, by the names of parameters.
+    /// The values that it holds, by the names of parameters, in the order of the schema.
     pub values: Map<String, Value>,
     /// Required parameters for which it holds none, in the order of the schema.
     pub missing: Vec<String>,
@@ -88,6 +88,7 @@ impl<'a> Filling<'a> {
         filling.choices();
         filling.named();
         filling.fitting();
+        filling.lists();
         filling
     }
 
@@ -153,6 +154,28 @@ impl<'a> Filling<'a> {
         }
     }
 
+    /// All that is left and fits, to the required lists: `read a.txt and b.txt`.
+    fn lists(&mut self) {
+        for parameter in self.entry.parameters.iter().filter(|parameter| parameter.required) {
+            let Kind::List(inner) = &parameter.kind else { continue };
+            let one = Parameter {
+                name: singular(&parameter.name),
+                kind: inner.as_ref().clone(),
+                ..parameter.clone()
+            };
+            let role = Role::of(&one);
+            let free = self.spans.iter().enumerate().filter(|(at, _)| !self.taken.contains(at));
+            let fits = free.filter(|(_, span)| role.takes(&span.said));
+            let found: Vec<(usize, Value)> =
+                fits.filter_map(|(at, span)| Some((at, value::of(span, inner, self.today)?))).collect();
+            if !found.is_empty() {
+                self.taken.extend(found.iter().map(|(at, _)| *at));
+                let values: Vec<Value> = found.into_iter().map(|(_, value)| value).collect();
+                self.values.insert(parameter.name.clone(), Value::from(values));
+            }
+        }
+    }
+
     fn is_open(&self, at: usize) -> bool {
         self.given[at].is_none() && !self.values.contains_key(&self.entry.parameters[at].name)
     }
@@ -186,7 +209,9 @@ impl<'a> Filling<'a> {
                 _ => missing.push(parameter.name.clone()),
             }
         }
-        Arguments { values: self.values, missing, unclear }
+        let names = self.entry.parameters.iter().map(|parameter| &parameter.name);
+        let values = names.filter_map(|name| Some((name.clone(), self.values.remove(name)?))).collect();
+        Arguments { values, missing, unclear }
     }
 
     fn is_hinted(&self, role: Role) -> bool {
@@ -201,6 +226,11 @@ impl<'a> Filling<'a> {
             .filter(|(other, (parameter, role))| *other != at && parameter.required && **role == Role::Words);
         others.next().is_none()
     }
+}
+
+/// The name of one of many.
+fn singular(name: &str) -> String {
+    name.strip_suffix('s').unwrap_or(name).to_owned()
 }
 
 /// Words with a hyphen right after the name of a parameter: `the namespace red-team`. Elsewhere they are words.

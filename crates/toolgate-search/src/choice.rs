@@ -19,7 +19,7 @@ const MOST_HITS: usize = 5;
 /// A query needs no tool when this is above 0: it leans toward talk, no tool fits, and it holds no values. The figures
 /// are those of a logistic regression on the core suite of `eval/`, with the whole catalog and with small ones; a fit
 /// to three quarters of its lines does as well on the last one.
-const BASE: f32 = 1.7;
+const BASE: f32 = 1.5;
 const OF_LEANING: f32 = 17.5;
 const OF_FIT: f32 = -15.2;
 const OF_VALUES: f32 = -0.75;
@@ -82,8 +82,10 @@ impl Index {
         if talk > 0.0 {
             return Choice { decision: Decision::None, confidence: sigmoid(talk), hits, missing: Vec::new() };
         }
+        // What a tool needs that fits by chance is nobody's question.
+        let entry = entry.filter(|_| best >= FITS);
         let missing = entry.map(|entry| Arguments::of(query.text, entry, None).missing).unwrap_or_default();
-        let is_asked = !missing.is_empty() || best < FITS;
+        let is_asked = !missing.is_empty() || entry.is_none();
         let (decision, confidence) = if is_asked {
             (Decision::Ask, asking(talk))
         } else {

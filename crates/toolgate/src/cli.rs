@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -94,12 +95,24 @@ Examples:
 What servers say of their tools is remembered in toolgate.lock when it is first seen. A tool that
 changes in a way that could hurt is held back until `toolgate servers approve`.")]
     Servers(ServersArgs),
-    /// List, show and call tools, and change your own
+    /// List, search, show and call tools, and change your own
     #[command(
         subcommand,
         after_help = "Examples:\n  toolgate tools list\n  toolgate tools call echo message=hello\n  toolgate tools add sum --script sum.py --description 'Adds two numbers.'"
     )]
     Tools(ToolsCommand),
+    /// Measure how often the right tool is found, on queries of which it is known
+    #[command(after_help = "\
+Examples:
+  toolgate eval eval/gold.jsonl --tools eval/tools.json --suite core
+  toolgate eval gold.jsonl --tools tools.json --catalog-size 20 --seed 1
+  toolgate eval gold.jsonl --json --min-top1 0.85      the project's own tools; fails below the bar
+
+A line of GOLD is {\"query\", \"tools\": [those that are right], \"kind\": tool|none|ask|multi, \"suite\", \"catalog\"};
+docs/search.md says what the figures mean.
+
+Exit codes: 0 measured, 1 failed or below a bar, 2 wrong usage, 78 configuration refused.")]
+    Eval(EvalArgs),
     /// Say whether a caller may use a tool, and why
     #[command(after_help = "\
 Examples:
@@ -541,6 +554,16 @@ Examples:
   toolgate tools list --profile coding       as clients of a profile see them
   toolgate tools list --json | jq -r '.[].name'")]
     List(ListArgs),
+    /// Say which tools fit some words, and whether to use one
+    #[command(after_help = "\
+Examples:
+  toolgate tools search what is the weather in Oslo
+  toolgate tools search --limit 3 'remove a folder'
+  toolgate tools search --json 'send an e-mail' | jq -r '.[0].name'
+  toolgate tools search --decide --json 'tell me a joke' | jq -r .decision
+
+Nothing is called, and nothing is fetched: the model is in the program. docs/search.md says how it decides.")]
+    Search(SearchArgs),
     /// Show one tool: what it does, what it takes
     #[command(after_help = "Example:\n  toolgate tools show read_file")]
     Show(NameArgs),
@@ -625,6 +648,61 @@ pub(crate) struct ListArgs {
     /// As clients of this profile see them
     #[arg(long, value_name = "NAME", conflicts_with_all = ["server", "category", "tag"])]
     pub(crate) profile: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SearchArgs {
+    /// What is wanted, in any words
+    #[arg(required = true)]
+    pub(crate) words: Vec<String>,
+    /// So many tools at most
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub(crate) limit: usize,
+    /// With --json: an object that says what to do (tool, none or ask) and how sure that is, beside the tools
+    #[arg(long)]
+    pub(crate) decide: bool,
+    /// Only those that this caller may know of
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvalArgs {
+    /// Queries and what is right for each, one JSON object on a line
+    pub(crate) gold: PathBuf,
+    /// The tools that are asked of, in place of the project's own: a list, or catalogs by name
+    #[arg(long, value_name = "TOOLS.json")]
+    pub(crate) tools: Option<PathBuf>,
+    /// Only the lines of this suite
+    #[arg(long)]
+    pub(crate) suite: Option<String>,
+    /// Ask of small catalogs: the right tools of each line and others, so many in all
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) catalog_size: Option<NonZeroUsize>,
+    /// What decides which others
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Show the lines that went wrong, too
+    #[arg(long)]
+    pub(crate) wrong: bool,
+    /// Fail when less is right over all lines, from 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) min_top1: Option<f64>,
+    /// Fail when fewer of the lines that need tools have a right one among the first five
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) min_recall5: Option<f64>,
+    /// Fail when the right tool is chosen for less of the lines that need one
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) min_tool_top1: Option<f64>,
+    /// Fail when fewer of the lines that need no tool are told
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) min_none_recall: Option<f64>,
+    /// Fail when fewer of the lines for which a person should be asked are told
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) min_ask_recall: Option<f64>,
+    /// Only tools that this caller may know of, of the project's own
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
 }
 
 #[derive(Debug, Subcommand)]

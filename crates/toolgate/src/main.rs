@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Check(args) => command::check::run(args, project, &output),
         Command::Servers(args) => command::servers::run(args, project, &output),
         Command::Tools(command) => command::tools::run(command, project, &output),
+        Command::Eval(args) => command::eval::run(args, project, &output),
         Command::Why(args) => command::why::run(args, project, &output),
         Command::Callers(command) => command::callers::run(command, project, &output),
         Command::Policy(command) => command::policy::run(command, project, &output),

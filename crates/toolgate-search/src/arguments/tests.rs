@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::entry::Parameter;
 
 fn entry(name: &str, properties: Value, required: &[&str]) -> Entry {
     Entry {
@@ -114,6 +113,16 @@ fn addresses_and_files_are_taken() {
     check("go to https://example.org/x", &page, json!({"url": "https://example.org/x"}), &[]);
     check("go to the site of Ann", &page, json!({}), &["url?"]);
     check("go there", &page, json!({}), &["url"]);
+}
+
+#[test]
+fn lists_take_all_that_fits() {
+    let read =
+        entry("read_many", json!({"paths": {"type": "array", "items": {"type": "string"}}}), &["paths"]);
+    check("read ./a.txt and b.md", &read, json!({"paths": ["./a.txt", "b.md"]}), &[]);
+    check("read some", &read, json!({}), &["paths?"]);
+    let sum = entry("sum", json!({"numbers": {"type": "array", "items": {"type": "number"}}}), &["numbers"]);
+    check("the sum of 1, 2.5 and three", &sum, json!({"numbers": [1, 2.5, 3]}), &[]);
 }
 
 #[test]

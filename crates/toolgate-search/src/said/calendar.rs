@@ -73,13 +73,13 @@ impl Date {
         match said {
             Day::Of { year, month, day } => {
                 let date = Self { year: year.unwrap_or(self.year), month, day };
-                (Self::from_number(date.number()) == date).then_some(date)
+                (Self::of_number(date.number()) == date).then_some(date)
             }
-            Day::FromToday(days) => Some(Self::from_number(self.number() + i64::from(days))),
+            Day::FromToday(days) => Some(Self::of_number(self.number() + i64::from(days))),
             Day::Weekday(at) => {
                 // The first day of 1970 was a Thursday.
                 let ahead = (i64::from(at) - (self.number() + 3)).rem_euclid(7);
-                Some(Self::from_number(self.number() + if ahead == 0 { 7 } else { ahead }))
+                Some(Self::of_number(self.number() + if ahead == 0 { 7 } else { ahead }))
             }
             Day::Vague => None,
         }
@@ -93,7 +93,8 @@ impl Date {
         era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
     }
 
-    fn from_number(number: i64) -> Self {
+    /// The day that is so many days after the first of 1970.
+    pub fn of_number(number: i64) -> Self {
         let number = number + 719_468;
         let (era, of_era) = (number.div_euclid(146_097), number.rem_euclid(146_097));
         let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

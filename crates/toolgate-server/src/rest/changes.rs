@@ -10,7 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, StatusCode};
+use hyper::{Method, StatusCode, Uri};
 use serde_json::{Map, Value as Json, json};
 use toolgate_store::document::{Act, Kind, Op, Unfit};
 use toolgate_store::registry::{Change, Done, Problem, Problems, Refused, Registry};
@@ -59,14 +59,24 @@ pub(crate) async fn change_tool(
     door.change_one(&guest, Kind::Tool, method, tools::path(name)?, headers, body).await
 }
 
-pub(crate) async fn change_execute(
+/// Changes a tool whose name is part of the route, as that of `execute` and of `search` is.
+pub(crate) async fn change_routed(
     State(door): State<Arc<Door>>,
     guest: Guest,
     method: Method,
+    uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    door.change_one(&guest, Kind::Tool, method, "execute".to_owned(), headers, body).await
+    door.change_one(
+        &guest,
+        Kind::Tool,
+        method,
+        uri.path().rsplit('/').next().unwrap_or_default().to_owned(),
+        headers,
+        body,
+    )
+    .await
 }
 
 pub(crate) async fn change_server(

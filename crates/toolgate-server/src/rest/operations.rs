@@ -22,6 +22,10 @@ const TOOLS: &[Parameter] = &[
     ("category", "string", "Only those of this category."),
     ("tag", "string", "Only those with this tag."),
 ];
+const SEARCH: &[Parameter] = &[
+    ("q", "string", "What is wanted, in any words. Without it, the tool that is called `search` is shown."),
+    ("limit", "integer", "So many at most: 5 where nothing is said, 100 in any case."),
+];
 /// What calls are chosen by; the last two say which of them are on a page.
 const CALLS: [Parameter; 8] = [
     ("tool", "string", "Calls of this tool."),
@@ -122,7 +126,50 @@ fn about_tools() -> Vec<Row> {
                 .or(CALL_ERRORS),
             post(call::execute),
         ),
-        // A tool may be called `execute`, too.
+        (
+            new(
+                "get",
+                "/v1/tools/search",
+                "searchTools",
+                "The tools that fit the words of `q`, and whether to use one.",
+            )
+            .query(SEARCH)
+            .gives(200, Content::Json("Found"))
+            .or(&[404]),
+            get(tools::search),
+        ),
+        // A tool may be called `search` or `execute`, too. Without `q` the first is shown.
+        (
+            new(
+                "put",
+                "/v1/tools/search",
+                "replaceToolSearch",
+                "Writes the tool that is called `search` anew.",
+            )
+            .needs(write)
+            .takes("ToolEntry")
+            .gives(200, CHANGED)
+            .or(&[404])
+            .conditional(),
+            put(changes::change_routed),
+        ),
+        (
+            new("patch", "/v1/tools/search", "changeToolSearch", "Changes some of its keys.")
+                .needs(write)
+                .takes("Patch")
+                .gives(200, CHANGED)
+                .or(&[404])
+                .conditional(),
+            patch(changes::change_routed),
+        ),
+        (
+            new("delete", "/v1/tools/search", "removeToolSearch", "Takes it away.")
+                .needs(write)
+                .gives(204, Content::Empty)
+                .or(&[404])
+                .conditional(),
+            delete(changes::change_routed),
+        ),
         (
             new("get", "/v1/tools/execute", "showToolExecute", "The tool that is called `execute`.")
                 .gives(200, TOOL)
@@ -136,7 +183,7 @@ fn about_tools() -> Vec<Row> {
                 .gives(200, CHANGED)
                 .or(&[404])
                 .conditional(),
-            put(changes::change_execute),
+            put(changes::change_routed),
         ),
         (
             new("patch", "/v1/tools/execute", "changeToolExecute", "Changes some of its keys.")
@@ -145,7 +192,7 @@ fn about_tools() -> Vec<Row> {
                 .gives(200, CHANGED)
                 .or(&[404])
                 .conditional(),
-            patch(changes::change_execute),
+            patch(changes::change_routed),
         ),
         (
             new("delete", "/v1/tools/execute", "removeToolExecute", "Takes it away.")
@@ -153,7 +200,7 @@ fn about_tools() -> Vec<Row> {
                 .gives(204, Content::Empty)
                 .or(&[404])
                 .conditional(),
-            delete(changes::change_execute),
+            delete(changes::change_routed),
         ),
         (new("get", "/v1/tools/{name}", "showTool", "One tool.").gives(200, TOOL), get(tools::show)),
         (

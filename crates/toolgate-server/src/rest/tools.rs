@@ -8,7 +8,7 @@ use axum::response::Response;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
-use toolgate_runtime::CatalogTool;
+use toolgate_runtime::{CatalogTool, Decision, Hit};
 use toolgate_types::tool::Category;
 use toolgate_types::{ErrorCode, ServerName};
 
@@ -50,6 +50,44 @@ pub(crate) async fn show(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
     one(&door, &guest, &path(name)?)
+}
+
+/// What is searched for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Sought {
+    q: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Tools that a search gives where nothing is said, and at most.
+const FOUND: usize = 5;
+const MOST_FOUND: usize = 100;
+
+pub(crate) async fn search(
+    State(door): State<Arc<Door>>,
+    guest: Guest,
+    sought: Result<Query<Sought>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Sought { q, limit } = query(sought)?;
+    let Some(words) = q else { return one(&door, &guest, "search") };
+    let limit = limit.unwrap_or(FOUND).min(MOST_FOUND);
+    let looking = Arc::clone(&door);
+    // The first search reads all tools, which other requests should not wait for.
+    let found = tokio::task::spawn_blocking(move || {
+        (looking.runtime.search(&guest.caller, &words, limit), looking.runtime.choose(&guest.caller, &words))
+    });
+    let (hits, choice) = found.await.map_err(|_| Refusal::invalid("the search could not be finished"))?;
+    let rounded = |value: f32| (f64::from(value) * 10_000.0).round() / 10_000.0;
+    let shown = |hit: &Hit| json!({ "name": hit.name, "score": rounded(hit.score) });
+    let tool = choice.hits.first().filter(|_| choice.decision == Decision::Tool).map(|hit| &hit.name);
+    Ok(answer::document(&json!({
+        "decision": choice.decision.name(),
+        "confidence": rounded(choice.confidence),
+        "tool": tool,
+        "missing": choice.missing,
+        "tools": hits.iter().map(shown).collect::<Vec<_>>(),
+    })))
 }
 
 pub(crate) async fn show_execute(State(door): State<Arc<Door>>, guest: Guest) -> Result<Response, Refusal> {

@@ -14,13 +14,14 @@ use toolgate_types::{Caller, ErrorCode, ServerName};
 
 use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
 use crate::command::servers::first_line;
-use crate::command::{change, content, examples, live, log, profiles, scaffold};
+use crate::command::{change, content, examples, live, log, profiles, scaffold, search};
 use crate::output::{BOLD, DIM, Output, hinted, shown_json};
 use crate::{DONE, FAILED};
 
 pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
     match command {
         ToolsCommand::List(args) => list(args, project, output),
+        ToolsCommand::Search(args) => search::run(args, project, output),
         ToolsCommand::Show(args) => show(&args.name, project, output),
         ToolsCommand::Call(args) => call(args, project, output),
         ToolsCommand::Add(args) => change::add_tool(args, project, output),

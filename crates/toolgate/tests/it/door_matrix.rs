@@ -50,6 +50,7 @@ fn verbs() -> Vec<Verb> {
     vec![
         verb("GET /v1/tools", &none, ["200", "200", "200"]),
         verb("GET /v1/tools/echo", &none, ["404", "200", "200"]),
+        verb("GET /v1/tools/search?q=echo", &none, ["200", "200", "200"]),
         verb("POST /v1/tools", &some, ["403", "403", "go"]),
         verb("PUT /v1/tools/none", &some, ["403", "403", "go"]),
         verb("PATCH /v1/tools/none", &some, ["403", "403", "go"]),

@@ -22,7 +22,8 @@ fn help() {
       init         Write a small working project, with comments
       check        Say whether a project is good, what it means, and where each value came from
       servers      Show the MCP servers: whether they can be reached, what they speak, what they offer
-      tools        List, show and call tools, and change your own
+      tools        List, search, show and call tools, and change your own
+      eval         Measure how often the right tool is found, on queries of which it is known
       why          Say whether a caller may use a tool, and why
       callers      List callers, make one with a key of its own, and take one away
       policy       Try rules before they count
@@ -215,6 +216,7 @@ fn every_help_has_examples() {
         "check",
         "servers",
         "tools",
+        "eval",
         "why",
         "callers",
         "policy",

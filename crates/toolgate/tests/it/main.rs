@@ -57,6 +57,7 @@ mod scripts_new;
 mod scripts_serve;
 mod sdk;
 mod sdk_new;
+mod search;
 mod secrets;
 mod serve;
 mod servers;
