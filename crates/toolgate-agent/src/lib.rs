@@ -9,6 +9,7 @@ mod content;
 pub mod event;
 pub mod journal;
 pub mod model;
+pub mod planner;
 pub mod run;
 pub mod skills;
 pub mod tape;

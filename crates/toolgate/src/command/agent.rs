@@ -5,11 +5,13 @@
 use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use anyhow::anyhow;
 use futures_util::future::BoxFuture;
 use toolgate_agent::answering::Answerer;
 use toolgate_agent::model::{Model, ModelError, Remote};
+use toolgate_agent::planner::Planner;
 use toolgate_agent::run::{Agent, Aside, Hands};
 use toolgate_agent::tape::Recorded;
 use toolgate_agent::{Runs, Skills, Tape};
@@ -17,6 +19,7 @@ use toolgate_audit::redact::Redactor;
 use toolgate_config::Config;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::desk::Desk;
+use toolgate_search::said::Date;
 use toolgate_types::agent::AgentRules;
 use toolgate_types::builtins::HumanInput;
 use toolgate_types::limits::ResultLimits;
@@ -117,19 +120,20 @@ where
     tokio.block_on(work(Ready { agent, caller: Caller::owner() }, tape))
 }
 
-/// The model that the project names.
+/// The model that the project names; without one the planner serves.
 fn model(rules: &AgentRules) -> anyhow::Result<Arc<dyn Model>> {
-    let Some(spec) = &rules.model else {
-        return Err(hinted(
-            "there is no model",
-            "`agent.model` in toolgate.yaml names one: `provider`, `name`, and `url` or a key; docs/agent.md",
-        ));
-    };
+    let Some(spec) = &rules.model else { return Ok(Arc::new(Planner::new(today))) };
     let told = |ModelError { message, hint, .. }: ModelError| match hint {
         Some(hint) => hinted(message, hint),
         None => anyhow!(message),
     };
     Ok(Arc::new(Remote::new(spec.clone()).map_err(told)?))
+}
+
+/// The day, in UTC.
+fn today() -> Option<Date> {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(Date::of_number(i64::try_from(since.as_secs() / (24 * 60 * 60)).ok()?))
 }
 
 /// An agent can always ask whoever is there, and never gets more of a result than its model takes.

@@ -41,6 +41,7 @@ mod openapi;
 mod outage;
 mod packages;
 mod peers;
+mod planner;
 mod policy;
 mod profile_clients;
 mod profile_names;
