@@ -23,6 +23,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::chain::{self, Chain};
 use crate::server::Fixture;
 use crate::{Era, legacy, sse};
 
@@ -32,6 +33,7 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 pub(crate) enum Door {
     Mcp { era: Era, service: StreamableHttpService<Fixture, LocalSessionManager> },
     Sse(sse::Sessions),
+    Chain { service: Box<StreamableHttpService<Chain, LocalSessionManager>>, _other: chain::Other },
 }
 
 impl Door {
@@ -47,6 +49,13 @@ impl Door {
         Self::Sse(sse::Sessions::new(Fixture::new(Era::Legacy)))
     }
 
+    pub(crate) async fn chain(url: &str) -> Result<Self, Box<dyn std::error::Error>> {
+        let (other, chain) = chain::connect(url).await?;
+        let config = StreamableHttpServerConfig::default();
+        let service = StreamableHttpService::new(move || Ok(chain.clone()), Arc::default(), config);
+        Ok(Self::Chain { service: Box::new(service), _other: other })
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         match self {
             Self::Mcp { era, service } if request.uri().path() == "/mcp" => {
@@ -58,8 +67,12 @@ impl Door {
                 let Ok(response) = TowerToHyperService::new(service.clone()).call(request).await;
                 response.map(BodyExt::boxed_unsync)
             }
+            Self::Chain { service, .. } if request.uri().path() == "/mcp" => {
+                let Ok(response) = TowerToHyperService::new((**service).clone()).call(request).await;
+                response.map(BodyExt::boxed_unsync)
+            }
             Self::Sse(sessions) => sessions.answer(request).await,
-            Self::Mcp { .. } => empty(StatusCode::NOT_FOUND),
+            Self::Mcp { .. } | Self::Chain { .. } => empty(StatusCode::NOT_FOUND),
         }
     }
 }

@@ -4,10 +4,12 @@
 //! revisions; with `--legacy` it has never heard of the ones without a handshake, as is always so over
 //! HTTP+SSE, whose clients are older than those. Port 0 is one that is free; the port is printed. A tool
 //! that asks the client for something does so in the way of the revision that it was called in, so that
-//! what stands between a client and a server of different eras has something to translate.
+//! what stands between a client and a server of different eras has something to translate. With `--chain PORT URL` it
+//! is no server but a gateway to one, as simple as the library lets one write it: see [`chain`].
 //! Invariant: it knows nothing of Toolgate, and what goes over the wire is the library's doing.
 
 mod ask;
+mod chain;
 mod http;
 mod legacy;
 mod prompts;
@@ -48,8 +50,14 @@ async fn main() -> ExitCode {
         ["--http", port] => http::serve(port, http::Door::mcp(Era::Dual)).await,
         ["--http", port, "--legacy"] => http::serve(port, http::Door::mcp(Era::Legacy)).await,
         ["--sse", port] | ["--sse", port, "--legacy"] => http::serve(port, http::Door::sse()).await,
+        ["--chain", port, url] => match http::Door::chain(url).await {
+            Ok(door) => http::serve(port, door).await,
+            Err(error) => Err(error),
+        },
         _ => {
-            complain("usage: conformance-server (--http PORT | --sse PORT | --stdio) [--legacy]");
+            complain(
+                "usage: conformance-server (--http PORT | --sse PORT | --stdio) [--legacy] | --chain PORT URL",
+            );
             return ExitCode::from(2);
         }
     };

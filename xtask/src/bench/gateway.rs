@@ -41,6 +41,8 @@ pub(crate) struct Options {
 struct Built {
     toolgate: PathBuf,
     testkit: PathBuf,
+    /// The gateway that is two halves of a library; not there where nothing is built.
+    chain: Option<PathBuf>,
     /// How `toolgate` was built, for who reads the figures.
     profile: String,
     /// What was written goes here.
@@ -158,7 +160,8 @@ fn build(options: &Options) -> anyhow::Result<Built> {
     fs::create_dir_all(&results).with_context(|| format!("cannot make {}", results.display()))?;
     let profile = if options.no_lto || options.binary.is_some() { "profiling" } else { "release" };
     let built = target.join(profile);
-    let mut arguments = vec!["build", "--profile", profile, "--package", "testkit"];
+    let mut arguments =
+        vec!["build", "--profile", profile, "--package", "testkit", "--package", "conformance-server"];
     let (toolgate, profile) = match &options.binary {
         Some(binary) => (binary.clone(), format!("as given: {}", binary.display())),
         None => {
@@ -168,13 +171,15 @@ fn build(options: &Options) -> anyhow::Result<Built> {
     };
     let beside = options.binary.as_ref().map(|binary| binary.with_file_name("testkit"));
     if let Some(testkit) = beside.filter(|testkit| testkit.exists()) {
-        return Ok(Built { toolgate, testkit, profile, results });
+        let chain = Some(testkit.with_file_name("conformance-server")).filter(|chain| chain.exists());
+        return Ok(Built { toolgate, testkit, chain, profile, results });
     }
     println!("Building: cargo {} …", arguments.join(" "));
     if !program::stream(program::cargo(&arguments))? {
         bail!("cargo {} failed", arguments.join(" "));
     }
-    Ok(Built { toolgate, testkit: built.join("testkit"), profile, results })
+    let chain = Some(built.join("conformance-server"));
+    Ok(Built { toolgate, testkit: built.join("testkit"), chain, profile, results })
 }
 
 /// One cell: every contender once, then every contender again.

@@ -11,13 +11,14 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 60.0;
 const GAP: f64 = 60.0;
 
-const COLOURS: [(&str, &str); 6] = [
+const COLOURS: [(&str, &str); 7] = [
     ("direct", "#9aa5b1"),
     ("nginx", "#3d8b5f"),
     ("toolgate", "#2f5fd0"),
     ("short log", "#8fb0f5"),
     ("fastmcp", "#d08a2f"),
     ("agentgw", "#b0457b"),
+    ("rmcp", "#6b4fa0"),
 ];
 
 /// What is drawn in one column of panels: a title, and the number of a figure.

@@ -190,6 +190,13 @@ pub(super) fn all(place: &Place<'_>, upstream: u16) -> anyhow::Result<(Vec<Conte
     }
     contenders.push(toolgate(place, upstream, "toolgate", None)?);
     contenders.push(toolgate(place, upstream, "short log", Some("4KiB"))?);
+    match chain(place, upstream) {
+        Ok(process) => {
+            let what = "two halves of rmcp, which is the simplest gateway on that library".to_owned();
+            contenders.push(passing("rmcp", what, process, Part::All));
+        }
+        Err(why) => absent.push(format!("rmcp: {why:#}")),
+    }
     contenders.extend(
         fastmcp(place, upstream).map(|it| passing("fastmcp", "FastMCP's proxy".to_owned(), it, Part::Few)),
     );
@@ -297,6 +304,14 @@ forbid (principal, action == Action::"call", resource) when {
     context.arguments.hasTag("query") && context.arguments.getTag("query") like "*password*"
 };
 "#;
+
+/// The client and the server of a library, one behind the other.
+fn chain(place: &Place<'_>, upstream: u16) -> anyhow::Result<Process> {
+    let program = place.built.chain.as_ref().context("`conformance-server` is not beside the executable")?;
+    let mut command = Command::new(program);
+    command.args(["--chain", "0"]).arg(format!("http://127.0.0.1:{upstream}/mcp"));
+    Process::telling(command, place.folder, |line| line.trim().parse().ok())
+}
 
 /// FastMCP in front of the upstream, where the tests installed it.
 fn fastmcp(place: &Place<'_>, upstream: u16) -> Option<Process> {

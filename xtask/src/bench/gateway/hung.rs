@@ -16,6 +16,8 @@ pub(super) const SERVERS: usize = 100;
 const WAITING: u32 = 16;
 /// Turns with it and without it, one after the other.
 const TURNS: usize = 5;
+/// How often a server is asked until it is there; each takes longer than the warm-up of the load.
+const ATTEMPTS: usize = 100;
 
 /// The 99th percentile, in microseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -26,17 +28,25 @@ pub(super) struct Hung {
     pub(super) during_p99_us: f64,
     /// Of the list of all tools meanwhile.
     pub(super) list_p99_us: f64,
-    /// Calls of the others and lists that failed.
+    /// Calls of the others and lists that failed, and why the first of them did.
     pub(super) errors: u64,
+    pub(super) error: Option<String>,
 }
 
 pub(super) fn measure(place: &Place<'_>) -> anyhow::Result<Hung> {
     let (good, bad) = (contender::upstream(place)?, contender::upstream(place)?);
     let toolgate = contender::configured(place, "hung", &config(good.port, bad.port))?;
-    // All of them are asked for what they have when it starts.
-    thread::sleep(Duration::from_secs(2));
     let cell = Cell { tool: "", name: "hung", legacy: false, connections: 16, turns: 1, measure_ms: 500 };
-    let (mut before, mut during, mut lists, mut errors) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    // All of them are asked for what they have when it starts, which may take a while.
+    let first = Cell { connections: 1, measure_ms: 1, ..cell };
+    for number in 0..=TURNS * 2 {
+        let tool = format!("s{number}__small");
+        let answers =
+            |_: &usize| turn_of(place.built, first, &tool, &toolgate).is_ok_and(|it| it.errors == 0);
+        (0..ATTEMPTS).find(answers).with_context(|| format!("`{tool}` does not answer"))?;
+    }
+    let (mut before, mut during, mut lists) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut errors, mut error) = (0, None);
     for turn in 0..TURNS {
         let tool = |number: usize| format!("s{}__small", 1 + (turn * 2 + number) % (SERVERS - 1));
         let calm = turn_of(place.built, cell, &tool(0), &toolgate)?;
@@ -47,6 +57,7 @@ pub(super) fn measure(place: &Place<'_>) -> anyhow::Result<Hung> {
         bad.signal("-CONT")?;
         drop(waiting);
         errors += calm.errors + calls.errors + list.errors;
+        error = error.or(calm.error).or(calls.error).or(list.error);
         before.push(calm.p99_us);
         during.push(calls.p99_us);
         lists.push(list.p99_us);
@@ -56,6 +67,7 @@ pub(super) fn measure(place: &Place<'_>) -> anyhow::Result<Hung> {
         during_p99_us: median(during),
         list_p99_us: median(lists),
         errors,
+        error,
     })
 }
 
