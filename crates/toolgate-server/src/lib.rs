@@ -16,6 +16,7 @@ mod mcp;
 pub mod profile;
 mod rest;
 mod running;
+pub mod runs;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -43,11 +44,14 @@ use crate::gateway::{Gateway, Visitor};
 use crate::mcp::sse::Streams;
 use crate::rest::Allowed;
 use crate::running::Running;
+use crate::runs::Runs;
 
 /// Questions to the log that are answered at the same time: each reads files.
 const LOG_READERS: usize = 4;
 /// Streams of calls that are open at the same time: each looks at the log several times a second.
 const LOG_STREAMS: usize = 32;
+/// Runs of the agent that go on at once.
+const RUNS: usize = 32;
 
 /// Conversations over WebSockets.
 const MOST_CONVERSATIONS: usize = 4_096;
@@ -80,6 +84,7 @@ pub struct Door {
     pub(crate) log: ProjectLog,
     pub(crate) log_readers: Semaphore,
     pub(crate) log_streams: Arc<Semaphore>,
+    pub(crate) run_places: Arc<Semaphore>,
     pub(crate) running: Arc<Running>,
     pub(crate) places: Arc<Places>,
     pub(crate) tls: Option<Tls>,
@@ -92,6 +97,7 @@ pub struct Door {
     pub(crate) allowed: Allowed,
     registry: OnceLock<Registry>,
     desk: OnceLock<Arc<Desk>>,
+    runs: OnceLock<Arc<dyn Runs>>,
 }
 
 impl Door {
@@ -119,6 +125,7 @@ impl Door {
             log,
             log_readers: Semaphore::new(LOG_READERS),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS)),
+            run_places: Arc::new(Semaphore::new(RUNS)),
             running,
             places: Arc::new(Places::new(rules)),
             max_body,
@@ -132,6 +139,7 @@ impl Door {
             },
             registry: OnceLock::new(),
             desk: OnceLock::new(),
+            runs: OnceLock::new(),
         }))
     }
 
@@ -198,6 +206,16 @@ impl Door {
     /// Makes ready what a first request of each profile would have to wait for. It takes its time.
     pub fn prepare(&self) {
         self.mcp.service().prepare();
+    }
+
+    /// Gives tasks to this agent. The first stays.
+    pub fn employ(&self, runs: Arc<dyn Runs>) {
+        let _ = self.runs.set(runs);
+    }
+
+    /// The agent, where there is one.
+    pub(crate) fn runs(&self) -> Option<&Arc<dyn Runs>> {
+        self.runs.get()
     }
 
     /// Lets calls in.

@@ -14,6 +14,7 @@ mod guard;
 mod operation;
 mod operations;
 mod page;
+mod runs;
 mod servers;
 pub(crate) mod tools;
 
@@ -46,6 +47,9 @@ pub(crate) const HUMAN_INPUT_ANSWER: &str = "human_input:answer";
 pub(crate) const APPROVALS_READ: &str = "approvals:read";
 pub(crate) const APPROVALS_ANSWER: &str = "approvals:answer";
 pub(crate) const POLICY_READ: &str = "policy:read";
+/// To give the agent tasks; to see those of others.
+pub(crate) const RUNS_START: &str = "runs:start";
+pub(crate) const RUNS_READ: &str = "runs:read";
 pub(crate) const SERVERS_READ: &str = "servers:read";
 pub(crate) const SERVERS_WRITE: &str = "servers:write";
 pub(crate) const TOOLS_WRITE: &str = "tools:write";

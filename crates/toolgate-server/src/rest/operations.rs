@@ -12,8 +12,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use super::operation::{Content, Need, Operation, Parameter};
 use super::{
     APPROVALS_ANSWER, APPROVALS_READ, CALLERS_READ, CALLERS_WRITE, EXECUTIONS_READ, HUMAN_INPUT_ANSWER,
-    HUMAN_INPUT_READ, METRICS_READ, POLICY_READ, SERVERS_READ, SERVERS_WRITE, TOOLS_WRITE, call, callers,
-    changes, desk, document, executions, page, servers, tools,
+    HUMAN_INPUT_READ, METRICS_READ, POLICY_READ, RUNS_START, SERVERS_READ, SERVERS_WRITE, TOOLS_WRITE, call,
+    callers, changes, desk, document, executions, page, runs, servers, tools,
 };
 use crate::{Door, health};
 
@@ -59,6 +59,7 @@ fn rows() -> Vec<Row> {
     rows.extend(about_calls());
     rows.extend(about_questions());
     rows.extend(about_callers());
+    rows.extend(about_runs());
     rows
 }
 
@@ -435,6 +436,42 @@ fn about_callers() -> Vec<Row> {
                 .gives(204, Content::Empty)
                 .or(&[409, 422, 503]),
             delete(callers::remove),
+        ),
+    ]
+}
+
+fn about_runs() -> Vec<Row> {
+    let new = Operation::new;
+    vec![
+        (
+            new(
+                "post",
+                "/v1/runs",
+                "startRun",
+                "Gives the agent a task, or goes on with a run; events as they happen.",
+            )
+            .needs(Need::Permission(RUNS_START))
+            .takes("NewRun")
+            .gives(200, Content::Text("text/event-stream"))
+            .or(&[404, 409, 503]),
+            post(runs::start),
+        ),
+        (
+            new(
+                "get",
+                "/v1/runs",
+                "listRuns",
+                "The caller's runs, the newest first; with `runs:read` those of all.",
+            )
+            .gives(200, Content::Json("Runs"))
+            .or(&[503]),
+            get(runs::list),
+        ),
+        (
+            new("get", "/v1/runs/{id}", "showRun", "What was asked, said and called in a run.")
+                .gives(200, Content::Json("RunEntries"))
+                .or(&[503]),
+            get(runs::show),
         ),
     ]
 }

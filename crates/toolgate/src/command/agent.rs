@@ -34,6 +34,7 @@ use crate::{FAILED, REFUSED};
 pub(crate) mod keys;
 pub(crate) mod markdown;
 pub(crate) mod printer;
+pub(crate) mod tasks;
 
 /// How long a person has to answer where the project does not say.
 const PATIENCE: HumanDuration = HumanDuration::from_secs(600);
@@ -98,6 +99,30 @@ where
         runtime.stop().await;
         outcome
     })
+}
+
+/// The agent behind a door, for all its callers; none where there is no way to its model, which is told.
+pub(crate) fn behind(
+    rules: AgentRules,
+    name: Option<String>,
+    runs: Runs,
+    runtime: &Arc<Runtime>,
+    output: &Output,
+) -> Option<Arc<dyn toolgate_server::runs::Runs>> {
+    let (skills, wrong) = Skills::read(&rules.skills);
+    for error in wrong {
+        output.message(&format!("a skill is not used: {error}\n"));
+    }
+    let model = match model(&rules) {
+        Ok(model) => model,
+        Err(error) => {
+            output.message(&format!("there is no agent at /v1/runs: {error}\n"));
+            return None;
+        }
+    };
+    let hands = Hands::Road(Arc::clone(runtime));
+    let agent = Agent { hands, model, rules, name, skills, runs, aside: Arc::default(), record: None };
+    Some(Arc::new(tasks::Shared(Arc::new(tasks::Tasks(agent)))))
 }
 
 /// Plays a record again: without a model, without tools, without a project.

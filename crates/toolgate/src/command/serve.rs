@@ -16,6 +16,7 @@ use toolgate_config::Config;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::desk::{AtDesk, Desk};
 use toolgate_server::keys::{self, KeyError, KeyStore, OwnerKey};
+use toolgate_server::runs::Runs;
 use toolgate_server::{Door, Known};
 use toolgate_store::registry::Registry;
 use toolgate_types::{Caller, CallerId, DoorRules, Secret};
@@ -23,7 +24,7 @@ use toolgate_types::{Caller, CallerId, DoorRules, Secret};
 use crate::cli::{Answers, Project, ServeArgs};
 use crate::command::registry::Files;
 use crate::command::socket::Socket;
-use crate::command::{live, log};
+use crate::command::{agent, live, log};
 use crate::output::{BOLD, Output, hinted, toolgate_in};
 use crate::{DONE, FAILED, REFUSED};
 
@@ -58,6 +59,8 @@ struct Plan {
     files: Files,
     /// Where questions to people wait, where they may be asked.
     desk: Option<Arc<Desk>>,
+    /// Who does the tasks that come over HTTP.
+    agent: Option<Arc<dyn Runs>>,
 }
 
 pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
@@ -73,6 +76,7 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
     let history = keeping.history();
     let log = keeping.open(log::Calls::Many)?;
     let collector = config.telemetry.clone();
+    let agent = (std::mem::take(&mut config.agent), config.name.clone(), agent::runs(&config));
     let rules = config.builtins.human_input;
     let desk = rules.map(|rules| Desk::new(rules.timeout, true, Vec::new()));
     let mut setup = live::setup_at(config, Answers::Decline, desk.as_ref(), |_| true);
@@ -93,6 +97,8 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
         runtime.remember(history);
         runtime.log_to(log);
         live::trace_to(&runtime, collector)?;
+        let (rules, name, runs) = agent;
+        plan.agent = agent::behind(rules, name, runs, &runtime, output);
         let signals = (&mut signals, &mut reloads);
         let ended = serve(&plan, listener, &runtime, (project, keeping.log()), output, signals).await?;
         match ended {
@@ -141,7 +147,7 @@ fn plan(args: &ServeArgs, project: &Project, config: &mut Config, files: Files) 
         ruled: config.policy.as_ref().map(|policy| policy.rules.callers()).unwrap_or_default(),
         descriptions: config.caller_descriptions.clone(),
     };
-    Ok(Plan { rules, known, made, downloading: live::downloading(config), files, desk: None })
+    Ok(Plan { rules, known, made, downloading: live::downloading(config), files, desk: None, agent: None })
 }
 
 async fn serve(
@@ -162,6 +168,9 @@ async fn serve(
     };
     if let Some(desk) = &plan.desk {
         door.answer_at(Arc::clone(desk));
+    }
+    if let Some(agent) = &plan.agent {
+        door.employ(Arc::clone(agent));
     }
     let scheme = if plan.rules.tls.is_some() { "https" } else { "http" };
     let start = async {

@@ -438,16 +438,6 @@ evaluations: { metrics: [] }
         idempotent  false                  default
 
     ----- stderr
-    note: `model` is not used
-      --> agent.yaml:3:1
-    3 | model: { provider: openai, name: gpt-4o }
-      | ^^^^^
-
-    note: `instructions` is not used
-      --> agent.yaml:4:1
-    4 | instructions: { inline: Be kind. }
-      | ^^^^^^^^^^^^
-
     note: tool `notes` of type `vectorstore` is not used
       --> agent.yaml:17:26
     17 |   - { name: notes, type: vectorstore, source: notes/ }
@@ -458,7 +448,7 @@ evaluations: { metrics: [] }
     18 | evaluations: { metrics: [] }
        | ^^^^^^^^^^^
 
-    good: 1 MCP server and 1 tool, with 4 notes.
+    good: 1 MCP server and 1 tool, with 2 notes.
     next: change agent.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");
 }

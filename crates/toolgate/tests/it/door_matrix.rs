@@ -79,6 +79,10 @@ fn verbs() -> Vec<Verb> {
         verb("GET /v1/approvals", &none, ["403", "403", "200"]),
         verb("GET /v1/approvals/none", &none, ["403", "403", "404"]),
         verb("POST /v1/approvals/none", &some, ["403", "403", "go"]),
+        // One that is good would not end at once.
+        verb("POST /v1/runs", &some, ["403", "403", "400"]),
+        verb("GET /v1/runs", &none, ["200", "200", "200"]),
+        verb("GET /v1/runs/none", &none, ["404", "404", "404"]),
         verb("POST /sse/messages?session=none", &some, ["404", "404", "404"]),
         verb("POST /mcp/none", &some, ["404", "404", "404"]),
         verb("GET /mcp/none", &none, ["404", "404", "404"]),

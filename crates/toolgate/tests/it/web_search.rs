@@ -13,7 +13,7 @@ use crate::program::{Program, Run};
 const KEY: &str = "a-key-that-nobody-else-may-see";
 
 /// A search engine that answers every request alike, and remembers each: head and body.
-struct Engine {
+pub(crate) struct Engine {
     port: u16,
     heard: Arc<Mutex<Vec<String>>>,
 }
@@ -46,15 +46,15 @@ impl Engine {
         Self { port, heard }
     }
 
-    fn good(body: &Json) -> Self {
+    pub(crate) fn good(body: &Json) -> Self {
         Self::start("200 OK", "Content-Type: application/json\r\n", body.to_string())
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    fn heard(&self) -> Vec<String> {
+    pub(crate) fn heard(&self) -> Vec<String> {
         self.heard.lock().expect("nobody panics").clone()
     }
 }

@@ -1,0 +1,361 @@
+//! What people want of an agent, from end to end: the executable, real tools and real MCP servers; the model follows a
+//! script in its protocol.
+
+use std::io::{Read as _, Write as _};
+
+use serde_json::{Value as Json, json};
+
+use crate::agent::{Scripted, call, events, project};
+use crate::door::{Door, OWNER, request};
+use crate::kit::Kit;
+use crate::peers::{package, peers, text};
+use crate::program::{Program, Run};
+use crate::scripts::write_script;
+use crate::servers::{entry, testkit};
+use crate::web_search::Engine;
+
+/// What the tools gave, in their order.
+fn results(run: &Run) -> Vec<String> {
+    assert_eq!(run.code, 0, "{run}");
+    let results = events(run).into_iter().filter(|event| event["event"] == "result");
+    results.map(|event| event["text"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// One turn of calls, and an answer.
+fn calls(calls: Vec<Json>) -> Scripted {
+    Scripted::start(&json!([{ "calls": calls }, { "text": "Done." }]))
+}
+
+/// A project that is one `agent.yaml` with these tools, named by their keys.
+fn agent_yaml(model: &Scripted, tools: Json) -> Program {
+    let agent = json!({ "name": "helper", "model": model.model(), "instructions": { "inline": "Be kind." }, "tools": tools });
+    Program::new(&[("agent.yaml", &agent.to_string())])
+}
+
+fn run(program: &Program, task: &str) -> Run {
+    program.run_list(&["run", "--json", task])
+}
+
+#[test]
+fn the_web_is_searched_for_what_is_new_and_not_for_what_is_known() {
+    let engine = Engine::good(
+        &json!({ "results": [{ "title": "Seoul", "url": "https://weather.example", "content": "21 degrees, clear" }] }),
+    );
+    let search = json!({ "web_search": { "provider": "searxng", "url": engine.url() } });
+    let model = Scripted::start(&json!([
+        { "calls": [call("c1", "web_search", json!({ "query": "weather in Seoul today" }))] },
+        { "text": "It is 21 degrees and clear in Seoul." },
+        { "text": "Paris." },
+    ]));
+    let program = project(&model, &search);
+    let first = run(&program, "what is the weather in Seoul today?");
+    assert!(results(&first)[0].contains("21 degrees, clear"), "{first}");
+    let second = run(&program, "what is the capital of France?");
+    assert!(results(&second).is_empty() && second.stdout.contains("Paris."), "{second}");
+    assert_eq!(engine.heard().len(), 1, "what is known is not searched for");
+}
+
+#[test]
+fn code_is_run_and_its_failure_is_told() {
+    let sums = "import csv\nprint(sum(int(row['n']) for row in csv.DictReader(open('data.csv'))))";
+    let good =
+        json!({ "language": "python", "code": sums, "files": [{ "path": "data.csv", "text": "n\n3\n4\n" }] });
+    let bad = json!({ "language": "python", "code": "raise ValueError('no such column')" });
+    let model = calls(vec![call("c1", "code_execution", good), call("c2", "code_execution", bad)]);
+    let program = project(&model, &json!({ "code_execution": { "enabled": true, "timeout": "1m" } }));
+    let ran = run(&program, "sum up this CSV file");
+    let results = results(&ran);
+    assert!(results[0].contains('7'), "{ran}");
+    assert!(results[1].contains("no such column"), "{ran}");
+}
+
+#[test]
+fn a_tool_that_was_added_is_used_and_one_that_was_removed_is_not() {
+    let model = Scripted::start(&json!([
+        { "calls": [call("c1", "hello_world", json!({ "name": "Ann" }))] },
+        { "text": "Hello." },
+        { "text": "There is no such tool." },
+    ]));
+    let program = project(&model, &json!({ "registries": { "tools": "tools/tools.json" } }));
+    program.write("tools/tools.json", "{\"tools\": []}");
+    write_script(&program, "hello.py", "def run(name: str):\n    return {\"greeting\": \"hello \" + name}\n");
+    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } }).to_string();
+    let added = program.run_list(&[
+        "tools",
+        "add",
+        "hello_world",
+        "--script",
+        "hello.py",
+        "--description",
+        "Greets somebody by name.",
+        "--input-schema",
+        &schema,
+    ]);
+    assert_eq!(added.code, 0, "{added}");
+    let ran = run(&program, "greet Ann");
+    assert!(results(&ran)[0].contains("hello Ann"), "{ran}");
+    assert_eq!(program.run("tools remove hello_world --yes").code, 0);
+    assert!(results(&run(&program, "greet Bob")).is_empty());
+    let names = |at: usize| model.seen()[at]["tools"].to_string();
+    assert!(names(0).contains("hello_world") && !names(2).contains("hello_world"));
+}
+
+#[test]
+fn a_resource_of_a_server_is_found_and_read() {
+    let model = calls(vec![
+        call("c1", "list_resources", json!({})),
+        call("c2", "read_resource", json!({ "uri": "test://one" })),
+    ]);
+    let program = project(&model, &json!({ "registries": { "mcp": "mcp.json" } }));
+    program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
+    let results = results(&run(&program, "what does the document say?"));
+    assert!(results[0].contains("kit: test://one · one"), "{results:?}");
+    assert_eq!(results[1], "[test://one]\nthe content");
+}
+
+#[test]
+fn servers_of_agent_yaml_get_what_is_configured() {
+    let model = calls(vec![call("c1", "environment", json!({}))]);
+    let server = json!({ "type": "mcp", "name": "kit", "command": testkit(), "args": ["good"], "encoding": "utf-8",
+        "env": { "API_KEY": "${MY_API_KEY}" }, "envFile": "more.env", "config": { "allowed_directories": ["/workspace/data"] } });
+    let program = agent_yaml(&model, json!([server])).with("MY_API_KEY", "k3y-of-the-server");
+    program.write("more.env", "FROM_FILE=yes\n");
+    let ran = run(&program, "show it");
+    let shown = &results(&ran)[0];
+    for part in [
+        "API_KEY=k3y-of-the-server",
+        "FROM_FILE=yes",
+        "MCP_CONFIG={\"allowed_directories\":[\"/workspace/data\"]}",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(model.seen()[0]["messages"][0]["content"].as_str().unwrap().contains("Be kind."));
+    let unset = agent_yaml(&model, json!([server])).run("check");
+    assert_eq!(unset.code, 78, "{unset}");
+    assert!(
+        unset.stderr.contains("`MY_API_KEY` is not set") || unset.stdout.contains("`MY_API_KEY` is not set"),
+        "{unset}"
+    );
+}
+
+#[test]
+fn tools_of_a_server_are_found_under_names_that_fit() {
+    let model = calls(vec![call("c1", "good", json!({}))]);
+    let server = json!({ "type": "mcp", "name": "kit", "command": testkit(), "args": ["poisoned"] });
+    let program = agent_yaml(&model, json!([server]));
+    run(&program, "go");
+    let names = model.seen()[0]["tools"].to_string();
+    assert!(names.contains("\"my-tool-") && names.contains("\"good\""), "{names}");
+    let only = json!([server, "good"]);
+    let program = agent_yaml(&model, only);
+    run(&program, "go");
+    let names = model.seen().last().unwrap()["tools"].to_string();
+    assert!(names.contains("\"good\"") && !names.contains("\"my-tool-"), "{names}");
+}
+
+#[test]
+fn servers_that_fail_are_told_and_the_run_goes_on() {
+    let model = calls(vec![
+        call("c1", "fine__echo", json!({ "message": "hi" })),
+        call("c2", "dying__echo", json!({})),
+        call("c3", "fine__fail", json!({})),
+        call("c4", "slow__echo", json!({})),
+    ]);
+    let server = |name: &str, command: Json, mode: &str| json!({ "type": "mcp", "name": name, "command": command, "args": [mode], "request_timeout": "2s" });
+    let tools = json!([
+        server("fine", json!(testkit()), "good"),
+        server("absent", json!("/no/such/program"), "x"),
+        server("dying", json!(testkit()), "dies"),
+        server("slow", json!(testkit()), "silent"),
+    ]);
+    let program = agent_yaml(&model, tools);
+    let ran = run(&program, "go");
+    let results = results(&ran);
+    assert!(results[0].contains("\"message\":\"hi\""), "{ran}");
+    assert!(
+        results[1].starts_with("error provider_failure: ")
+            && results[1].contains("not known whether it happened"),
+        "{ran}"
+    );
+    assert!(results[2].starts_with("error tool_execution_error: it did not work"), "{ran}");
+    assert!(results[3].starts_with("error "), "{ran}");
+    assert!(ran.stderr.contains("/no/such/program"), "the command is named: {ran}");
+}
+
+#[test]
+fn servers_over_http_sse_and_websocket_are_used_alike() {
+    let model = calls(
+        ["http", "sse", "ws"]
+            .map(|name| call(name, &format!("{name}__echo"), json!({ "message": name })))
+            .into(),
+    );
+    let kit = Kit::start("good");
+    let tools = json!([
+        { "type": "mcp", "name": "http", "transport": "http", "url": kit.url("http", "mcp"), "terminate_on_close": true,
+            "headers": { "Authorization": "Bearer ${TOKEN}" } },
+        { "type": "mcp", "name": "sse", "transport": "sse", "url": kit.url("http", "sse"), "timeout": "5s", "sse_read_timeout": "1m" },
+        { "type": "mcp", "name": "ws", "transport": "websocket", "url": kit.url("ws", "ws") },
+    ]);
+    let program = agent_yaml(&model, tools).with("TOKEN", "t0ken-of-the-server");
+    let results = results(&run(&program, "go"));
+    for (result, name) in results.iter().zip(["http", "sse", "ws"]) {
+        assert!(result.starts_with(&format!("{{\"message\":\"{name}\"}}")), "{results:?}");
+    }
+    let authorized = |seen: &Json| seen["headers"].to_string().contains("Bearer t0ken-of-the-server");
+    assert!(kit.seen().iter().any(authorized), "the header is sent");
+}
+
+#[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
+fn the_filesystem_server_of_others_is_used() {
+    let peers = peers();
+    let model = Scripted::start(&json!([]));
+    let program = agent_yaml(&model, json!([]));
+    let folder = text(&program.project).to_owned();
+    program.write("note.txt", "the crab is in the garden");
+    let path = format!("{folder}/note.txt");
+    let model = calls(vec![call("c1", "files__read_text_file", json!({ "path": path }))]);
+    let mut server = package(&peers, "server-filesystem", &[&folder]);
+    server["type"] = "mcp".into();
+    server["name"] = "files".into();
+    let agent = json!({ "name": "helper", "model": model.model(), "tools": [server] });
+    program.write("agent.yaml", agent.to_string());
+    let ran = run(&program, "where is the crab?");
+    assert!(results(&ran)[0].contains("the crab is in the garden"), "{ran}");
+}
+
+#[test]
+fn nothing_leaves_after_strangers_spoke() {
+    let rule = "@id(\"strangers\") forbid(principal, action == Action::\"call\", resource) when { context.tainted && resource.server != \"\" };";
+    let model = Scripted::start(&json!([
+        { "calls": [call("c1", "echo", json!({ "message": "one" }))] },
+        { "calls": [call("c2", "echo", json!({ "message": "two" }))] },
+        { "text": "" },
+        { "calls": [call("c3", "echo", json!({ "message": "three" }))] },
+        { "text": "I may not." },
+        { "calls": [call("c4", "echo", json!({ "message": "four" }))] },
+        { "text": "A new run may." },
+    ]));
+    let program = project(&model, &json!({ "registries": { "mcp": "mcp.json" } }));
+    program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
+    program.write("policy.cedar", rule);
+    let texts = |run: &Run| -> Vec<String> {
+        let results = events(run).into_iter().filter(|event| event["event"] == "result");
+        results.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = run(&program, "go");
+    let told = texts(&first);
+    assert!(told[0].contains("\"one\"") && told[1].contains("the policy forbids it: strangers"), "{first}");
+    let id = program.run("runs --json").json()[0]["run"].as_str().unwrap().to_owned();
+    let resumed = program.run_list(&["run", "--json", "--resume", &id]);
+    assert!(
+        texts(&resumed)[0].contains("the policy forbids it: strangers"),
+        "also when it goes on: {resumed}"
+    );
+    let fresh = run(&program, "again");
+    assert!(texts(&fresh)[0].contains("\"four\""), "another run has read nothing: {fresh}");
+}
+
+#[test]
+fn what_a_server_asks_for_is_answered_as_the_project_says() {
+    let ask = json!({ "calls": [call("c1", "ask", json!({}))] });
+    for (how, turns, answer) in [
+        ("deny", json!([ask, { "text": "Done." }]), "not offered here"),
+        (
+            "model",
+            json!([ask, { "text": "{\"size\": 7}" }, { "text": "Done." }]),
+            "{\"action\":\"accept\",\"content\":{\"size\":7}}",
+        ),
+        ("model", json!([ask, { "text": "DECLINE" }, { "text": "Done." }]), "{\"action\":\"decline\"}"),
+    ] {
+        let model = Scripted::start(&turns);
+        let program =
+            project(&model, &json!({ "registries": { "mcp": "mcp.json" }, "agent": { "elicitation": how } }));
+        program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
+        let ran = run(&program, "ask");
+        assert!(results(&ran)[0].contains(answer), "{how}: {ran}");
+    }
+}
+
+/// Gives a task, and reads until the end of the answer.
+fn stream(door: &Door, key: &str, task: &Json) -> String {
+    let key = format!("X-API-Key: {key}");
+    let request = request("POST /v1/runs", &[&key, "Content-Type: application/json"], &task.to_string());
+    let mut connection = door.connect();
+    connection.write_all(request.as_bytes()).expect("it is sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("it ends");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    answer.replace("\r\n", "\n")
+}
+
+#[test]
+fn tasks_come_over_http_and_act_as_their_caller() {
+    let model = Scripted::start(&json!([
+        { "calls": [call("c1", "echo", json!({ "message": "hi" }))] },
+        { "text": "It says hi." },
+        { "calls": [call("c2", "echo", json!({ "message": "hi" }))] },
+        { "text": "I may not." },
+    ]));
+    let callers = json!([
+        { "id": "ann", "permissions": ["kit:*", "runs:start"], "api_key": "key-of-ann" },
+        { "id": "bob", "permissions": ["runs:start"], "api_key": "key-of-bob" },
+        { "id": "eve", "permissions": ["kit:*"], "api_key": "key-of-eve" },
+    ]);
+    let door = Door::open(&json!({ "agent": { "model": model.model() }, "callers": callers,
+        "toolbox": { "mcps": [{ "name": "kit", "mode": "dynamic", "default_tool_config": {}, "command": testkit(), "args": ["good"] }] } }));
+    let task = json!({ "task": "say hi" });
+    let answer = stream(&door, "key-of-ann", &task);
+    let data = answer.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Json> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
+    let end = events.last().unwrap();
+    assert_eq!(
+        (&end["event"], &end["answer"], &end["calls"]),
+        (&json!("ended"), &json!("It says hi."), &json!(1)),
+        "{answer}"
+    );
+    assert!(answer.contains("event: begun\ndata: {\"event\":\"begun\""), "{answer}");
+    // The same policy: whoever may not call may not have it called.
+    let answer = stream(&door, "key-of-bob", &task);
+    assert!(answer.contains("error tool_not_found"), "{answer}");
+    assert_eq!(door.post("/v1/runs", "key-of-eve", &task).status, 403);
+    // Everybody sees one's own.
+    let own = |key: &str| door.get("/v1/runs", key).json()["runs"].as_array().unwrap().len();
+    assert_eq!([own("key-of-ann"), own("key-of-bob"), own("key-of-eve"), own(OWNER)], [1, 1, 0, 2]);
+    let id = end["run"].as_str().unwrap();
+    let show = |key: &str| door.get(&format!("/v1/runs/{id}"), key);
+    assert_eq!(show("key-of-ann").json()["entries"][1]["kind"], "asked");
+    assert_eq!([show("key-of-bob").status, show(OWNER).status], [404, 200]);
+    let resume = json!({ "resume": id });
+    assert_eq!(door.post("/v1/runs", "key-of-bob", &resume).status, 404);
+    assert_eq!(door.post("/v1/runs", "key-of-ann", &resume).status, 409, "it has ended");
+    for wrong in
+        [json!({}), json!({ "task": " " }), json!({ "task": "x", "resume": "y" }), json!({ "tasks": "x" })]
+    {
+        assert_eq!(door.post("/v1/runs", "key-of-ann", &wrong).status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn a_skill_is_read_when_it_is_needed() {
+    let model = calls(vec![
+        call("c1", "load_skill", json!({ "name": "reports" })),
+        call("c2", "read_skill_file", json!({ "skill": "reports", "path": "scripts/sum.py" })),
+        call("c3", "read_skill_file", json!({ "skill": "reports", "path": "../../toolgate.yaml" })),
+    ]);
+    let program = project(&model, &json!({}));
+    program.write(
+        "skills/reports/SKILL.md",
+        "---\nname: reports\ndescription: Sums up tables.\n---\nRun scripts/sum.py.\n",
+    );
+    program.write("skills/reports/scripts/sum.py", "print(7)");
+    program.write("skills/broken/SKILL.md", "no front matter");
+    let ran = run(&program, "sum up");
+    let results = results(&ran);
+    assert_eq!(results[0], "Run scripts/sum.py.\n\n[files: scripts/sum.py]");
+    assert_eq!(results[1], "print(7)");
+    assert_eq!(results[2], "error: `../../toolgate.yaml` is no file of skill `reports`");
+    assert!(ran.stderr.contains("a skill is not used: "), "{ran}");
+    let told = model.seen()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert!(told.contains("- reports: Sums up tables.") && !told.contains("Run scripts"), "{told}");
+}
