@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use toolgate_runtime::Called;
-use toolgate_types::CallError;
 use toolgate_types::hints::{AgentHints, NextAction};
+use toolgate_types::{CallError, ErrorCode};
 
 use super::{ShownTool, View};
 
@@ -19,11 +19,20 @@ impl View {
     /// Puts the names of the profile in the place of the catalog's.
     pub(crate) fn retell(&self, called: &mut Called, tool: Option<&ShownTool>) {
         self.hints(&mut called.result.agent_hints);
-        if let (Some(tool), Some(error)) = (tool, &mut called.result.error)
-            && tool.name != tool.tool.name
-        {
+        let Some(error) = &mut called.result.error else { return };
+        if let Some(tool) = tool.filter(|tool| tool.name != tool.tool.name) {
             rename(error, &tool.tool.name, &tool.name);
         }
+        if error.code == ErrorCode::DeprecatedRemoved {
+            error.hint = error.hint.take().and_then(|hint| self.hint(&hint));
+        }
+    }
+
+    /// A hint with the names of the profile between its backticks; none where it names what is not part of it.
+    fn hint(&self, hint: &str) -> Option<String> {
+        let mut parts: Vec<String> = hint.split('`').map(str::to_owned).collect();
+        let all = parts.iter_mut().skip(1).step_by(2).all(|name| self.action(name));
+        all.then(|| parts.join("`"))
     }
 
     fn hints(&self, hints: &mut AgentHints) {

@@ -122,3 +122,27 @@ fn headers_are_asked_of_who_knows_of_them() {
         assert_eq!(answer["error"]["code"], code, "{place}: {answer}");
     }
 }
+
+/// What takes the place of a tool goes by the name that it has in the profile, and by none where it has none.
+#[test]
+fn replacements_go_by_the_names_of_the_profile() {
+    let profiles = json!({
+        "both": { "tools": { "as": { "new": { "name": "newer" } } } },
+        "old": { "tools": ["old"] },
+    });
+    let program = project(&["old", "new"], &json!({ "profiles": profiles }));
+    let mut tools: Json = serde_json::from_str(&program.read("tools/tools.json")).unwrap();
+    tools["tools"][0]["deprecated"] =
+        json!({ "since": "2020-01-01", "replacement": "new", "removal_date": "2020-02-01" });
+    program.write("tools/tools.json", tools.to_string());
+    let door = Door::of(program);
+    let hint = |place: &str| {
+        let answer = call(&door, place, "old", &json!({}));
+        let error = &answer["result"]["_meta"]["toolgate/result"]["error"];
+        assert_eq!(error["code"], "deprecated_removed", "{answer}");
+        error["hint"].clone()
+    };
+    assert_eq!(hint("/mcp"), "use `new`");
+    assert_eq!(hint("/mcp/both"), "use `newer`");
+    assert_eq!(hint("/mcp/old"), Json::Null);
+}
