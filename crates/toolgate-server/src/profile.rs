@@ -18,7 +18,7 @@ use toolgate_mcp::Raw;
 use toolgate_runtime::catalog::{SEPARATOR, Words};
 use toolgate_runtime::results::READ_RESULT;
 use toolgate_runtime::{Catalog, CatalogTool, Offer, ToolState};
-use toolgate_search::{Entry, Index, Parameter};
+use toolgate_search::{Entry, Index};
 use toolgate_types::Profile;
 use toolgate_types::profile::Exposure;
 
@@ -210,17 +210,12 @@ fn named(profile: &Profile, chosen: &[(&Arc<CatalogTool>, toolgate_types::profil
     out
 }
 
-/// What is known of a tool where it is searched for.
+/// What is known of a tool where it is searched for: all that the catalog knows, in the words of the profile.
 fn entry(shown: &ShownTool) -> Entry {
-    let schema: Value = shown.tool.input_schema.parse().unwrap_or_default();
-    Entry {
-        name: shown.name.clone(),
-        server: shown.tool.server.as_ref().map(ToString::to_string),
-        title: shown.tool.title.clone(),
-        description: shown.description.clone(),
-        parameters: Parameter::all_of(&schema),
-        examples: Vec::new(),
-    }
+    let mut own = shown.tool.entry();
+    own.description = own.description.replacen(&shown.tool.description, &shown.description, 1);
+    own.name.clone_from(&shown.name);
+    own
 }
 
 /// Whether two definitions are shown the same way.
