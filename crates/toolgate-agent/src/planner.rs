@@ -151,7 +151,7 @@ impl Plan<'_> {
         let entry = match (choice.decision, best) {
             (Decision::None, _) => {
                 return say(
-                    "This needs no tool, and there is no model to answer it. With one in `agent.yaml` it is answered; \
+                    "This needs no tool, and there is no model to answer it. With `agent.model` in toolgate.yaml it is answered; \
                      without, ask for something that a tool can do."
                         .to_owned(),
                 );

@@ -11,7 +11,6 @@ use toolgate_runtime::desk::REQUEST_HUMAN_INPUT;
 use toolgate_runtime::results::READ_RESULT;
 use toolgate_runtime::runtime::Ask;
 use toolgate_runtime::{CatalogTool, Params, Runtime, ToolState};
-use toolgate_search::{Entry, Index, Parameter};
 use toolgate_types::Caller;
 use toolgate_types::json::Raw;
 use toolgate_types::tool::Permission;
@@ -91,6 +90,12 @@ impl Toolbox<'_> {
         catalog.tools().filter(good).cloned().collect()
     }
 
+    /// The names of those that fit some words, the best first.
+    fn search(&self, words: &str, most: usize) -> Vec<String> {
+        let hits = self.runtime.search_among(self.caller, words, most, |name| self.allows(name));
+        hits.into_iter().map(|hit| hit.name).collect()
+    }
+
     /// What the model sees: all tools where they are few, else those that fit the words, those it found, and the way
     /// to the others.
     pub(crate) fn shown(&self, words: &str, found: &[String], most: usize) -> Vec<ToolSpec> {
@@ -99,7 +104,7 @@ impl Toolbox<'_> {
         if visible.len() <= most {
             shown.extend(visible.iter().map(|tool| spec(tool)));
         } else {
-            let fitting = search(&visible, words, most);
+            let fitting = self.search(words, most);
             let always = [REQUEST_HUMAN_INPUT, READ_RESULT];
             let wanted = |tool: &&Arc<CatalogTool>| {
                 fitting.contains(&tool.name)
@@ -141,7 +146,7 @@ impl Toolbox<'_> {
             return Own::fail("error invalid_arguments: `query` is a text");
         };
         let visible = self.visible();
-        let found = search(&visible, &query, MOST_FOUND);
+        let found = self.search(&query, MOST_FOUND);
         if found.is_empty() {
             return Own::say("nothing fits; try other words, or do without a tool");
         }
@@ -240,20 +245,6 @@ fn told(outcome: Result<String, String>) -> Own {
         Ok(text) => Own::say(text),
         Err(why) => Own::fail(format!("error: {why}")),
     }
-}
-
-/// The names of those that fit some words, the best first.
-fn search(tools: &[Arc<CatalogTool>], words: &str, most: usize) -> Vec<String> {
-    let entry = |tool: &Arc<CatalogTool>| Entry {
-        name: tool.name.clone(),
-        server: tool.server.as_ref().map(ToString::to_string),
-        title: tool.title.clone(),
-        description: tool.description.clone(),
-        parameters: Parameter::all_of(&tool.input_schema.parse().unwrap_or_default()),
-        examples: Vec::new(),
-    };
-    let index = Index::new(tools.iter().map(entry));
-    index.search(words, most).into_iter().map(|hit| hit.name.to_string()).collect()
 }
 
 fn spec(tool: &CatalogTool) -> ToolSpec {

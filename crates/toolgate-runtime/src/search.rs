@@ -26,8 +26,20 @@ impl Runtime {
     /// The tools that fit some words, of those that a caller may know of and call; the best first. Takes processor time
     /// alone: microseconds, and at the first time as long as it takes to read all tools.
     pub fn search(&self, caller: &Caller, words: &str, limit: usize) -> Vec<Hit> {
+        self.search_among(caller, words, limit, |_| true)
+    }
+
+    /// The same among the tools of these names alone.
+    pub fn search_among(
+        &self,
+        caller: &Caller,
+        words: &str,
+        limit: usize,
+        named: impl Fn(&str) -> bool,
+    ) -> Vec<Hit> {
         let indexed = self.indexed();
-        indexed.index.search_among(words, limit, |entry| self.is_shown(&indexed.catalog, caller, entry))
+        let is_shown = |entry: &Entry| named(&entry.name) && self.is_shown(&indexed.catalog, caller, entry);
+        indexed.index.search_among(words, limit, is_shown)
     }
 
     /// What to do with some words: which tool to use, none, or to ask the person first.

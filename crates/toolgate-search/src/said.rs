@@ -254,6 +254,7 @@ fn name(words: &[Word<'_>], begins_sentence: bool) -> Option<usize> {
         let is_state = short.len() == 2 && short.bytes().all(|letter| letter.is_ascii_uppercase());
         if !is_capital(&words[count])
             || calendar::is_month_or_day(&words[count].lower())
+            || is_code(short)
             || (parted && !is_state)
         {
             break;

@@ -146,6 +146,24 @@ fn what_nobody_is_asked_is_unclear() {
 }
 
 proptest! {
+    /// Nothing is made up: a text that was given stands in the sentence.
+    #[test]
+    fn texts_come_from_the_sentence(sentence in "([A-Za-z]{1,6}|'[a-z ]{1,8}'|[0-9]{1,4}|[a-z]{2}_[0-9]|/[a-z]{1,4}/[a-z]{1,4})( [A-Za-z]{1,6}| '[a-z ]{1,8}'| [0-9]{1,4}){0,8}") {
+        let all = entry(
+            "tool",
+            json!({
+                "id": {"type": "string"}, "name": {"type": "string"}, "city": {"type": "string"},
+                "path": {"type": "string"}, "text": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}},
+            }),
+            &["id", "name", "city", "path", "text", "tags"],
+        );
+        let found = Arguments::of(&sentence, &all, None);
+        let many = found.values.values().flat_map(|value| value.as_array().cloned().unwrap_or(vec![value.clone()]));
+        for value in many {
+            prop_assert!(sentence.contains(value.as_str().unwrap_or("not a text")), "{}: {}", sentence, value);
+        }
+    }
+
     /// Whatever is said, a value fits its kind, and a required parameter is given, missing or unclear: one of them.
     #[test]
     fn required_parameters_are_given_or_missing(sentence in "[ -~ä]{0,80}") {

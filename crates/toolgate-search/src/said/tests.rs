@@ -73,6 +73,7 @@ fn addresses_and_names_are_found() {
     check("click #buy-now, then .login-btn", &["code|#buy-now", "code|.login-btn"]);
     check("session_1 of rust-lang/rust", &["code|session_1", "code|rust-lang/rust"]);
     check("Tell Ann, Bob and I", &["name|Ann", "name|Bob"]);
+    check("the product ID SK123", &["name|ID", "code|SK123"]);
 }
 
 #[test]
