@@ -1,14 +1,15 @@
 //! The log as the road sees it: a call begins, and ends.
 //!
 //! [`Log::begin`] and [`Open::end`] render and redact where they are called, so many calls do it side by side,
-//! hand the line to one thread, and return when it is as durable as was asked. Invariant: a begin that was
+//! hand the line over, and return when it is as durable as was asked. Whoever hands over a short line writes all that
+//! waits himself where nobody else does; a line that would keep him is left to a thread. Invariant: a begin that was
 //! acknowledged gets an end, whatever happens to who made the call; memory is bounded, and who finds it used up
 //! waits.
 
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,11 +25,15 @@ use crate::record::{Begin, End, Event, Failure, Ids, Renderer, Status};
 use crate::redact::Redactor;
 use crate::reserve::{self, Reserve};
 use crate::sync::{Syncer, Waiter};
-use crate::writer::{Writer, WriterSetup};
+use crate::writer::{self, Writer, WriterSetup};
 
 /// What may wait to be written, in units of [`UNIT`] bytes: 64 MiB.
 const QUEUE_UNITS: u32 = 64 << 10;
 const UNIT: usize = 1024;
+/// What is written by whoever hands it over: so much is in the kernel sooner than another thread is awake.
+const SHORT: usize = 32 << 10;
+/// How often he looks whether more came meanwhile, before he leaves it to the thread.
+const ROUNDS: usize = 4;
 
 /// How a log is kept.
 pub struct Options {
@@ -114,6 +119,7 @@ pub struct Log(Arc<Inner>);
 struct Inner {
     renderer: Renderer,
     queue: Arc<Queue>,
+    writer: Arc<Mutex<Writer>>,
     syncer: Arc<Syncer>,
     torn: Vec<Torn>,
     on_full: OnFull,
@@ -143,7 +149,7 @@ impl Log {
             queue: Arc::clone(&queue),
             syncer: Arc::clone(&syncer),
         };
-        let mut writer = Writer::new(setup);
+        let writer = Arc::new(Mutex::new(Writer::new(setup)));
         let redactor = Redactor::new(options.secrets, options.patterns);
         let renderer = Renderer::new(redactor, options.max_body);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -152,13 +158,16 @@ impl Log {
             named("log-sync").spawn(move || syncer.run(|| queue.nudge()))?
         };
         let closing = CloseOnDrop(Arc::clone(&queue));
-        let writer_thread = named("log-write").spawn(move || {
-            let _closing = closing;
-            writer.run();
-        })?;
+        let writer_thread = {
+            let (writer, queue) = (Arc::clone(&writer), Arc::clone(&queue));
+            named("log-write").spawn(move || {
+                let _closing = closing;
+                writer::run(&writer, &queue);
+            })?
+        };
         let threads = Some((writer_thread, sync_thread));
         let on_full = options.on_full;
-        Ok(Self(Arc::new(Inner { renderer, queue, syncer, torn, on_full, threads, _lock: lock })))
+        Ok(Self(Arc::new(Inner { renderer, queue, writer, syncer, torn, on_full, threads, _lock: lock })))
     }
 
     /// What was cut off when it was opened.
@@ -203,7 +212,7 @@ impl Log {
         room.forget();
         let since = self.0.queue.clock.running();
         let mut open = Open { log: self.clone(), ids, since, state: OpenState::Begun };
-        let receiver = self.0.queue.push([Line { body, units, durability, kind: JobKind::Begin }]);
+        let receiver = self.0.hand_over([Line { body, units, durability, kind: JobKind::Begin }]);
         open.state = OpenState::Beginning(receiver);
         let OpenState::Beginning(receiver) = &mut open.state else { unreachable!("it was just set") };
         match receiver.await.unwrap_or(Err(Unavailable::STOPPED)) {
@@ -232,7 +241,7 @@ impl Log {
         room.forget();
         let lines = bodies.map(|body| Line { body, units: 0, durability, kind: JobKind::Note });
         let [begin, end] = lines;
-        let receiver = self.0.queue.push([begin, Line { units: all, ..end }]);
+        let receiver = self.0.hand_over([begin, Line { units: all, ..end }]);
         receiver.await.unwrap_or(Err(Unavailable::STOPPED))
     }
 
@@ -243,7 +252,7 @@ impl Log {
         let ids = self.0.renderer.ids(begin);
         let durability = Durability::Written;
         let bodies = [self.0.renderer.begin(&ids, begin), self.0.renderer.end(&ids, &end)];
-        drop(self.0.queue.push(bodies.map(|body| Line { body, units: 0, durability, kind: JobKind::Note })));
+        drop(self.0.hand_over(bodies.map(|body| Line { body, units: 0, durability, kind: JobKind::Note })));
     }
 
     /// Writes down something that happened beside the calls. The line is handed over at once, whether the future
@@ -251,13 +260,45 @@ impl Log {
     pub fn note(&self, event: &Event<'_>) -> impl Future<Output = Result<(), Unavailable>> + Send + use<> {
         let body = self.0.renderer.event(event);
         let line = Line { body, units: 0, durability: Durability::Written, kind: JobKind::Note };
-        let receiver = self.0.queue.push([line]);
+        let receiver = self.0.hand_over([line]);
         async move { receiver.await.unwrap_or(Err(Unavailable::STOPPED)) }
     }
 }
 
 fn units(body: &str) -> u32 {
     u32::try_from(body.len() / UNIT + 1).unwrap_or(QUEUE_UNITS).min(QUEUE_UNITS)
+}
+
+impl Inner {
+    /// Hands lines over, and writes them where that is quickly done. Who waits is told about the last one.
+    fn hand_over<const N: usize>(&self, lines: [Line; N]) -> oneshot::Receiver<Result<(), Unavailable>> {
+        let (receiver, waiting) = self.queue.push(lines);
+        let mut short = waiting <= SHORT;
+        // Whoever has the writer looks once more after letting go of it, so no line is left behind.
+        for _ in 0..ROUNDS {
+            if !short {
+                break;
+            }
+            let mut writer = match self.writer.try_lock() {
+                Ok(writer) => writer,
+                Err(TryLockError::WouldBlock) => return receiver,
+                Err(TryLockError::Poisoned(writer)) => writer.into_inner(),
+            };
+            writer.turn();
+            let is_up = writer.is_up();
+            drop(writer);
+            if !is_up {
+                // The thread tries again, from now on.
+                self.queue.nudge();
+            }
+            match self.queue.waiting() {
+                0 => return receiver,
+                waiting => short = waiting <= SHORT,
+            }
+        }
+        self.queue.wake();
+        receiver
+    }
 }
 
 impl Drop for Inner {
@@ -307,7 +348,7 @@ impl Open {
         self.state = OpenState::Ended;
         let body = self.log.0.renderer.end(&self.ids, end);
         // It does not wait for room: there is one end for each begin, and those did.
-        self.log.0.queue.push([Line { body, units: 0, durability, kind: JobKind::End }])
+        self.log.0.hand_over([Line { body, units: 0, durability, kind: JobKind::End }])
     }
 
     /// Its begin is not as durable as it must be. Where it is written all the same, it gets an end.
@@ -403,7 +444,9 @@ pub(crate) struct Queue {
 #[derive(Default)]
 pub(crate) struct QueueState {
     jobs: Vec<Job>,
-    /// The writer sleeps.
+    /// How long they are together.
+    bytes: usize,
+    /// The thread sleeps.
     sleeping: bool,
     /// The writer should look at something else than jobs.
     nudged: bool,
@@ -412,47 +455,67 @@ pub(crate) struct QueueState {
     pub(crate) down: bool,
 }
 
+impl QueueState {
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && !self.nudged && !self.closed
+    }
+}
+
 impl Queue {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let room = Semaphore::new(QUEUE_UNITS as usize);
         Self { clock, room, state: Mutex::default(), wake: Condvar::new() }
     }
 
-    /// Stamps the lines and hands them over, together. Stamped under the lock, lines follow each other as
-    /// their stamps do, as long as the clock goes forward. Who waits is told about the last one.
-    fn push<const N: usize>(&self, lines: [Line; N]) -> oneshot::Receiver<Result<(), Unavailable>> {
+    /// Stamps the lines and takes them, together. Stamped under the lock, lines follow each other as
+    /// their stamps do, as long as the clock goes forward. Says how many bytes wait now.
+    fn push<const N: usize>(&self, lines: [Line; N]) -> (oneshot::Receiver<Result<(), Unavailable>>, usize) {
         let (sender, receiver) = oneshot::channel();
         let mut sender = Some(sender);
         let mut state = self.lock();
         if state.closed {
-            return receiver;
+            return (receiver, usize::MAX);
         }
         let at = self.clock.now();
         for (index, Line { body, units, durability, kind }) in lines.into_iter().enumerate() {
             let waiter = sender.take_if(|_| index + 1 == N);
+            state.bytes += body.len();
             state.jobs.push(Job { at, body, units, durability, kind, waiter });
         }
-        let wake = std::mem::take(&mut state.sleeping);
-        drop(state);
-        if wake {
-            self.wake.notify_one();
-        }
-        receiver
+        (receiver, state.bytes)
     }
 
-    /// All that waits; sleeps until there is something, a nudge, or the time is up. `None` at the end.
-    pub(crate) fn take(&self, jobs: &mut Vec<Job>, at_most: Duration) -> Option<()> {
+    /// How many bytes wait.
+    fn waiting(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Has the thread write what waits.
+    fn wake(&self) {
+        let sleeping = std::mem::take(&mut self.lock().sleeping);
+        if sleeping {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Sleeps until something waits, a nudge comes, or the time is up. `None` at the end.
+    pub(crate) fn sleep(&self, at_most: Duration) -> Option<()> {
         let mut state = self.lock();
-        state.sleeping = state.jobs.is_empty() && !state.nudged && !state.closed;
+        state.sleeping = state.is_idle();
         if state.sleeping {
-            let idle = |state: &mut QueueState| state.jobs.is_empty() && !state.nudged && !state.closed;
-            let waited = self.wake.wait_timeout_while(state, at_most, idle);
+            let waited = self.wake.wait_timeout_while(state, at_most, |state| state.is_idle());
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.sleeping = false;
         }
         state.nudged = false;
-        std::mem::swap(&mut state.jobs, jobs);
-        if jobs.is_empty() && state.closed { None } else { Some(()) }
+        if state.jobs.is_empty() && state.closed { None } else { Some(()) }
+    }
+
+    /// All that waits.
+    pub(crate) fn take(&self) -> Vec<Job> {
+        let mut state = self.lock();
+        state.bytes = 0;
+        std::mem::take(&mut state.jobs)
     }
 
     /// Wakes the writer.

@@ -1,4 +1,4 @@
-//! The thread that writes: it numbers the lines, chains them and appends them to the file of their day.
+//! What writes: it numbers the lines, chains them and appends them to the file of their day.
 //!
 //! What waits is written at once, so a busy log makes few and large writes. Invariant: whole lines or none.
 //! Where a write fails the file is cut back, and number and chain stand where they stood before.
@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -105,16 +105,17 @@ impl Writer {
         writer
     }
 
-    /// The thread.
-    pub(crate) fn run(&mut self) {
+    /// Writes all that waits.
+    pub(crate) fn turn(&mut self) {
+        let jobs = self.queue.take();
+        let units: usize = jobs.iter().map(|job| job.units as usize).sum();
+        self.handle(jobs.into());
+        self.queue.room.add_permits(units);
         self.retain();
-        let mut jobs = Vec::new();
-        while self.queue.take(&mut jobs, if self.is_up() { IDLE } else { PROBE }).is_some() {
-            let units: usize = jobs.iter().map(|job| job.units as usize).sum();
-            self.handle(jobs.drain(..).collect());
-            self.queue.room.add_permits(units);
-            self.retain();
-        }
+    }
+
+    /// Nothing will follow.
+    fn finish(&mut self) {
         self.finish_removing();
         if !self.backlog.is_empty() {
             self.write(VecDeque::new());
@@ -151,8 +152,14 @@ impl Writer {
         }
     }
 
-    fn is_up(&self) -> bool {
+    /// Whether all that comes is written.
+    pub(crate) fn is_up(&self) -> bool {
         self.down.is_none() && self.low.is_none()
+    }
+
+    /// How long the thread may sleep.
+    fn pause(&self) -> Duration {
+        if self.is_up() { IDLE } else { PROBE }
     }
 
     /// Takes the room of the reserve again; when there is none, nothing new is begun.
@@ -434,6 +441,19 @@ impl Writer {
             Err(_panic) => {}
         }
     }
+}
+
+/// The thread: it writes what nobody else does, tries again where nothing could be written, and removes what is old.
+/// Lines are taken by whoever has the writer, so they keep their order.
+pub(crate) fn run(writer: &Mutex<Writer>, queue: &Queue) {
+    let lock = || writer.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pause = Duration::ZERO;
+    while queue.sleep(pause).is_some() {
+        let mut writer = lock();
+        writer.turn();
+        pause = writer.pause();
+    }
+    lock().finish();
 }
 
 /// How much of the text is lines that follow each other.
