@@ -3,6 +3,7 @@
 //! The tasks behind it end when the link is dropped. Invariant: both queues are bounded, messages
 //! keep their order, and a transport never parses more than it must to find where a message ends.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,39 +12,58 @@ use tokio::task::JoinSet;
 
 use crate::oauth::{Demand, LoginError};
 use crate::trace::Trace;
+use crate::transport::http::Wire;
 
 /// Messages that wait in either queue. A server that does not read fails its own callers only.
 pub const QUEUE: usize = 256;
 
 /// A connection.
-#[derive(Debug)]
 pub struct Link {
     /// Messages for the server.
     pub outbox: mpsc::Sender<Outgoing>,
     /// Messages from the server, in their order. Ends with [`Incoming::Closed`].
     pub inbox: mpsc::Receiver<Incoming>,
+    /// Where whoever asks can do so without the queues.
+    pub(crate) wire: Option<Arc<Wire>>,
     /// What moves the bytes; aborted with the link.
     pub tasks: JoinSet<()>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}
+
+impl Link {
+    /// A link whose messages all go by its queues.
+    pub fn new(outbox: mpsc::Sender<Outgoing>, inbox: mpsc::Receiver<Incoming>, tasks: JoinSet<()>) -> Self {
+        Self { outbox, inbox, wire: None, tasks }
+    }
+}
+
+/// A request of ours.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Its id.
+    pub id: i64,
+    /// Its method, for the headers of the newest revision.
+    pub method: Box<str>,
+    /// The tool, prompt or resource it names, for the same.
+    pub name: Option<Box<str>>,
+    /// Headers with the arguments that it mirrors, for the same.
+    pub mirrored: Vec<(String, String)>,
+    /// The call it belongs to, for the headers of every revision.
+    pub trace: Trace,
+    /// The message.
+    pub bytes: Bytes,
 }
 
 /// Something for the server.
 #[derive(Debug, Clone)]
 pub enum Outgoing {
     /// A request of ours. Transports over HTTP need to know which, to send it on its own.
-    Request {
-        /// Its id.
-        id: i64,
-        /// Its method, for the headers of the newest revision.
-        method: Box<str>,
-        /// The tool, prompt or resource it names, for the same.
-        name: Option<Box<str>>,
-        /// Headers with the arguments that it mirrors, for the same.
-        mirrored: Vec<(String, String)>,
-        /// The call it belongs to, for the headers of every revision.
-        trace: Trace,
-        /// The message.
-        bytes: Bytes,
-    },
+    Request(Request),
     /// A notification, or an answer of ours.
     Other(Bytes),
     /// Nobody waits for this request any more.

@@ -19,11 +19,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::Raw;
 use crate::behind::Behind;
 use crate::handshake::Peer;
-use crate::link::{Incoming, Link, LinkError, Outgoing};
+use crate::link::{Incoming, Link, LinkError, Outgoing, Request};
 use crate::message::{Id, Message, MessageError, RpcError};
 use crate::oauth::{LOGINS, TokenSource};
 use crate::params::Params;
 use crate::scan::Limits;
+use crate::transport::http::{Failure, Reply, Wire};
 
 /// Requests of the server that are answered at the same time.
 const SERVER_REQUESTS: usize = 16;
@@ -128,6 +129,8 @@ struct Waiter {
 /// What the reading task shares with requests.
 struct Mail {
     outbox: mpsc::Sender<Outgoing>,
+    /// Where requests need no queue.
+    wire: Option<Arc<Wire>>,
     next_id: AtomicI64,
     waiting: Mutex<HashMap<i64, Waiter>>,
     end: OnceLock<LinkError>,
@@ -143,9 +146,10 @@ struct Mail {
 impl Session {
     /// Starts to read from a link. `over_http` says that closing a request's stream cancels it.
     pub fn start(link: Link, over_http: bool, limits: Limits, handler: Arc<dyn Handler>) -> Self {
-        let Link { outbox, inbox, mut tasks } = link;
+        let Link { outbox, inbox, wire, mut tasks } = link;
         let mail = Arc::new(Mail {
             outbox,
+            wire,
             next_id: AtomicI64::new(1),
             waiting: Mutex::default(),
             end: OnceLock::new(),
@@ -167,6 +171,8 @@ impl Session {
     }
 
     pub(crate) fn set_peer(&self, peer: Peer) {
+        // Requests that follow do not wait in the queue.
+        self.0.mail.wire.iter().for_each(|wire| wire.agree(peer.revision));
         let _ = self.0.mail.outbox.try_send(Outgoing::Revision(peer.revision));
         let _ = self.0.mail.peer.set(peer);
     }
@@ -249,9 +255,19 @@ impl Session {
         let bytes = Message::Request { id: Id::Number(id), method: method.into(), params: raw }.to_bytes();
         let name = params.text("name").or_else(|| params.text("uri")).or_else(|| params.text("taskId"));
         let mirrored = std::mem::take(&mut params.mirrored);
-        let outgoing = Outgoing::Request { id, method: method.into(), name, mirrored, trace, bytes };
+        let request = Request { id, method: method.into(), name, mirrored, trace, bytes };
         let exchange = async {
-            mail.outbox.send(outgoing).await.map_err(|_| mail.why_ended())?;
+            match &mail.wire {
+                Some(wire) => {
+                    if let Some(answer) = mail.answered(wire, request).await? {
+                        return answer;
+                    }
+                }
+                None => {
+                    let sent = mail.outbox.send(Outgoing::Request(request)).await;
+                    sent.map_err(|_| mail.why_ended())?;
+                }
+            }
             answer.await.unwrap_or_else(|_| Err(mail.why_ended().into()))
         };
         let outcome = match tokio::time::timeout(within, exchange).await {
@@ -278,6 +294,10 @@ impl Session {
         let mut next = params.clone();
         for _ in 0..MOST_ROUNDS {
             let result = self.request(method, next, within).await?;
+            // A look at the text is quick, and few results are questions.
+            if !result.get().contains("input_required") {
+                return Ok(result);
+            }
             let Some(question) = result.look::<Question<'_>>().ok().filter(Question::is_one) else {
                 return Ok(result);
             };
@@ -318,6 +338,7 @@ impl Session {
     pub async fn notify(&self, method: &str, params: Params) -> Result<(), RequestError> {
         let bytes = Message::Notification { method: method.into(), params: params.to_raw() }.to_bytes();
         let mail = &self.0.mail;
+        mail.wire.iter().for_each(|wire| wire.will_note());
         mail.outbox.send(Outgoing::Other(bytes)).await.map_err(|_| mail.why_ended().into())
     }
 
@@ -388,6 +409,27 @@ impl Mail {
 
     fn why_ended(&self) -> LinkError {
         self.end.get().cloned().unwrap_or(LinkError::Closed)
+    }
+
+    /// Asks without the queues. The answer, where it did not have to take them all the same.
+    async fn answered(&self, wire: &Arc<Wire>, request: Request) -> Result<Option<Answer>, LinkError> {
+        let id = request.id;
+        let bytes = match wire.ask(request).await {
+            Ok(Reply::Whole(bytes)) => bytes,
+            Ok(Reply::Queued) => return Ok(None),
+            Err(Failure::Request(error)) => return Err(error),
+            Err(Failure::Session(error)) => {
+                self.close(error.clone());
+                return Err(error);
+            }
+        };
+        let read = Message::read(&bytes, self.limits).map(<[Message; 1]>::try_from);
+        match read {
+            Ok(Ok([Message::Response { id: Id::Number(to), outcome }])) if to == id => {
+                Ok(Some(outcome.map_err(Into::into)))
+            }
+            _ => wire.queue(id, bytes).await.map(|()| None),
+        }
     }
 
     fn violation(&self, what: &str) {

@@ -45,7 +45,7 @@ struct Conversation {
 impl<S: Service> Endpoint<S> {
     /// Serves one client until it leaves. What still runs a moment later is cancelled.
     pub async fn converse(self: &Arc<Self>, guest: S::Guest, link: Link) {
-        let Link { outbox, mut inbox, tasks: transport } = link;
+        let Link { outbox, mut inbox, tasks: transport, .. } = link;
         let mut conversation = Conversation {
             out: outbox,
             kept: Arc::default(),

@@ -53,7 +53,7 @@ fn server_over(
     tasks.spawn(async move {
         while let Some(outgoing) = from_us.recv().await {
             let bytes = match outgoing {
-                Outgoing::Request { bytes, .. } | Outgoing::Other(bytes) => bytes,
+                Outgoing::Request(Request { bytes, .. }) | Outgoing::Other(bytes) => bytes,
                 Outgoing::Cancel(_) | Outgoing::Revision(_) => continue,
                 #[allow(
                     unreachable_patterns,
@@ -74,7 +74,7 @@ fn server_over(
         }
     });
     let ear = Arc::new(Ear::default());
-    let session = Session::start(Link { outbox, inbox, tasks }, http, Limits::default(), ear.clone());
+    let session = Session::start(Link::new(outbox, inbox, tasks), http, Limits::default(), ear.clone());
     (session, ear, said)
 }
 

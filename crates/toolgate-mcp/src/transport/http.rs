@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -26,17 +26,17 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::{OpenError, RemoteOptions};
-use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE};
+use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE, Request};
 use crate::message::{Id, Message};
 use crate::revision::Revision;
 use crate::scan::Limits;
-use crate::trace::Trace;
 
 pub(super) mod body;
 pub(super) mod client;
+mod plain;
 
 use body::{Body, Patience, Stream};
-use client::{Client, EITHER, EVENTS, Refusal, content_type};
+use client::{Client, EITHER, EVENTS, Refusal, Response, content_type};
 
 /// Requests on their way at once; more of them wait their turn.
 const AT_ONCE: usize = 64;
@@ -71,10 +71,11 @@ pub fn open(options: RemoteOptions, limits: Limits) -> Result<Link, OpenError> {
     let url = options.url.clone();
     let (incoming, inbox) = mpsc::channel(QUEUE);
     let wire = Wire::new(Arc::new(Client::new(options)?), url, Answers::OnTheirStream, limits, incoming);
+    let wire = Arc::new(wire);
     let (outbox, outgoing) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
-    tasks.spawn(drive(Arc::new(wire), outgoing));
-    Ok(Link { outbox, inbox, tasks })
+    tasks.spawn(drive(Arc::clone(&wire), outgoing));
+    Ok(Link { outbox, inbox, wire: Some(wire), tasks })
 }
 
 /// Where answers come from.
@@ -87,7 +88,7 @@ pub(super) enum Answers {
 }
 
 /// What all tasks of a link share.
-pub(super) struct Wire {
+pub(crate) struct Wire {
     client: Arc<Client>,
     /// Where messages are sent to.
     target: Url,
@@ -97,7 +98,11 @@ pub(super) struct Wire {
     agreed: Mutex<Agreed>,
     slots: Semaphore,
     waiting: AtomicUsize,
-    /// Whether the notification that ends the handshake has arrived.
+    /// Streams whose answer has come.
+    lingering: Mutex<JoinSet<()>>,
+    /// Whether there is a notification that ends the handshake, sent or about to be.
+    noted: AtomicBool,
+    /// Whether it has arrived.
     settled: watch::Sender<bool>,
     /// Whether the server has answered our wish to listen, or had the time to.
     heard: watch::Sender<bool>,
@@ -110,16 +115,6 @@ struct Agreed {
     revision: Option<Revision>,
 }
 
-/// A request on its way.
-struct Request {
-    id: i64,
-    method: Box<str>,
-    name: Option<Box<str>>,
-    mirrored: Vec<(String, String)>,
-    trace: Trace,
-    bytes: Bytes,
-}
-
 /// How a task of the link ended.
 enum Finished {
     Request(i64),
@@ -128,8 +123,24 @@ enum Finished {
     Link(LinkError),
 }
 
+/// The answer to a request.
+pub(crate) enum Reply {
+    /// Here it is.
+    Whole(Bytes),
+    /// It goes by the queue, behind what came before it.
+    Queued,
+}
+
+/// How a stream did.
+enum Relayed {
+    Answer(Reply),
+    /// It ended without an answer, for this reason.
+    Early(String),
+}
+
 /// Why a request came to nothing.
-enum Failure {
+pub(crate) enum Failure {
+    /// It alone.
     Request(LinkError),
     /// The server does not know the session any more.
     Session(LinkError),
@@ -149,15 +160,15 @@ pub(super) async fn drive(wire: Arc<Wire>, mut outgoing: mpsc::Receiver<Outgoing
     let end = loop {
         tokio::select! {
             next = outgoing.recv() => match next {
-                Some(Outgoing::Request { id, method, name, mirrored, trace, bytes }) => {
-                    let request = Request { id, method, name, mirrored, trace, bytes };
-                    requests.insert(id, tasks.spawn(Arc::clone(&wire).request(request, any_other)));
+                Some(Outgoing::Request(request)) => {
+                    requests.insert(request.id, tasks.spawn(Arc::clone(&wire).request(request)));
                 }
                 Some(Outgoing::Other(bytes)) => {
                     if others >= QUEUE {
                         break LinkError::Io("the server does not take our notifications and answers".to_owned());
                     }
                     others += 1;
+                    wire.will_note();
                     tasks.spawn(Arc::clone(&wire).other(bytes, !any_other));
                     any_other = true;
                 }
@@ -165,7 +176,7 @@ pub(super) async fn drive(wire: Arc<Wire>, mut outgoing: mpsc::Receiver<Outgoing
                     requests.remove(&id).inspect(AbortHandle::abort);
                 }
                 Some(Outgoing::Revision(revision)) => {
-                    wire.agreed().revision = Some(revision);
+                    wire.agree(revision);
                     if revision.has_handshake() && wire.answers == Answers::OnTheirStream && !listening {
                         listening = true;
                         let wire = Arc::clone(&wire);
@@ -210,6 +221,8 @@ impl Wire {
             agreed: Mutex::default(),
             slots,
             waiting,
+            lingering: Mutex::default(),
+            noted: AtomicBool::new(false),
             settled,
             heard,
         }
@@ -219,21 +232,44 @@ impl Wire {
         self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn request(self: Arc<Self>, request: Request, after_handshake: bool) -> Finished {
-        let id = request.id;
-        let error = match self.ask(request, after_handshake).await {
-            Ok(()) => return Finished::Request(id),
-            Err(Failure::Request(error)) => {
-                let _ = self.inbox.send(Incoming::Failed(id, error)).await;
-                return Finished::Request(id);
-            }
-            Err(Failure::Session(error)) => error,
-        };
-        let _ = self.inbox.send(Incoming::Failed(id, error.clone())).await;
-        Finished::Link(error)
+    /// From now on the server speaks this revision.
+    pub(crate) fn agree(&self, revision: Revision) {
+        self.agreed().revision = Some(revision);
     }
 
-    async fn ask(&self, request: Request, after_handshake: bool) -> Result<(), Failure> {
+    /// A notification is about to be sent. Requests that follow wait for the first to arrive.
+    pub(crate) fn will_note(&self) {
+        self.noted.store(true, Ordering::Relaxed);
+    }
+
+    /// A request whose answer goes by the queue.
+    async fn request(self: Arc<Self>, request: Request) -> Finished {
+        let id = request.id;
+        let asked = match self.ask(request).await {
+            Ok(Reply::Queued) => return Finished::Request(id),
+            Ok(Reply::Whole(bytes)) => self.queue(id, bytes).await.map_err(Failure::Request),
+            Err(failure) => Err(failure),
+        };
+        let (error, finished) = match asked {
+            Ok(()) => return Finished::Request(id),
+            Err(Failure::Request(error)) => (error, Finished::Request(id)),
+            Err(Failure::Session(error)) => (error.clone(), Finished::Link(error)),
+        };
+        let _ = self.inbox.send(Incoming::Failed(id, error)).await;
+        finished
+    }
+
+    /// Puts what answers a request into the queue.
+    pub(crate) async fn queue(&self, id: i64, bytes: Bytes) -> Result<(), LinkError> {
+        if self.deliver(bytes, id).await {
+            return Ok(());
+        }
+        Err(LinkError::Io("the server answered, but not to this request".to_owned()))
+    }
+
+    /// Sends a request on the task of whoever waits for its answer.
+    pub(crate) async fn ask(self: &Arc<Self>, request: Request) -> Result<Reply, Failure> {
+        let after_handshake = self.noted.load(Ordering::Relaxed);
         if after_handshake && !*self.settled.borrow() {
             let mut settled = self.settled.subscribe();
             let _ = timeout(HANDSHAKE_PATIENCE, settled.wait_for(|settled| *settled)).await;
@@ -256,7 +292,7 @@ impl Wire {
         }
         if self.answers == Answers::Elsewhere {
             drain(response).await;
-            return Ok(());
+            return Ok(Reply::Queued);
         }
         if &*request.method == "initialize" {
             self.agreed().session = session_id(response.headers());
@@ -268,21 +304,20 @@ impl Wire {
                 let listens = &*request.method == "subscriptions/listen";
                 let patience = if listens { Patience::Listening } else { Patience::Request };
                 let mut stream = self.stream(response, patience);
-                while let Some(early) = self.relay(&mut stream, request.id).await? {
-                    stream = self.resume(&stream, &early).await?;
-                }
+                let reply = loop {
+                    match self.relay(&mut stream, request.id).await? {
+                        Relayed::Answer(reply) => break reply,
+                        Relayed::Early(early) => stream = self.resume(&stream, &early).await?,
+                    }
+                };
                 drop(slot);
                 // What comes behind the answer is of no concern to the request any more.
-                let _ = timeout(LINGER, self.relay_all(&mut stream)).await;
-                Ok(())
+                self.linger(stream);
+                Ok(reply)
             }
             "application/json" => {
-                let body =
-                    Body::new(&self.client, response, Patience::Request).whole(self.limits.size).await?;
-                if self.deliver(body, request.id).await {
-                    return Ok(());
-                }
-                Err(unexpected("the server answered, but not to this request"))
+                let body = Body::new(&self.client, response, Patience::Request);
+                Ok(Reply::Whole(body.whole(self.limits.size).await?))
             }
             _ if status != StatusCode::OK => Err(unexpected(format!(
                 "the server took the request without an answer (status {})",
@@ -300,6 +335,16 @@ impl Wire {
         }
     }
 
+    /// Reads the rest of a stream, for a moment.
+    fn linger(self: &Arc<Self>, mut stream: Stream) {
+        let wire = Arc::clone(self);
+        let mut lingering = self.lingering.lock().unwrap_or_else(PoisonError::into_inner);
+        while lingering.try_join_next().is_some() {}
+        lingering.spawn(async move {
+            let _ = timeout(LINGER, wire.relay_all(&mut stream)).await;
+        });
+    }
+
     async fn slot(&self) -> Result<tokio::sync::SemaphorePermit<'_>, LinkError> {
         if let Ok(slot) = self.slots.try_acquire() {
             return Ok(slot);
@@ -312,15 +357,14 @@ impl Wire {
     }
 
     /// An answer that is no success: an error of the protocol where it is one, else a failure.
-    async fn refused(&self, id: i64, response: Response, had_session: bool) -> Result<(), Failure> {
+    async fn refused(&self, id: i64, response: Response, had_session: bool) -> Result<Reply, Failure> {
         let refusal = Refusal::read(response).await;
         let code = answered_error(&refusal.body, id, self.limits);
         // This code, which no revision defines, is what servers say of sessions they do not know.
         let lost =
             had_session && refusal.status == StatusCode::NOT_FOUND && code.is_none_or(|code| code == -32001);
         if code.is_some() && !lost && !refusal.wants_login() {
-            let _ = self.inbox.send(Incoming::Message(refusal.body)).await;
-            return Ok(());
+            return Ok(Reply::Whole(refusal.body));
         }
         Err(if lost { Failure::Session(refusal.into()) } else { Failure::Request(refusal.into()) })
     }
@@ -329,18 +373,26 @@ impl Wire {
         Stream::new(Body::new(&self.client, response, patience), self.limits.size)
     }
 
-    /// Passes messages on until the answer is among them; says why a stream ended without it.
-    async fn relay(&self, stream: &mut Stream, id: i64) -> Result<Option<String>, LinkError> {
+    /// Passes messages on until the answer is among them. What a client hears comes before its answer, so where
+    /// something came before it, the answer takes the same way.
+    async fn relay(&self, stream: &mut Stream, id: i64) -> Result<Relayed, LinkError> {
         loop {
             match stream.next().await {
                 Ok(Some(event)) if event.data.is_empty() || event.kind.is_some() => {}
                 Ok(Some(event)) => {
+                    if !stream.has_passed && answers(&event.data, id) {
+                        return Ok(Relayed::Answer(Reply::Whole(event.data)));
+                    }
+                    stream.has_passed = true;
                     if self.deliver(event.data, id).await {
-                        return Ok(None);
+                        return Ok(Relayed::Answer(Reply::Queued));
                     }
                 }
-                Ok(None) => return Ok(Some("the server ended the stream before its answer".to_owned())),
-                Err(LinkError::Io(broken)) => return Ok(Some(broken)),
+                Ok(None) => {
+                    let early = "the server ended the stream before its answer";
+                    return Ok(Relayed::Early(early.to_owned()));
+                }
+                Err(LinkError::Io(broken)) => return Ok(Relayed::Early(broken)),
                 Err(error) => return Err(error),
             }
         }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_types::server::Encoding;
 
-use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE};
+use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE, Request};
 use crate::scan::{Limits, ScanError, scan};
 
 /// Bytes read at a time.
@@ -47,7 +47,7 @@ pub fn open(
         let why = lines.run(&incoming, deaf).await;
         let _ = incoming.send(Incoming::Closed(why)).await;
     });
-    Link { outbox, inbox, tasks }
+    Link::new(outbox, inbox, tasks)
 }
 
 async fn write(
@@ -56,7 +56,7 @@ async fn write(
 ) -> std::io::Result<()> {
     while let Some(next) = outgoing.recv().await {
         match next {
-            Outgoing::Request { bytes, .. } | Outgoing::Other(bytes) => {
+            Outgoing::Request(Request { bytes, .. }) | Outgoing::Other(bytes) => {
                 let mut line = one_line(bytes).chain(&b"\n"[..]);
                 writer.write_all_buf(&mut line).await?;
                 writer.flush().await?;

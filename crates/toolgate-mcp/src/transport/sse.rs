@@ -33,7 +33,7 @@ pub async fn open(options: RemoteOptions, limits: Limits) -> Result<Link, OpenEr
         let end = wire.relay_all(&mut stream).await.err().unwrap_or(LinkError::Closed);
         let _ = incoming.send(Incoming::Closed(end)).await;
     });
-    Ok(Link { outbox, inbox, tasks })
+    Ok(Link::new(outbox, inbox, tasks))
 }
 
 /// The stream, and where the server wants our messages.

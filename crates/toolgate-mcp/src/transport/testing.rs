@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use url::Url;
 
 use super::RemoteOptions;
-use crate::link::{Incoming, Link, LinkError, Outgoing};
+use crate::link::{Incoming, Link, LinkError, Outgoing, Request};
 
 pub(super) type Answer = hyper::Response<BoxBody<Bytes, Infallible>>;
 pub(super) type Asked = hyper::Request<Bytes>;
@@ -151,7 +151,7 @@ pub(super) fn header<'a>(request: &'a Asked, name: &str) -> Option<&'a str> {
 impl Link {
     pub(super) async fn ask(&self, id: i64, method: &str, name: Option<&str>) {
         let bytes = json!({ "jsonrpc": "2.0", "id": id, "method": method }).to_string().into();
-        let request = Outgoing::Request {
+        let request = Request {
             id,
             method: method.into(),
             name: name.map(Into::into),
@@ -159,7 +159,7 @@ impl Link {
             trace: crate::trace::Trace::fresh(),
             bytes,
         };
-        self.outbox.send(request).await.unwrap();
+        self.outbox.send(Outgoing::Request(request)).await.unwrap();
     }
 
     pub(super) async fn tell(&self, method: &str) {

@@ -33,7 +33,7 @@ use url::Url;
 
 use super::http::client::{excerpt, header_pairs};
 use super::{OpenError, RemoteOptions, redirect, root, shown, tls};
-use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE};
+use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE, Request as Ours};
 use crate::scan::Limits;
 
 /// How often we ask whether the server is still there.
@@ -86,7 +86,7 @@ pub(crate) fn speak(socket: Socket, ping: Duration, limits: Limits) -> Link {
         let end = read(stream, &incoming, closed, ping * PINGS_LOST, limits).await;
         let _ = incoming.send(Incoming::Closed(end)).await;
     });
-    Link { outbox, inbox, tasks }
+    Link::new(outbox, inbox, tasks)
 }
 
 /// No more is held than one message may have.
@@ -199,7 +199,7 @@ async fn write(
         let message = tokio::select! {
             _ = pings.tick() => Message::Ping(Bytes::new()),
             next = outgoing.recv() => match next {
-                Some(Outgoing::Request { bytes, .. } | Outgoing::Other(bytes)) => match Utf8Bytes::try_from(bytes) {
+                Some(Outgoing::Request(Ours { bytes, .. }) | Outgoing::Other(bytes)) => match Utf8Bytes::try_from(bytes) {
                     Ok(text) => Message::Text(text),
                     Err(_) => continue,
                 },

@@ -73,7 +73,7 @@ pub(crate) async fn open(State(door): State<Arc<Door>>, guest: Guest, uri: Uri) 
     let mut conversation = JoinSet::new();
     let (conversing, visitor) = (Arc::clone(&door), Visitor::new(&guest.caller).seeing(profile));
     conversation.spawn(async move {
-        let link = Link { outbox, inbox, tasks: JoinSet::new() };
+        let link = Link::new(outbox, inbox, JoinSet::new());
         conversing.mcp.converse(visitor, link).await;
     });
     let begin = Bytes::from(format!("event: endpoint\ndata: /sse/messages?session={id}\n\n"));

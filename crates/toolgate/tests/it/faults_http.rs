@@ -78,10 +78,16 @@ fn what_is_compressed_is_bounded_by_what_comes_out() {
         ("encoding name=deflate", unoffered("deflate")),
     ] {
         let kit = Kit::start(line);
-        let (said, peak) = call(json!({ "url": kit.url("http", "mcp") }));
+        // A user in the address leads to the client that decompresses, as TLS does.
+        let url = kit.url("http", "mcp").replace("//", "//ann@");
+        let (said, peak) = call(json!({ "url": url }));
         assert_eq!(said, format!("MCP server `kit`: {expected}"), "{line}");
         assert!(peak < base + MEMORY, "{line}: {peak} bytes, where a good call takes {base}");
     }
+    // What has no TLS is not far away: compression is not offered there at all.
+    let kit = Kit::start("gzip-bomb");
+    let (said, _) = call(json!({ "url": kit.url("http", "mcp") }));
+    assert_eq!(said, format!("MCP server `kit`: {}", unoffered("gzip")));
 }
 
 #[test]

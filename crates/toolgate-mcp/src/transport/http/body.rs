@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::Response;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::events::{Event, Parser};
-use super::client::Client;
+use super::client::{Client, Response};
 use crate::link::LinkError;
 
 /// Bytes that complete no event count as signs of life for this many times the allowed silence.
@@ -91,6 +90,8 @@ pub(in crate::transport) struct Stream {
     limit: usize,
     /// How many streams before this one, and this one, brought no event.
     pub(in crate::transport) barren: u32,
+    /// Whether something of it, or of those before it, went by the queue.
+    pub(in crate::transport) has_passed: bool,
     /// The id behind which this stream continues another.
     after: Option<HeaderValue>,
     /// The pause that was asked for on a stream before this one.
@@ -106,6 +107,7 @@ impl Stream {
             broken: None,
             limit,
             barren: 1,
+            has_passed: false,
             after: None,
             retry: None,
         }
@@ -116,6 +118,7 @@ impl Stream {
         self.after = id;
         self.barren = ended.barren + 1;
         self.retry = ended.retry();
+        self.has_passed = ended.has_passed;
     }
 
     /// The pause that the server asks for before the stream is taken up again.

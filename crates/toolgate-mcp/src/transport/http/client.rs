@@ -1,7 +1,7 @@
 //! HTTP as all our HTTP transports speak it: pooled, without redirects, with what we send with
 //! every request, and with errors that say what happened.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,12 +9,13 @@ use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
     WWW_AUTHENTICATE,
 };
-use reqwest::{Method, Response, StatusCode, redirect};
+use reqwest::{Method, StatusCode, redirect};
 use tokio::time::timeout;
 use url::Url;
 
 use super::super::tls::{self, Stamp};
 use super::super::{OpenError, RemoteOptions, redirect as redirect_to, root, shown};
+use super::plain::{self, Plain};
 use crate::link::LinkError;
 
 /// What is read of an answer that is no success, in bytes and in time.
@@ -26,6 +27,8 @@ const SHOWN_BYTES: usize = 2 << 10;
 /// The kinds of body that we take.
 pub(in crate::transport) const EITHER: &str = "application/json, text/event-stream";
 pub(in crate::transport) const EVENTS: &str = "text/event-stream";
+/// What we call ourselves.
+pub(super) const AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
 
 /// A client for one server.
 pub(in crate::transport) struct Client {
@@ -34,7 +37,55 @@ pub(in crate::transport) struct Client {
     fixed: HeaderMap,
     /// The address, as it may be shown.
     pub(in crate::transport) shown: String,
-    built: Mutex<Built>,
+    way: Way,
+}
+
+/// How requests get to the server.
+enum Way {
+    /// Without TLS.
+    Plain(Arc<Plain>),
+    /// With TLS, or with a name and a password in the address.
+    Other(Mutex<Built>),
+}
+
+/// The answer to a request.
+pub(in crate::transport) enum Response {
+    /// Without TLS.
+    Plain(plain::Answer),
+    /// With TLS.
+    Other(reqwest::Response),
+}
+
+impl Response {
+    pub(in crate::transport) fn status(&self) -> StatusCode {
+        match self {
+            Self::Plain(answer) => answer.status,
+            Self::Other(response) => response.status(),
+        }
+    }
+
+    pub(in crate::transport) fn headers(&self) -> &HeaderMap {
+        match self {
+            Self::Plain(answer) => &answer.headers,
+            Self::Other(response) => response.headers(),
+        }
+    }
+
+    /// The next part of the body.
+    pub(in crate::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, Broken> {
+        match self {
+            Self::Plain(answer) => answer.chunk().await.map_err(Broken::Plain),
+            Self::Other(response) => response.chunk().await.map_err(Broken::Other),
+        }
+    }
+}
+
+/// A body that could not be read.
+pub(in crate::transport) enum Broken {
+    /// Without TLS.
+    Plain(hyper::Error),
+    /// With TLS.
+    Other(reqwest::Error),
 }
 
 /// A client and the certificates it was made with.
@@ -61,9 +112,14 @@ impl Client {
         for (name, value) in header_pairs(&options)? {
             fixed.append(name, value);
         }
-        let stamp = tls::stamp(&options.tls);
-        let built = Mutex::new(Built { client: build(&options)?, stamp });
-        Ok(Self { fixed, shown: shown(&options.url), built, options })
+        let way = match Plain::new(&options.url, options.connect_timeout) {
+            Some(plain) => Way::Plain(plain),
+            None => {
+                let stamp = tls::stamp(&options.tls);
+                Way::Other(Mutex::new(Built { client: build(&options)?, stamp }))
+            }
+        };
+        Ok(Self { fixed, shown: shown(&options.url), way, options })
     }
 
     /// Sends one request and waits for the start of its answer. One that is refused for want of a
@@ -100,18 +156,31 @@ impl Client {
         method: Method,
         url: &Url,
         accept: &'static str,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<Response, LinkError> {
-        headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        let mut request = self.current().request(method, url.clone()).headers(self.fixed.clone());
-        if let Some(body) = body {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            request = request.body(body);
-        }
         // What the protocol says is said by us, whatever the configuration says.
-        let request = request.headers(headers);
-        let response = request.send().await.map_err(|error| self.explain(&error))?;
+        let mut all = self.fixed.clone();
+        all.extend(headers);
+        all.insert(ACCEPT, HeaderValue::from_static(accept));
+        if body.is_some() {
+            all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let response = match &self.way {
+            Way::Plain(plain) => {
+                let sent = plain.send(method, url, all, body).await;
+                Response::Plain(sent.map_err(|failure| self.explain_plain(&failure))?)
+            }
+            Way::Other(built) => {
+                let request = self.current(built).request(method, url.clone()).headers(all);
+                let request = match body {
+                    Some(body) => request.body(body),
+                    None => request,
+                };
+                let sent = request.send().await;
+                Response::Other(sent.map_err(|error| self.explain(&Broken::Other(error)))?)
+            }
+        };
         if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
             return Err(redirect_to(url, response.headers().get(LOCATION).map(HeaderValue::as_bytes)));
         }
@@ -125,8 +194,8 @@ impl Client {
     }
 
     /// The client, made anew where certificates were renewed.
-    fn current(&self) -> reqwest::Client {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+    fn current(&self, built: &Mutex<Built>) -> reqwest::Client {
+        let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.options.tls.is_default() {
             let stamp = tls::stamp(&self.options.tls);
             // Files that are being written may not fit together yet; the next request tries again.
@@ -140,28 +209,48 @@ impl Client {
     }
 
     /// What happened, in words, without the address in full.
-    pub(in crate::transport) fn explain(&self, error: &reqwest::Error) -> LinkError {
+    pub(in crate::transport) fn explain(&self, broken: &Broken) -> LinkError {
         let shown = &self.shown;
+        let error = match broken {
+            Broken::Plain(error) => return self.broke(error),
+            Broken::Other(error) => error,
+        };
         if let Some(failure) = tls::failure(error, shown) {
             failure
         } else if error.is_connect() && error.is_timeout() {
-            LinkError::Unreachable(format!(
-                "cannot connect to `{shown}` within {:?}",
-                self.options.connect_timeout
-            ))
+            self.late()
         } else if error.is_connect() {
             LinkError::Unreachable(format!("cannot connect to `{shown}`: {}", root(error)))
         } else if error.is_decode() {
             LinkError::Io(format!("`{shown}` sent what cannot be decompressed: {}", root(error)))
         } else {
-            LinkError::Io(format!("the connection to `{shown}` broke: {}", root(error)))
+            self.broke(error)
         }
+    }
+
+    fn explain_plain(&self, failure: &plain::Failure) -> LinkError {
+        match failure {
+            plain::Failure::Unreachable(why) => {
+                LinkError::Unreachable(format!("cannot connect to `{}`: {why}", self.shown))
+            }
+            plain::Failure::Late => self.late(),
+            plain::Failure::Broken(error) => self.broke(error),
+        }
+    }
+
+    fn late(&self) -> LinkError {
+        let within = self.options.connect_timeout;
+        LinkError::Unreachable(format!("cannot connect to `{}` within {within:?}", self.shown))
+    }
+
+    fn broke(&self, error: &(dyn std::error::Error + 'static)) -> LinkError {
+        LinkError::Io(format!("the connection to `{}` broke: {}", self.shown, root(error)))
     }
 }
 
 fn build(options: &RemoteOptions) -> Result<reqwest::Client, OpenError> {
     let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION")))
+        .user_agent(AGENT)
         .redirect(redirect::Policy::none())
         // What a call may reach is said by the configuration, never by the environment.
         .no_proxy()

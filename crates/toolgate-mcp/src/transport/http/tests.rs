@@ -31,7 +31,18 @@ async fn refusal_after(
     answer: impl Fn(Asked) -> Answer + Send + Sync + 'static,
 ) -> LinkError {
     let server = Server::start(move |request| std::future::ready(answer(request))).await;
-    let mut link = quick(&server, silence);
+    refused(quick(&server, silence)).await
+}
+
+/// The same by the client that serves where there is TLS; a user in the address leads to it as well.
+async fn refusal_of_other(answer: impl Fn(Asked) -> Answer + Send + Sync + 'static) -> LinkError {
+    let server = Server::start(move |request| std::future::ready(answer(request))).await;
+    let mut options = server.options();
+    options.url.set_username("ann").unwrap();
+    refused(open(options, Limits { size: 1 << 20, depth: 64 }).unwrap()).await
+}
+
+async fn refused(mut link: Link) -> LinkError {
     link.ask(1, "tools/call", None).await;
     // A message that is not the answer is passed on before the failure.
     loop {
@@ -233,7 +244,7 @@ async fn cancelling_closes_what_has_not_answered() {
 
 #[tokio::test]
 async fn a_connection_that_breaks() {
-    let error = refusal(|_| {
+    let error = refusal_of_other(|_| {
         let mut answer = whole(200, "application/json", "{");
         answer.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
         answer
@@ -303,7 +314,7 @@ async fn a_compressed_bomb_is_refused() {
         }
         let bomb = Bytes::from(bomb.finish().unwrap());
         assert!(bomb.len() < 512 << 10);
-        let error = refusal(move |request| {
+        let error = refusal_of_other(move |request| {
             assert!(header(&request, "accept-encoding").unwrap().contains("gzip"));
             let mut answer = whole(200, kind, bomb.clone());
             answer.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
