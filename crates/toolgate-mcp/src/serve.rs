@@ -24,7 +24,9 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use toolgate_types::json::quote;
 
 use crate::behind::Along;
 use crate::message::RpcError;
@@ -156,7 +158,7 @@ impl Request {
         for (name, value) in params.members() {
             if name == "_meta" {
                 along.meta = Meta::others(&params.slice(value));
-            } else if !known.contains(&name.as_str()) {
+            } else if !known.contains(&&*name) {
                 along.members.push((name.into(), params.slice(value)));
             }
         }
@@ -269,10 +271,19 @@ fn may_hold_other_than_objects(text: &str) -> bool {
     after.any(|after| !after.trim_start_matches([' ', '\t', '\r', '\n', ':']).starts_with('{'))
 }
 
+/// What only the newest revision says of a result.
+const NEW: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
+
+/// Whether a revision has a member of a result.
+pub fn is_said_in(revision: Revision, name: &str, value: &RawValue) -> bool {
+    // Only the newest has structured content that is no object; its text stands beside it.
+    let is_new = NEW.contains(&name) || name == "structuredContent" && !value.get().starts_with('{');
+    !revision.has_handshake() || !is_new
+}
+
 /// A result in the words of a revision: what the newest one adds is added, or taken away. A service says its
 /// results in the words of its client, which it may do once for many.
 pub fn in_words_of(revision: Revision, result: Raw) -> Raw {
-    const NEW: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
     let text = result.get();
     let has = |name: &str| text.contains(name) && result.members().iter().any(|(member, _)| member == name);
     if revision.has_handshake() {
@@ -281,11 +292,9 @@ pub fn in_words_of(revision: Revision, result: Raw) -> Raw {
         }
         let mut out = String::with_capacity(text.len());
         for (name, value) in result.members() {
-            // Only the newest revision has structured content that is no object; its text stands beside it.
-            let is_new = name == "structuredContent" && !value.get().starts_with('{');
-            if !is_new && !NEW.contains(&name.as_str()) {
+            if is_said_in(revision, &name, value) {
                 out.push(if out.is_empty() { '{' } else { ',' });
-                out.push_str(&crate::message::quoted(&name));
+                quote(&name, &mut out);
                 out.push(':');
                 out.push_str(value.get());
             }

@@ -467,9 +467,9 @@ impl CatalogTool {
         }
         for (member, value) in members.iter().filter(|(member, _)| member != "name") {
             out.push(',');
-            out.push_str(&serde_json::Value::from(member.as_str()).to_string());
+            out.push_str(&serde_json::Value::from(&**member).to_string());
             out.push(':');
-            out.push_str(match (member.as_str(), &description, words.input_schema) {
+            out.push_str(match (&**member, &description, words.input_schema) {
                 ("description", Some(description), _) => description,
                 ("inputSchema", _, Some(schema)) => schema,
                 _ => value.get(),

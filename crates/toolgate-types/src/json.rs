@@ -2,10 +2,12 @@
 //!
 //! Invariant: what a [`Raw`] holds was [scanned](mod@scan).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -17,18 +19,18 @@ use scan::{Limits, ScanError, scan};
 
 /// JSON that was scanned, shared without being copied.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Raw(Bytes);
+pub struct Raw(ByteString);
 
 impl Raw {
     /// Scans a text.
     pub fn new(bytes: Bytes, limits: Limits) -> Result<Self, ScanError> {
         scan(&bytes, limits)?;
-        Ok(Self(bytes))
+        Ok(Self::text(bytes))
     }
 
     /// The JSON of a value of ours.
     pub fn of(value: &impl Serialize) -> Self {
-        Self(serde_json::to_vec(value).expect("our own values have a JSON form").into())
+        Self(serde_json::to_string(value).expect("our own values have a JSON form").into())
     }
 
     /// A text that we put together from parts that are JSON.
@@ -39,56 +41,81 @@ impl Raw {
 
     /// A part of a text that was scanned as a whole.
     pub fn part(whole: &Bytes, part: &RawValue) -> Self {
-        Self(whole.slice_ref(part.get().as_bytes()))
+        Self::text(whole.slice_ref(part.get().as_bytes()))
+    }
+
+    fn text(bytes: Bytes) -> Self {
+        Self(ByteString::try_from(bytes).expect("what was scanned is UTF-8"))
     }
 
     /// The text.
     pub fn get(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("what was scanned is UTF-8")
+        &self.0
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &Bytes {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// A typed look inside.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+        serde_json::from_str(&self.0)
     }
 
     /// A typed look inside that borrows.
     pub fn look<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+        serde_json::from_str(&self.0)
     }
 
     /// The members of an object, in their order; none where it is not an object.
-    pub fn members(&self) -> Vec<(String, &RawValue)> {
-        struct Members;
-
-        impl<'de> Visitor<'de> for Members {
-            type Value = Vec<(String, &'de RawValue)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-                let mut all = Vec::new();
-                while let Some(member) = members.next_entry()? {
-                    all.push(member);
-                }
-                Ok(all)
-            }
-        }
-
-        let mut deserializer = serde_json::Deserializer::from_slice(&self.0);
-        serde::Deserializer::deserialize_map(&mut deserializer, Members).unwrap_or_default()
+    pub fn members(&self) -> Vec<(Cow<'_, str>, &RawValue)> {
+        members_of(self.get())
     }
 
     /// A part of this text, found by a typed look inside.
     pub fn slice(&self, part: &RawValue) -> Self {
-        Self::part(&self.0, part)
+        Self(self.0.slice_ref(part.get()))
+    }
+}
+
+/// The members of an object, in their order; none where the text is no object.
+pub fn members_of(text: &str) -> Vec<(Cow<'_, str>, &RawValue)> {
+    struct Members;
+
+    /// The name of a member, which has a text of its own only where it is escaped.
+    #[derive(Deserialize)]
+    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+    impl<'de> Visitor<'de> for Members {
+        type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::with_capacity(8);
+            while let Some((Name(name), value)) = members.next_entry()? {
+                all.push((name, value));
+            }
+            Ok(all)
+        }
+    }
+
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    serde::Deserializer::deserialize_map(&mut deserializer, Members).unwrap_or_default()
+}
+
+/// Adds a text as a JSON string.
+pub fn quote(text: &str, out: &mut String) {
+    if text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
+        out.reserve(text.len() + 2);
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        out.push_str(&serde_json::to_string(text).expect("a text has a JSON form"));
     }
 }
 
@@ -115,7 +142,7 @@ pub struct Arguments {
 impl Arguments {
     /// None at all.
     pub fn none() -> Self {
-        Raw(Bytes::from_static(b"{}")).into()
+        Raw(ByteString::from_static("{}")).into()
     }
 
     /// As they came.

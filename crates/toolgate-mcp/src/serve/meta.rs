@@ -52,7 +52,7 @@ impl Meta {
         meta.is_there = true;
         for (name, value) in found.members() {
             let text = || serde_json::from_str::<String>(value.get()).ok();
-            match name.as_str() {
+            match &*name {
                 "progressToken" => meta.progress = Some(found.slice(value)),
                 "io.modelcontextprotocol/protocolVersion" => meta.version = text(),
                 "io.modelcontextprotocol/clientCapabilities" => {
@@ -71,7 +71,7 @@ impl Meta {
 
     /// What is passed on as it is.
     pub(super) fn others(meta: &Raw) -> Vec<(Box<str>, Raw)> {
-        let members = meta.members().into_iter().filter(|(name, _)| !OURS.contains(&name.as_str()));
+        let members = meta.members().into_iter().filter(|(name, _)| !OURS.contains(&&**name));
         members.map(|(name, value)| (name.into(), meta.slice(value))).collect()
     }
 

@@ -111,6 +111,10 @@ impl Reply {
         struct Embedded {
             uri: String,
         }
+        // Most results refer to nothing, and need no look inside.
+        if !self.raw.get().contains("\"uri\"") {
+            return Vec::new();
+        }
         let content = self.raw.parse::<Content>().map(|content| content.content).unwrap_or_default();
         let found = content.into_iter().filter_map(|block| match (block.resource, block.uri) {
             // What is there says more than what is only named.

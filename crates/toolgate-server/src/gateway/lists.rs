@@ -192,7 +192,7 @@ fn renamed(definition: &Raw, name: Option<&str>, description: Option<&str>) -> S
     let mut out = String::from("{");
     for (member, value) in definition.members() {
         out.push_str(if out.len() > 1 { "," } else { "" });
-        let _ = write!(out, "{}:", serde_json::Value::from(member.as_str()));
+        let _ = write!(out, "{}:", serde_json::Value::from(&*member));
         let other = others.iter_mut().find(|(of, _)| *of == member).and_then(|(_, other)| other.take());
         match other {
             Some(other) => drop(write!(out, "{}", serde_json::Value::from(other))),

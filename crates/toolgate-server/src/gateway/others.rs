@@ -208,11 +208,11 @@ fn held(result: Raw, revision: Revision) -> Raw {
     let mut out = String::from("{");
     let mut ttl = "0";
     for (name, value) in &members {
-        match name.as_str() {
+        match &**name {
             "ttlMs" => ttl = value.get(),
             "cacheScope" => {}
             _ => {
-                out.push_str(&format!("{}:{},", serde_json::Value::from(name.as_str()), value.get()));
+                out.push_str(&format!("{}:{},", serde_json::Value::from(&**name), value.get()));
             }
         }
     }

@@ -142,7 +142,7 @@ pub(super) fn with_text(result: &Raw, text: &str) -> Raw {
     out.push('{');
     for (at, (name, value)) in members.iter().enumerate() {
         out.push_str(if at > 0 { "," } else { "" });
-        out.push_str(&serde_json::Value::from(name.as_str()).to_string());
+        out.push_str(&serde_json::Value::from(&**name).to_string());
         out.push(':');
         match value.get().trim_end().strip_suffix(']') {
             Some(list) if name == "content" => {

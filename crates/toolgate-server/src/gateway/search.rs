@@ -64,7 +64,7 @@ pub(super) fn inner(arguments: Option<&Raw>) -> Result<(String, Option<Raw>), Rp
     let (mut name, mut inner) = (None, None);
     for (member, value) in arguments.iter().flat_map(|arguments| arguments.members()) {
         let part = || arguments.map(|arguments| arguments.slice(value));
-        match member.as_str() {
+        match &*member {
             "name" => name = part().and_then(|part| part.parse::<String>().ok()),
             "arguments" => inner = part().filter(|part| part.get() != "null"),
             _ => {}

@@ -163,7 +163,7 @@ impl Sent {
         }
         let mut sent = Self::default();
         for (name, value) in raw.members() {
-            if !may.contains(&name.as_str()) {
+            if !may.contains(&&*name) {
                 let known: Vec<_> = may.iter().map(|name| format!("`{name}`")).collect();
                 return Err(Refusal::invalid(format!(
                     "the body has a member `{name}`, which is not known here"
