@@ -33,6 +33,7 @@ fn one_text_takes_what_is_said() {
     check("search the web for quantum computers", &search, json!({"query": "quantum computers"}), &[]);
     check("search for 'red shoes'", &search, json!({"query": "red shoes"}), &[]);
     check("please search the web!", &search, json!({}), &["query"]);
+    check("search the web for this: Who was it?", &search, json!({"query": "Who was it?"}), &[]);
 }
 
 #[test]

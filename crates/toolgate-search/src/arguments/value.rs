@@ -91,12 +91,19 @@ fn located(sentence: &str) -> Vec<(String, Range<usize>)> {
 }
 
 /// What a sentence says beside what the tool is for: `search the web for cats` says `cats`. Politeness, and the words
-/// that the tool has itself, are no part of it where they come first.
+/// that the tool has itself, are no part of it where they come first. What stands behind a colon is all of it:
+/// `count the words of this: to be or not`.
 pub(super) fn rest(sentence: &str, own: &HashSet<String>) -> Option<String> {
     let is_idle = |word: &str| {
         let words = split(word);
         words.iter().all(|word| !is_said(word) || own.contains(&stem(word.clone())))
     };
+    if let Some((before, after)) = sentence.split_once(": ")
+        && before.split_whitespace().nth(1).is_some()
+        && !after.trim().is_empty()
+    {
+        return Some(after.trim().to_owned());
+    }
     let mut rest = sentence.trim();
     while let Some(word) = rest.split_whitespace().next() {
         if !is_idle(word) {
