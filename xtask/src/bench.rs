@@ -37,6 +37,8 @@ pub(crate) enum Name {
     Scripts,
     /// Tool search: a query at 100, 1,000 and 10,000 tools, an index built, one tool changed.
     Search,
+    /// A turn of the agent, without the model and the tool.
+    Agent,
     /// Calls through `toolgate serve`, beside the direct connection and nginx.
     Gateway,
 }
@@ -82,6 +84,9 @@ pub(crate) fn run(name: Option<Name>, options: &gateway::Options) -> anyhow::Res
     if matches!(name, None | Some(Name::Search)) {
         search()?;
     }
+    if matches!(name, None | Some(Name::Agent)) {
+        agent()?;
+    }
     if matches!(name, None | Some(Name::Gateway)) {
         gateway::run(options)?;
     }
@@ -90,6 +95,15 @@ pub(crate) fn run(name: Option<Name>, options: &gateway::Options) -> anyhow::Res
 
 fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
+}
+
+fn agent() -> anyhow::Result<()> {
+    println!("Building the benchmark …");
+    let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-agent", "--bench", "turn"]);
+    let told = program::stdout(bench)?;
+    println!("bench `agent`: a turn with one call, the journal and the road included");
+    told.lines().for_each(|line| println!("  {line}"));
+    Ok(())
 }
 
 fn road() -> anyhow::Result<()> {

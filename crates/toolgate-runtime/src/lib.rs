@@ -22,9 +22,11 @@ pub use catalog::{Catalog, CatalogError, CatalogTool, Event, ToolState};
 pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Origin, Step, Verdict};
 pub use runtime::Runtime;
 pub use stage::hints::Record;
+/// What decides, for whoever puts a runtime together.
+pub use toolgate_policy::Policy;
 /// What a search answers.
 pub use toolgate_search::{Choice, Decision, Hit};
 /// What servers offer beside tools.
 pub use toolgate_upstream::offer::{Kinds, Offer, Offered};
 /// What callers put together, and who answers servers.
-pub use toolgate_upstream::{Nobody, Params, Questions, Raw, RpcError, Trace};
+pub use toolgate_upstream::{Builtin, Logins, Nobody, Params, Questions, Raw, RpcError, Trace};

@@ -4,6 +4,7 @@
 
 mod agent;
 mod agent_stories;
+mod agent_terminal;
 mod api;
 mod audit;
 mod audit_faults;
