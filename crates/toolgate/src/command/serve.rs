@@ -320,8 +320,8 @@ fn greet(plan: &Plan, url: &str, project: &Project, output: &Output) -> anyhow::
     output.next(&format!(
         "try one of these; Ctrl-C stops it\n  \
          curl -H \"X-API-Key: {shown}\" {url}/v1/tools\n  \
-         {toolgate} connect claude-code    # or vscode, cursor, claude-desktop, codex\n  \
-         {toolgate} log -f                 # calls, as they come"
+         {toolgate} run \"…\"                # an agent with these tools; it needs no model\n  \
+         {toolgate} connect claude-code    # or vscode, cursor, claude-desktop, codex"
     ));
     Ok(())
 }
