@@ -207,8 +207,11 @@ fn answer(mode: Mode, method: &str, params: &Value) -> Result<Value, (i64, Strin
 /// Asks the person a question in the middle of a call, and gives the answer back. Where `withdraw` names a file, the
 /// question is taken back when it is there.
 fn ask(lines: &mut impl Iterator<Item = std::io::Result<String>>, arguments: &Value) -> String {
-    let params = question(arguments);
-    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
+    let (method, params) = match arguments["mode"].as_str() {
+        Some("sampling") => ("sampling/createMessage", wish(arguments)),
+        _ => ("elicitation/create", question(arguments)),
+    };
+    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": method, "params": params });
     write(format!("{question}\n").as_bytes());
     if let Some(file) = arguments["withdraw"].as_str() {
         while !std::path::Path::new(file).exists() {
@@ -234,6 +237,12 @@ fn ask_in_result(params: &Value) -> Value {
     let asked = json!({ "method": "elicitation/create", "params": question(&params["arguments"]) });
     let state = json!({ "step": 1, "of": params["arguments"]["message"] }).to_string();
     json!({ "resultType": "input_required", "inputRequests": { "size": asked }, "requestState": state })
+}
+
+/// A text that a model is to write.
+fn wish(arguments: &Value) -> Value {
+    let content = json!({ "type": "text", "text": arguments["message"] });
+    json!({ "messages": [{ "role": "user", "content": content }], "maxTokens": 100 })
 }
 
 /// What is asked for: a number in a form, or a visit to a page.

@@ -277,6 +277,33 @@ fn what_a_server_asks_for_is_answered_as_the_project_says() {
     }
 }
 
+#[test]
+fn a_server_gets_a_text_of_the_model_where_the_project_says_so() {
+    let ask =
+        json!({ "calls": [call("c1", "ask", json!({ "mode": "sampling", "message": "A rhyme on gate?" }))] });
+    for (how, turns, answer) in [
+        ("deny", json!([ask, { "text": "Done." }]), "not offered here"),
+        ("model", json!([ask, { "text": "Late." }, { "text": "Done." }]), "\"text\":\"Late.\""),
+    ] {
+        let model = Scripted::start(&turns);
+        let program =
+            project(&model, &json!({ "registries": { "mcp": "mcp.json" }, "agent": { "sampling": how } }));
+        program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
+        let ran = run(&program, "ask");
+        assert!(results(&ran)[0].contains(answer), "{how}: {ran}");
+        let seen = model.seen();
+        assert_eq!(seen.len(), if how == "model" { 3 } else { 2 }, "{how}: {seen:?}");
+        if how == "model" {
+            // As words of a server, and with no tools to use for it.
+            let asked = &seen[1];
+            let told = asked["messages"][0]["content"].as_str().unwrap_or_default();
+            assert!(told.contains("The MCP server `kit` wants a text of you"), "{asked}");
+            assert!(asked["messages"][1]["content"].to_string().contains("A rhyme on gate?"), "{asked}");
+            assert!(asked.get("tools").is_none(), "{asked}");
+        }
+    }
+}
+
 /// Gives a task, and reads until the end of the answer.
 fn stream(door: &Door, key: &str, task: &Json) -> String {
     let key = format!("X-API-Key: {key}");
