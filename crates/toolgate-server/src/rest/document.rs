@@ -101,6 +101,13 @@ fn responses(operation: &Operation) -> Json {
         Content::Text(kind) => {
             json!({ "description": operation.summary, "content": { kind: { "schema": { "type": "string" } } } })
         }
+        // The schema is that of one event.
+        Content::Events => {
+            let text = json!({ "type": "string" });
+            let properties = json!({ "event": text, "data": text, "id": text });
+            let event = json!({ "type": "object", "required": ["data"], "properties": properties });
+            json!({ "description": operation.summary, "content": { "text/event-stream": { "schema": event } } })
+        }
         Content::Empty => json!({ "description": operation.summary }),
     };
     answers.insert(operation.status.to_string(), good);

@@ -22,6 +22,8 @@ pub(super) enum Content {
     Json(&'static str),
     /// A text of another kind.
     Text(&'static str),
+    /// Events of a server, as they happen.
+    Events,
     Empty,
 }
 

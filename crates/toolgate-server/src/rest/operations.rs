@@ -337,7 +337,7 @@ fn about_calls() -> Vec<Row> {
             new("get", "/v1/executions/stream", "streamExecutions", "Calls as they end, one event each.")
                 .needs(read)
                 .query(STREAM)
-                .gives(200, Content::Text("text/event-stream"))
+                .gives(200, Content::Events)
                 .or(&[503]),
             get(executions::stream),
         ),
@@ -452,7 +452,7 @@ fn about_runs() -> Vec<Row> {
             )
             .needs(Need::Permission(RUNS_START))
             .takes("NewRun")
-            .gives(200, Content::Text("text/event-stream"))
+            .gives(200, Content::Events)
             .or(&[404, 409, 503]),
             post(runs::start),
         ),

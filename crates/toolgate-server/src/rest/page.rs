@@ -65,6 +65,7 @@ fn one(operation: &Operation, page: &mut String) {
         &match content {
             Content::Json(schema) => format!("JSON, `{schema}`"),
             Content::Text(kind) => format!("`{kind}`"),
+            Content::Events => "`text/event-stream`".to_owned(),
             Content::Empty => "Nothing more.".to_owned(),
         },
     );
