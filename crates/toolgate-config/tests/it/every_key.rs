@@ -146,13 +146,23 @@ fn every_documented_key_is_read() {
                     ("tools/tools.json", "type") => {
                         map.insert(name.clone(), "other".into());
                     }
+                    // It stands in place of `file`, which the fixture has.
+                    ("toolgate.yaml", "inline") => {
+                        map.remove("file");
+                        map.insert(name.clone(), "Be kind.".into());
+                    }
                     _ => {
                         map.remove(name);
                     }
                 };
-                let mut holding = maps.iter().filter(|map| holds(map, name)).peekable();
+                let replaces = name == "inline";
+                let held = if replaces { "file".to_owned() } else { name.clone() };
+                let mut holding = maps.iter().filter(|map| holds(map, &held)).peekable();
                 holding.peek().is_some()
-                    && holding.any(|map| fixture.with(file, map, change).as_ref() != Some(&base))
+                    && holding.any(|map| {
+                        let changed = fixture.with(file, map, change);
+                        changed.as_ref() != Some(&base) && (changed.is_some() || !replaces)
+                    })
             };
             if !read {
                 wrong.push(format!(
