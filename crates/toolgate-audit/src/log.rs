@@ -492,8 +492,8 @@ impl Queue {
 
     /// Has the thread write what waits.
     fn wake(&self) {
-        let sleeping = std::mem::take(&mut self.lock().sleeping);
-        if sleeping {
+        // It says itself when it is awake: until then somebody else may take what it was woken for, and it sleeps on.
+        if self.lock().sleeping {
             self.wake.notify_one();
         }
     }

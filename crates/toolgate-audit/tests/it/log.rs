@@ -52,6 +52,30 @@ async fn both_kinds_of_durability_at_once() {
     assert_whole(folder.path(), 400);
 }
 
+/// Short lines are written by whoever hands them over, long ones by a thread, which others may leave nothing to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn short_lines_and_long_ones_wait_for_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), toolgate_audit::Options::default()).unwrap();
+    let long = format!("\"{}\"", "word ".repeat(10_000));
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..8 {
+        let (log, long) = (log.clone(), long.clone());
+        tasks.spawn(async move {
+            for index in 0..100 {
+                let arguments = raw("{}");
+                let id = log.call_id();
+                let asked = begin(&id, "t", &arguments);
+                let open = log.begin(&asked, Durability::Written).await.unwrap();
+                let output = raw(if (task + index) % 4 == 0 { &long } else { "1" });
+                open.end(&success(&output), Durability::Written).await.unwrap();
+            }
+        });
+    }
+    tokio::time::timeout(Duration::from_secs(60), tasks.join_all()).await.expect("nobody is left waiting");
+    assert_whole(folder.path(), 1_600);
+}
+
 #[tokio::test]
 async fn who_leaves_has_abandoned_the_call() {
     let folder = tempfile::tempdir().unwrap();
