@@ -203,9 +203,8 @@ fn a_thousand_calls_over_ten_tools() {
     let third = (thousand(), thousand()).1;
     assert!(third < first + (16 << 20), "from {first} to {third} bytes");
     assert_eq!(good.load(Ordering::Relaxed), 3000);
-    // Two workers each at most, each below its shim.
-    let left = left_behind(&found);
-    assert!(left <= 10 * 2 * 2, "{left} processes");
+    // Two workers each at most, each below its shim. One that makes room for another is still on its way out.
+    until("two workers each at most", || left_behind(&found) <= 10 * 2 * 2);
     assert_eq!(door.executions("status=error&limit=1").len(), 0);
     door.signal("-TERM");
     assert_eq!(door.ended(), Some(0));
