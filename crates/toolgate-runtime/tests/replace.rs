@@ -4,13 +4,17 @@
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
+#[path = "../../testkit/built.rs"]
+mod built;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use built::testkit;
 use serde_json::json;
 use toolgate_policy::Policy;
 use toolgate_runtime::runtime::Setup;
@@ -137,17 +141,13 @@ fn processes(name: &str) -> BTreeSet<PathBuf> {
 }
 
 fn server(name: &str) -> ServerSpec {
-    let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "testkit"]).status();
-    assert!(status.unwrap().success(), "testkit builds");
-    // Test executables are in `deps`, those of packages beside it.
-    let testkit = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("testkit");
     let mark = marker(name);
     let (variable, value) = mark.split_once('=').unwrap();
     ServerSpec {
         name: name.parse().unwrap(),
         description: None,
         transport: Transport::Stdio(Stdio {
-            command: Text::plain(testkit.to_str().unwrap()),
+            command: Text::plain(testkit().to_str().unwrap()),
             args: vec![Text::plain("faulty")],
             env: BTreeMap::from([(variable.to_owned(), Some(Text::plain(value)))]),
             cwd: std::env::temp_dir(),

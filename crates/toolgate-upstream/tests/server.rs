@@ -5,12 +5,15 @@
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
+#[path = "../../testkit/built.rs"]
+mod built;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::sync::{Arc, OnceLock};
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use built::testkit;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -52,17 +55,6 @@ fn main() -> ExitCode {
         println!("test {name} ... ok");
     }
     ExitCode::SUCCESS
-}
-
-/// The server that misbehaves on request, built once.
-fn testkit() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "testkit"]).status();
-        assert!(status.unwrap().success(), "testkit builds");
-        // Test executables are in `deps`, those of packages beside it.
-        std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("testkit")
-    })
 }
 
 fn server(mode: &str) -> Server {

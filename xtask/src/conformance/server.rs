@@ -191,12 +191,9 @@ fn prepare() -> anyhow::Result<Places> {
         bail!("the suite is not installed\nhint: `cargo xtask test --only peers` installs it");
     }
     // Built as for the tests of the executables, which cargo has done by now.
-    let tests = ["test", "--workspace", "--test", "it", "--no-run"].as_slice();
-    for arguments in [tests, &["build", "--package", "testkit"]] {
-        let built = program::capture(program::cargo(arguments))?;
-        if !built.success {
-            bail!("{}", built.output);
-        }
+    let built = program::capture(program::cargo(["test", "--workspace", "--test", "it", "--no-run"]))?;
+    if !built.success {
+        bail!("{}", built.output);
     }
     let target = Metadata::read(Path::new("Cargo.toml"))?.target_directory;
     let logs = target.join("conformance/server");

@@ -1,28 +1,17 @@
 //! A model that follows a script, and what it saw.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 
 use serde_json::Value as Json;
 use tempfile::TempDir;
 use toolgate_types::agent::{ModelProvider, ModelSpec, Prices};
 use toolgate_types::{HumanDuration, Secret, Text};
 
+use crate::built::testkit;
+
 /// The key that no error may show.
 pub(crate) const KEY: &str = "sk-a-key-that-nobody-may-see";
-
-#[expect(clippy::disallowed_methods, reason = "the server is the other side of the test")]
-fn testkit() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "testkit"]).status();
-        assert!(status.expect("cargo is there").success(), "testkit builds");
-        let own = std::env::current_exe().expect("a test knows where it is");
-        own.ancestors().nth(2).expect("it is in target/debug/deps").join("testkit")
-    })
-}
 
 /// A model that ends with its test.
 pub(crate) struct Scripted {

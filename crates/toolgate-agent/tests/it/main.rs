@@ -1,4 +1,6 @@
 //! Models over real connections, with a server that speaks each protocol and follows a script.
 
+#[path = "../../../testkit/built.rs"]
+mod built;
 mod kit;
 mod models;

@@ -9,6 +9,8 @@ mod api;
 mod audit;
 mod audit_faults;
 mod batches;
+#[path = "../../../testkit/built.rs"]
+mod built;
 mod callers;
 mod check;
 mod client;

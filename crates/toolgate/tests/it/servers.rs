@@ -1,26 +1,12 @@
 //! MCP servers, good and bad, behind the real executable. The bad ones are `testkit`.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde_json::{Value as Json, json};
 
+pub(crate) use crate::built::testkit;
 use crate::program::{PATIENCE, Program};
-
-/// The server that misbehaves on request, built once.
-#[expect(clippy::disallowed_methods, reason = "cargo builds what cargo test does not")]
-pub(crate) fn testkit() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "testkit"]).status();
-        assert!(status.expect("cargo is there").success(), "testkit builds");
-        // Test executables are in `deps`, those of packages beside it.
-        let own = std::env::current_exe().expect("a test knows where it is");
-        own.ancestors().nth(2).expect("it is in target/debug/deps").join("testkit")
-    })
-}
 
 pub(crate) fn entry(mode: &str) -> Json {
     json!({ "command": testkit(), "args": [mode], "timeout": "5s" })
