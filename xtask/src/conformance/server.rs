@@ -2,7 +2,7 @@
 //! one beside it, for each pair of client era and server.
 //!
 //! What counts is the difference: a scenario that the fixture server passes when the suite talks to it directly
-//! must pass through Toolgate too, whatever revision and transport the server behind it has.
+//! must pass through Toolgate too, whatever revision and transport the server behind it has, and through a profile.
 //! Invariant: a pair has processes of its own, so no pair sees what another one changed.
 
 mod pair;
@@ -115,13 +115,33 @@ const IMPOSSIBLE: [Impossible; 2] = [
     },
 ];
 
+/// What is between the suite and the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    /// Nothing.
+    Direct,
+    /// Toolgate, at `/mcp`.
+    Through,
+    /// Toolgate, at `/mcp/{profile}`; the profile has all that the fixture server offers, and nothing else.
+    Profile,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "directly",
+            Self::Through => "through Toolgate",
+            Self::Profile => "through a profile",
+        }
+    }
+}
+
 /// One run of one suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     suite: Suite,
     fixture: Fixture,
-    /// With Toolgate in between.
-    through: bool,
+    way: Way,
 }
 
 /// Where things are.
@@ -137,21 +157,21 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let runs = runs(options)?;
     let places = prepare()?;
     let reports = run_all(&runs, options.scenario.as_deref(), &places)?;
-    let reference = |suite| reports.get(&Run { suite, fixture: Fixture::Http, through: false });
+    let reference = |suite| reports.get(&Run { suite, fixture: Fixture::Http, way: Way::Direct });
     let mut good = true;
     println!("{:<12} {:<14} {:<18} passed of scored, of others", "suite", "server", "");
     for (run, report) in &reports {
-        let way = if run.through { "through Toolgate" } else { "directly" };
-        println!("{:<12} {:<14} {way:<18} {}", run.suite.name(), run.fixture.name(), report.figures());
+        let (suite, fixture, way) = (run.suite.name(), run.fixture.name(), run.way.name());
+        println!("{suite:<12} {fixture:<14} {way:<18} {}", report.figures());
         let complaints = match reference(run.suite) {
-            Some(reference) if run.through => complaints(*run, report, reference),
+            Some(reference) if run.way != Way::Direct => complaints(*run, report, reference),
             _ => report.failures().collect(),
         };
         for complaint in &complaints {
             println!("    {complaint}");
         }
         good &= complaints.is_empty();
-        if !run.through && run.fixture == Fixture::Http && options.scenario.is_none() {
+        if run.way == Way::Direct && run.fixture == Fixture::Http && options.scenario.is_none() {
             let (scored, expected) = (report.scored(), run.suite.scored());
             if scored != expected {
                 bail!("{scored} scenarios of {} count, and {expected} are known", run.suite.name());
@@ -168,10 +188,14 @@ fn runs(options: &Options) -> anyhow::Result<Vec<Run>> {
     let suites = options.suite.map_or(Suite::ALL.to_vec(), |suite| vec![suite]);
     let mut runs = Vec::new();
     for suite in suites {
-        let direct = |fixture| Run { suite, fixture, through: false };
+        let direct = |fixture| Run { suite, fixture, way: Way::Direct };
         if !options.direct {
             runs.push(direct(Fixture::Http));
-            runs.extend(fixtures.iter().map(|fixture| Run { suite, fixture: *fixture, through: true }));
+            runs.extend(fixtures.iter().map(|fixture| Run { suite, fixture: *fixture, way: Way::Through }));
+            // A profile stands before all servers alike: one of them says what it does to each revision.
+            if suite != Suite::First && fixtures.contains(&Fixture::Http) {
+                runs.push(Run { suite, fixture: Fixture::Http, way: Way::Profile });
+            }
             continue;
         }
         // Two that speak no revision in common have nothing to say to each other.
@@ -249,7 +273,7 @@ fn what_passes_directly_and_not_through_is_told() {
     let report = |results: &[(&str, &str)]| Report::of(results);
     let reference = report(&[("ping", ""), ("tasks-lifecycle", ""), ("caching", "is broken")]);
     let check = |fixture, results: &[(&str, &str)], expected: &[&str]| {
-        let run = Run { suite: Suite::Modern, fixture, through: true };
+        let run = Run { suite: Suite::Modern, fixture, way: Way::Through };
         assert_eq!(complaints(run, &report(results), &reference), expected);
     };
     let all = [("ping", ""), ("tasks-lifecycle", ""), ("caching", "is broken")];
@@ -258,4 +282,17 @@ fn what_passes_directly_and_not_through_is_told() {
     check(Fixture::Sse, &[("ping", ""), ("tasks-lifecycle", "what?")], &[]);
     let listed = format!("tasks-lifecycle passes, but is listed: {}", IMPOSSIBLE[0].reason);
     check(Fixture::Sse, &all, &[&listed]);
+}
+
+#[test]
+fn each_revision_is_looked_at_through_a_profile() {
+    let through = |options: &Options| {
+        let mut runs = runs(options).expect("there is something to run");
+        runs.retain(|run| run.way == Way::Profile);
+        runs.iter().map(|run| (run.suite, run.fixture)).collect::<Vec<_>>()
+    };
+    let all = [(Suite::Legacy, Fixture::Http), (Suite::Modern, Fixture::Http)];
+    assert_eq!(through(&Options::default()), all);
+    assert_eq!(through(&Options { fixture: Some(Fixture::Sse), ..Options::default() }), []);
+    assert_eq!(through(&Options { suite: Some(Suite::Modern), ..Options::default() }), all[1..]);
 }

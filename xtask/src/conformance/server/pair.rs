@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::report::Report;
-use super::{Fixture, Places, Run, Suite};
+use super::{Fixture, Places, Run, Suite, Way};
 use crate::{peers, program};
 
 /// A process that ends with its pair.
@@ -24,15 +24,20 @@ impl Drop for Running {
 }
 
 pub(super) fn run(run: Run, scenario: Option<&str>, places: &Places) -> anyhow::Result<Report> {
-    let way = if run.through { "through" } else { "direct" };
+    let way = match run.way {
+        Way::Direct => "direct",
+        Way::Through => "through",
+        Way::Profile => "profile",
+    };
     let logs = places.logs.join(format!("{}-{}-{way}", run.suite.name(), run.fixture.name()));
     fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let (server, entry) = server(run.fixture, places, &logs)?;
     let (door, url) = match &entry["url"] {
-        Value::String(url) if !run.through => (None, url.clone()),
+        Value::String(url) if run.way == Way::Direct => (None, url.clone()),
         _ => {
             let (door, url) = toolgate(entry, places, &logs)?;
-            (Some(door), url)
+            let profile = if run.way == Way::Profile { "/suite" } else { "" };
+            (Some(door), format!("{url}/mcp{profile}"))
         }
     };
     let suite = program::capture(suite(run.suite, &url, scenario, &logs.join("checks")))?;
@@ -61,7 +66,7 @@ fn server(fixture: Fixture, places: &Places, logs: &Path) -> anyhow::Result<(Opt
     Ok((Some(running), json!({ "type": kind, "url": url })))
 }
 
-/// Toolgate before that server, with another one beside it, for who sends no key.
+/// Toolgate before that server, with another one beside it, for who sends no key; and where it is.
 fn toolgate(mut entry: Value, places: &Places, logs: &Path) -> anyhow::Result<(Running, String)> {
     let tool =
         |name: &str| json!({ "name": name, "description": "Tells.", "inputSchema": { "type": "object" } });
@@ -82,6 +87,7 @@ fn toolgate(mut entry: Value, places: &Places, logs: &Path) -> anyhow::Result<(R
         json!({
             "callers": [{ "id": "anonymous", "permissions": ["*:*"] }],
             "toolbox": { "mcps": [beside, entry] },
+            "profiles": { "suite": { "exposure": "full", "tools": ["fixture__*"] } },
         }),
     )?;
     let mut command = Command::new(places.debug.join("toolgate"));
@@ -89,7 +95,7 @@ fn toolgate(mut entry: Value, places: &Places, logs: &Path) -> anyhow::Result<(R
     let (running, line) = start(command, &logs.join("toolgate.log"))?;
     let said: Value = serde_json::from_str(&line).with_context(|| format!("`toolgate serve` said {line}"))?;
     let url = said["url"].as_str().with_context(|| format!("`toolgate serve` said {line}"))?;
-    Ok((running, format!("{url}/mcp")))
+    Ok((running, url.to_owned()))
 }
 
 /// Starts a program, and waits for its first line.
