@@ -323,8 +323,8 @@ keys! {
         /// The profile that it sees where it names none, such as at `/mcp`. Without it, it sees everything there, or
         /// the first of `profiles`.
         profile: String,
-        /// The profiles that it may use over MCP, and no others. Those that it may not use read like ones that are not
-        /// there. Without it, it may use all.
+        /// The profiles that it may use, and no others: it has their tools alone, over REST too. Those that it may not
+        /// use read like ones that are not there. Without it, it may use all.
         profiles: OneOrMany<String>,
     }
 }

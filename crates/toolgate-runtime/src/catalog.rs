@@ -12,7 +12,8 @@ use toolgate_audit::SecretFields;
 use toolgate_policy::{Schema, Subject};
 use toolgate_types::tool::{Category, Contract, Deprecation, FollowUp, Permission, RateLimit, ResponseTime};
 use toolgate_types::{
-    ApiSpec, HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolSettings,
+    ApiSpec, HumanDuration, OnCollision, Profile, ServerName, ServerSpec, ToolDefinition, ToolLimits,
+    ToolSettings,
 };
 use toolgate_upstream::invoke::Address;
 use toolgate_upstream::offer::Offer;
@@ -20,6 +21,7 @@ use toolgate_upstream::openapi::{Found, Operation};
 use toolgate_upstream::{Builtin, Raw};
 
 use crate::pins::{DriftClass, NewPin, Pins};
+use crate::results::READ_RESULT;
 use crate::tally::Guard;
 
 mod api;
@@ -434,6 +436,15 @@ impl CatalogTool {
             .as_ref()
             .map(|server| format!("{}{SEPARATOR}{}", server.prefix(), normalised(&self.original)));
         std::iter::once(self.name.clone()).chain(qualified.filter(|name| *name != self.name)).collect()
+    }
+
+    /// Whether a profile has it.
+    pub fn is_part_of(&self, profile: &Profile) -> bool {
+        let names = self.names();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        // Who gets the beginning of a result can read all of it.
+        let reads = self.name == READ_RESULT && self.server.is_none() && !profile.tools.excludes(&names);
+        reads || profile.tools.has(&names)
     }
 
     /// Its definition as the element of a list, in other words where they are given.

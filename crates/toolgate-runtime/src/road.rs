@@ -412,7 +412,8 @@ impl Runtime {
         let name = &request.name;
         let error = |code, message: String| CallError::new(code, Stage::Resolve, message);
         let catalog = self.catalog();
-        let shown = catalog.resolve(name).filter(|_| !request.origin.hidden);
+        let shown =
+            catalog.resolve(name).filter(|tool| !request.origin.hidden && self.is_within(caller, tool));
         let tool = shown.ok_or_else(|| unknown(name))?;
         match &tool.state {
             ToolState::Ready => {}
@@ -465,6 +466,9 @@ impl Runtime {
 
     /// Whether a caller may know that there is a tool.
     pub fn may_see(&self, caller: &Caller, tool: &CatalogTool) -> bool {
+        if !self.is_within(caller, tool) {
+            return false;
+        }
         let subject = tool.subject();
         let arguments = Arguments::none();
         let now = SystemTime::now();

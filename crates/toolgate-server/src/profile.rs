@@ -16,7 +16,6 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 use toolgate_mcp::Raw;
 use toolgate_runtime::catalog::{SEPARATOR, Words};
-use toolgate_runtime::results::READ_RESULT;
 use toolgate_runtime::{Catalog, CatalogTool, Offer, ToolState};
 use toolgate_search::{Entry, Index};
 use toolgate_types::Profile;
@@ -178,12 +177,12 @@ impl View {
 
 /// As what a tool is part of a profile; `None` where it is not.
 fn chosen(profile: &Profile, tool: &CatalogTool) -> Option<toolgate_types::profile::ShownAs> {
-    let names = tool.names();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    // Who gets the beginning of a result can read all of it.
-    let reads = tool.name == READ_RESULT && tool.server.is_none() && !profile.tools.excludes(&names);
-    let has = reads || profile.tools.has(&names);
-    has.then(|| profile.tools.shown_as(&names).cloned().unwrap_or_default())
+    let words = || {
+        let names = tool.names();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        profile.tools.shown_as(&names).cloned().unwrap_or_default()
+    };
+    tool.is_part_of(profile).then(words)
 }
 
 /// The names of tools, each once: those that the operator gives count most, then the catalog's own.

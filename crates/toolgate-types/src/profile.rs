@@ -1,8 +1,8 @@
 //! Profiles: named views of what there is, each for a kind of client.
 //!
 //! A profile chooses tools, prompts and resources, gives them other names and words, and says how they are shown. It
-//! gives nobody anything: what a caller may do is up to its permissions and the policy. Invariant: two profiles of
-//! one project have different names, and whatever a caller is bound to exists.
+//! gives nobody anything: what a caller may do is up to its permissions and the policy. Who is bound to some has less.
+//! Invariant: two profiles of one project have different names, and whatever a caller is bound to exists.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -225,6 +225,12 @@ impl Profiles {
         }
         self.all.iter().find(|profile| profile.name.as_str() == name).map(Some).ok_or(NoProfile)
     }
+
+    /// The only profiles that a caller may use; `None` where it is bound to none.
+    pub fn bound(&self, caller: &CallerId) -> Option<impl Iterator<Item = &Arc<Profile>>> {
+        let choice = self.choices.get(caller).filter(|choice| choice.only.is_some())?;
+        Some(self.all.iter().filter(|profile| choice.allows(profile.name.as_str())))
+    }
 }
 
 impl Choice {
@@ -339,5 +345,13 @@ mod tests {
             let due = due.map(|name: Option<&str>| name.map(str::to_owned));
             assert_eq!(seen(caller, named), due, "{caller} {named:?}");
         }
+        let bound = |caller: &str| {
+            let caller = caller.parse().unwrap();
+            let bound = profiles.bound(&caller);
+            bound.map(|bound| bound.map(|profile| profile.name.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!((bound("anyone"), bound("usual")), (None, None));
+        assert_eq!(bound("bound"), Some(vec!["a".to_owned(), "c".to_owned()]));
+        assert_eq!((bound("both"), bound("none")), (bound("bound"), Some(Vec::new())));
     }
 }

@@ -18,7 +18,8 @@ pub struct Explanation {
     pub visible: bool,
     /// What the tool demands, and whether the caller was given it.
     pub permissions: Vec<Demand>,
-    /// The rules that decided, by their names; `permissions` where those did.
+    /// The rules that decided, by their names; `permissions` where those did, `profiles` where the caller is bound to
+    /// some that do not have the tool.
     pub rules: Vec<String>,
     /// What would be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +50,9 @@ impl Runtime {
         let tool = catalog.resolve(&request.name)?;
         let subject = tool.subject();
         let call = self.decided_on(caller, &subject, request);
+        let is_within = self.is_within(caller, tool);
         let (decision, rules, question, failed) = match self.policy.decide(&call) {
+            _ if !is_within => ("deny", vec!["profiles".to_owned()], None, None),
             Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),
             Decision::Ask(question) => ("ask", question.rules().to_vec(), Some(question.text.clone()), None),
             Decision::Deny(denied) => ("deny", denied.forbidden_by, None, denied.failed),
@@ -60,7 +63,7 @@ impl Runtime {
         };
         Some(Explanation {
             decision,
-            visible: self.policy.may_see(&call),
+            visible: is_within && self.policy.may_see(&call),
             permissions: subject.permissions.iter().map(demand).collect(),
             rules,
             question,

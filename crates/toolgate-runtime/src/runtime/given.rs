@@ -6,11 +6,12 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use toolgate_types::{ApiSpec, Profiles, ServerSpec, ToolDefinition, ToolSettings};
+use toolgate_types::{ApiSpec, Caller, Profiles, ServerSpec, ToolDefinition, ToolSettings};
 use toolgate_upstream::State;
 use toolgate_upstream::openapi::Api;
 
 use super::{Live, Runtime};
+use crate::catalog::CatalogTool;
 
 /// What a catalog is made of, beside what servers say.
 pub(super) struct Given {
@@ -56,6 +57,15 @@ impl Runtime {
     /// The views that doors show.
     pub fn profiles(&self) -> Arc<Profiles> {
         self.profiles.load_full()
+    }
+
+    /// Whether a tool is part of what a caller is bound to: who may use some profiles only has their tools, whatever
+    /// door it comes to.
+    pub(crate) fn is_within(&self, caller: &Caller, tool: &CatalogTool) -> bool {
+        match self.profiles.load().bound(&caller.id) {
+            None => true,
+            Some(mut profiles) => profiles.any(|profile| tool.is_part_of(profile)),
+        }
     }
 
     /// Has doors show other views from now on.

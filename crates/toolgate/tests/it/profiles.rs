@@ -253,6 +253,48 @@ fn callers_and_their_profiles() {
     }
 }
 
+/// Who is bound to profiles has their tools and no others over REST, too, and in every answer there.
+#[test]
+fn who_is_bound_to_profiles_has_no_more_over_rest() {
+    let clock = json!({ "as": { "time.now": { "name": "clock" } }, "include": ["time.now"] });
+    let profiles = json!({ "one": { "tools": clock }, "two": { "tools": ["shapes"] } });
+    let callers = json!([
+        { "id": "ann", "permissions": ["*:*"], "api_key": ANN, "profile": "one" },
+        { "id": "bob", "permissions": ["*:*"], "api_key": BOB, "profiles": ["one"] },
+    ]);
+    let door = door(&profiles, &json!({ "callers": callers }));
+    let listed = |key: &str| {
+        let tools = door.get("/v1/tools", key).json()["tools"].take();
+        let names = tools.as_array().expect("a list").iter().map(|tool| tool["name"].clone());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(listed(BOB), ["time.now"], "by its own name");
+    assert_eq!(listed(ANN).len(), 4, "`profile` is what is shown at /mcp, and binds to nothing");
+    let found = |key: &str| door.get("/v1/tools/search?q=shapes&limit=100", key).json()["tools"].to_string();
+    assert!(found(ANN).contains("shapes") && !found(BOB).contains("shapes"), "{}", found(BOB));
+    // What is no part of it reads like what is not there.
+    let told = |name: &str| {
+        let show = door.get(&format!("/v1/tools/{name}"), BOB);
+        let call = door.call(BOB, name, &json!({}));
+        let execute = door.post("/v1/tools/execute", BOB, &json!({ "name": name }));
+        [show, call, execute].map(|answer| answer.told())
+    };
+    assert_eq!(told("shapes"), told("no-such"));
+    assert_eq!(told("shapes"), [(); 3].map(|()| (404, "tool_not_found".to_owned())));
+    assert_eq!(told("clock"), told("no-such"), "names of a profile are those of its own address");
+    assert_eq!(door.call(BOB, "time.now", &json!({ "zone": "UTC" })).status, 200);
+    // Whoever asks why is told.
+    let why = |who: &str| {
+        let why = door.post("/v1/policy/why", OWNER, &json!({ "caller": who, "tool": "shapes" })).json();
+        (why["decision"].clone(), why["visible"].clone(), why["rules"].clone())
+    };
+    assert_eq!(why("bob"), (json!("deny"), json!(false), json!(["profiles"])));
+    assert_eq!((why("ann").0, why("ann").1), (json!("allow"), json!(true)));
+    // So does who has the command line, and uses the name of another.
+    let run = door.program.run("tools list --as bob");
+    assert!(run.stdout.contains("time.now") && !run.stdout.contains("shapes"), "{run}");
+}
+
 /// Begins a session of an older revision, and gives what it is known by.
 fn session(door: &Door, place: &str) -> String {
     let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
