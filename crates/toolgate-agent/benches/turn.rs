@@ -75,7 +75,7 @@ async fn one(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Duration {
         name: None,
         skills: Skills::default(),
         runs: Runs::of(folder, Redactor::new(Vec::new(), Vec::new())),
-        aside: Arc::default(),
+        desk: None,
         record: None,
     };
     let mut run = agent.begin(Caller::owner()).expect("it is written down");

@@ -6,14 +6,15 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
+use toolgate_runtime::desk::Desk;
 use toolgate_runtime::{Runtime, Trace};
 use toolgate_types::Caller;
 use toolgate_types::agent::AgentRules;
 
+use crate::answering::{self, Aside};
 use crate::event::{Ended, Event, Reason, Spent};
 use crate::journal::{Entry, Journal, RunError, Runs, words};
 use crate::model::{Heard, Message, Model, Part, Reply, Request, Stop, Usage};
@@ -50,33 +51,10 @@ pub struct Agent {
     pub skills: Skills,
     /// Where runs are written down.
     pub runs: Runs,
-    /// What the model used for others than the run: servers that sample.
-    pub aside: Arc<Aside>,
+    /// Where people are asked what servers want to know.
+    pub desk: Option<Arc<Desk>>,
     /// Where runs are recorded beside, for whoever wants to play them again.
     pub record: Option<PathBuf>,
-}
-
-/// What a model used beside the turns of a run.
-#[derive(Debug, Default)]
-pub struct Aside {
-    input: AtomicU64,
-    output: AtomicU64,
-}
-
-impl Aside {
-    /// Counts.
-    pub fn add(&self, usage: Usage) {
-        self.input.fetch_add(usage.input_tokens, Ordering::Relaxed);
-        self.output.fetch_add(usage.output_tokens, Ordering::Relaxed);
-    }
-
-    fn take(&self) -> Usage {
-        Usage {
-            input_tokens: self.input.swap(0, Ordering::Relaxed),
-            output_tokens: self.output.swap(0, Ordering::Relaxed),
-            ..Usage::default()
-        }
-    }
 }
 
 /// Who is told of what happens.
@@ -87,6 +65,10 @@ pub struct Run<'a> {
     agent: &'a Agent,
     caller: Caller,
     id: String,
+    /// By what servers know it that ask.
+    identity: u64,
+    /// What the model used for servers.
+    aside: Arc<Aside>,
     journal: Journal,
     instructions: Option<String>,
     messages: Vec<Message>,
@@ -138,6 +120,8 @@ impl<'a> Run<'a> {
             agent,
             caller,
             id,
+            identity: answering::identity(),
+            aside: Arc::default(),
             journal,
             instructions: None,
             messages: Vec::new(),
@@ -268,6 +252,7 @@ impl<'a> Run<'a> {
 
     async fn said(&mut self, reply: Reply, took_ms: f64, vain: &mut u32, tell: Tell<'_>) -> Turn {
         let Reply { text, calls, stop, usage } = reply;
+        let usage = usage.plus(self.aside.take());
         let cost = self.count(usage);
         tell(Event::Said { text: text.clone(), usage, cost, took_ms });
         let entry = Entry::Said { text: text.clone(), calls: calls.clone(), stop: stop.clone(), usage };
@@ -296,7 +281,6 @@ impl<'a> Run<'a> {
 
     /// Counts what a turn used; returns what it costs.
     fn count(&mut self, usage: Usage) -> Option<f64> {
-        let usage = usage.plus(self.agent.aside.take());
         let cost = self.agent.model.prices().map(|prices| usage.cost(prices));
         for spent in [&mut self.spent, &mut self.total] {
             spent.turns += 1;
@@ -308,14 +292,20 @@ impl<'a> Run<'a> {
         cost
     }
 
+    /// What is left of tokens and money, with what servers had of the model.
+    fn left(&self) -> (u64, Option<f64>) {
+        let (budgets, aside) = (&self.agent.rules.budgets, self.aside.open());
+        let tokens = budgets.tokens.saturating_sub(self.spent.usage.plus(aside).tokens());
+        let cost = self.agent.model.prices().map_or(0.0, |prices| aside.cost(prices));
+        (tokens, budgets.cost.map(|most| most - cost - self.spent.cost.unwrap_or(0.0)))
+    }
+
     /// What is used up before the model is asked again.
     fn used_up(&self) -> Option<Option<(String, Option<String>)>> {
         let budgets = &self.agent.rules.budgets;
-        if self.spent.usage.tokens() >= budgets.tokens {
-            return Some(used_up("tokens", &budgets.tokens.to_string()));
-        }
-        match (budgets.cost, self.spent.cost) {
-            (Some(most), Some(cost)) if cost >= most => Some(used_up("cost", &most.to_string())),
+        match (self.left(), budgets.cost) {
+            ((0, _), _) => Some(used_up("tokens", &budgets.tokens.to_string())),
+            ((_, Some(left)), Some(most)) if left <= 0.0 => Some(used_up("cost", &most.to_string())),
             _ => None,
         }
     }

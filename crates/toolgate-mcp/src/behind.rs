@@ -4,11 +4,12 @@
 //! request and no other; where it cannot be told whose request is meant, it reaches none.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::Raw;
 use crate::message::RpcError;
@@ -38,6 +39,48 @@ pub trait Behind: Send + Sync + 'static {
 
     /// How long it has thought about questions during this request. That is no time of the server's.
     fn thought(&self) -> Duration;
+}
+
+/// How long a client has thought.
+#[derive(Default)]
+pub struct Thought(Mutex<Thinking>);
+
+#[derive(Default)]
+struct Thinking {
+    past: Duration,
+    open: usize,
+    since: Option<Instant>,
+}
+
+impl Thought {
+    /// A question is open, as long as this is kept.
+    pub fn begin(self: &Arc<Self>) -> Open {
+        let mut thinking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        thinking.open += 1;
+        thinking.since.get_or_insert_with(Instant::now);
+        Open(Arc::clone(self))
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Duration {
+        let thinking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        thinking.past + thinking.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+/// A question that is open.
+pub struct Open(Arc<Thought>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut thinking = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        thinking.open -= 1;
+        if thinking.open == 0
+            && let Some(since) = thinking.since.take()
+        {
+            thinking.past += since.elapsed();
+        }
+    }
 }
 
 /// What a client's request brings along when it is passed on.

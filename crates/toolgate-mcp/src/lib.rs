@@ -21,7 +21,7 @@ pub mod session;
 pub mod trace;
 pub mod transport;
 
-pub use behind::{Along, Behind};
+pub use behind::{Along, Behind, Open, Thought};
 pub use handshake::{HandshakeError, Peer, ProtocolMode};
 pub use link::{Incoming, Link, LinkError, Outgoing};
 pub use message::{Id, Message, RpcError};

@@ -23,10 +23,10 @@ pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Origi
 pub use runtime::Runtime;
 pub use stage::hints::Record;
 /// What decides, for whoever puts a runtime together.
-pub use toolgate_policy::Policy;
+pub use toolgate_policy::{Policy, Schema};
 /// What a search answers.
 pub use toolgate_search::{Choice, Decision, Hit};
 /// What servers offer beside tools.
 pub use toolgate_upstream::offer::{Kinds, Offer, Offered};
-/// What callers put together, and who answers servers.
-pub use toolgate_upstream::{Builtin, Logins, Nobody, Params, Questions, Raw, RpcError, Trace};
+/// What callers put together, who answers servers, and where the lines of a server's log go.
+pub use toolgate_upstream::{Builtin, Clients, Logins, Nobody, Params, Questions, Raw, RpcError, Trace, log};

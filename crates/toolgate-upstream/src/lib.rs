@@ -25,4 +25,4 @@ pub use toolgate_mcp::{
 
 pub use builtin::Builtin;
 pub use script::Scripts;
-pub use server::{Clients, Followed, Lane, Nobody, Questions, Server, State, Unavailable};
+pub use server::{Clients, Followed, Lane, Nobody, Questions, Server, State, Unavailable, log};

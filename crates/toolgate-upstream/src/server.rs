@@ -29,6 +29,7 @@ mod ear;
 mod lanes;
 
 use ear::Ear;
+pub use ear::log;
 pub use lanes::Lane;
 use lanes::Lanes;
 

@@ -3,14 +3,18 @@
 //! Invariant: a call that may change something is made when its intent is on the disk, and alone; every call of a turn
 //! has one output, in the order of the calls.
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use tokio::time::Instant;
+use toolgate_mcp::Along;
 use toolgate_runtime::{CallRequest, Origin, Raw, Runtime, Trace};
 use toolgate_types::call::Status;
 use toolgate_types::tool::Risk;
 
 use super::{Event, Hands, MOST_IN_VAIN, Reason, Run, Tell, Turn, millis, not_kept, used_up};
+use crate::answering::{self, Answerer, Asked};
 use crate::content;
 use crate::journal::{Entry, words};
 use crate::model::{Given, Message, Part, ToolCall, ToolOutput};
@@ -199,6 +203,7 @@ impl Run<'_> {
         let correlation_id = trace.correlation_id().to_owned();
         let origin = Origin {
             session: Some(self.id.clone()),
+            along: self.along(runtime, call),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             ..Origin::default()
         };
@@ -209,6 +214,34 @@ impl Run<'_> {
         let failed = called.result.status == Status::Error;
         let output = ToolOutput { id: call.id.clone(), name: call.name.clone(), parts, failed };
         Outcome { output, took_ms: 0.0, correlation_id: Some(correlation_id), found: Vec::new() }
+    }
+}
+
+impl Run<'_> {
+    /// The run as the client behind a call, where servers may ask it something.
+    fn along(&self, runtime: &Runtime, call: &ToolCall) -> Along {
+        let rules = &self.agent.rules;
+        let capabilities = answering::declared(rules);
+        let tool = runtime.catalog().resolve(&call.name).cloned();
+        let server = tool.and_then(|tool| tool.server.clone());
+        // Who is called and cannot ask has nobody behind its calls: tools of one's own, and all where nobody answers.
+        let (Some(server), false) = (server, capabilities == json!({})) else { return Along::default() };
+        let asked = Asked {
+            server: server.to_string(),
+            tool: call.name.clone(),
+            caller: self.caller.id.clone(),
+            run: self.id.clone(),
+            identity: self.identity,
+            capabilities,
+            sampling: rules.sampling,
+            elicitation: rules.elicitation,
+            model: Arc::clone(&self.agent.model),
+            desk: self.agent.desk.clone(),
+            aside: Arc::clone(&self.aside),
+            left: self.left(),
+            thought: Arc::default(),
+        };
+        Along { client: Some(Arc::new(Answerer(Arc::new(asked)))), ..Along::default() }
     }
 }
 

@@ -3,17 +3,17 @@
 //! Whatever it is told or asked goes through one queue, in order; whoever serves the request reads it.
 //! Invariant: a client that does not read loses what it could have heard, and holds up nobody.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::Outcome;
 use crate::Raw;
-use crate::behind::Behind;
+use crate::behind::{Behind, Thought};
 use crate::message::{Id, Message, RpcError, quoted};
 use crate::revision::Revision;
 
@@ -44,46 +44,6 @@ pub struct Client {
     pub(super) thought: Arc<Thought>,
     /// What a server asked for that the client did not declare, as it would have declared it.
     pub(super) lacked: OnceLock<Value>,
-}
-
-/// How long a client has thought.
-#[derive(Default)]
-pub(super) struct Thought(Mutex<Thinking>);
-
-#[derive(Default)]
-struct Thinking {
-    past: Duration,
-    open: usize,
-    since: Option<Instant>,
-}
-
-impl Thought {
-    fn begin(self: &Arc<Self>) -> Open {
-        let mut thinking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        thinking.open += 1;
-        thinking.since.get_or_insert_with(Instant::now);
-        Open(Arc::clone(self))
-    }
-
-    fn total(&self) -> Duration {
-        let thinking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        thinking.past + thinking.since.map(|since| since.elapsed()).unwrap_or_default()
-    }
-}
-
-/// A question that is open.
-struct Open(Arc<Thought>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let mut thinking = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        thinking.open -= 1;
-        if thinking.open == 0
-            && let Some(since) = thinking.since.take()
-        {
-            thinking.past += since.elapsed();
-        }
-    }
 }
 
 /// Why a client is not asked.

@@ -67,7 +67,7 @@ impl Handler for Ear {
 }
 
 /// A line of the server's log, at our level for it.
-fn log(server: &str, params: Option<&Raw>) {
+pub fn log(server: &str, params: Option<&Raw>) {
     #[derive(Deserialize)]
     struct Line<'a> {
         #[serde(default)]

@@ -4,30 +4,29 @@
 
 use std::future::Future;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::anyhow;
-use futures_util::future::BoxFuture;
-use toolgate_agent::answering::Answerer;
+use toolgate_agent::answering::declared;
 use toolgate_agent::model::{Model, ModelError, Remote};
 use toolgate_agent::planner::Planner;
-use toolgate_agent::run::{Agent, Aside, Hands};
+use toolgate_agent::run::{Agent, Hands};
 use toolgate_agent::tape::Recorded;
 use toolgate_agent::{Runs, Skills, Tape};
 use toolgate_audit::redact::Redactor;
 use toolgate_config::Config;
-use toolgate_runtime::Runtime;
 use toolgate_runtime::desk::Desk;
+use toolgate_runtime::{Clients, Runtime};
 use toolgate_search::said::Date;
 use toolgate_types::agent::AgentRules;
 use toolgate_types::builtins::HumanInput;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::{ByteSize, Caller, HumanDuration};
 
-use crate::cli::{AgentArgs, Answers, Project};
+use crate::cli::{AgentArgs, Project};
 use crate::command::log::{self, Keeping};
-use crate::command::{desk, live, questions, tools};
+use crate::command::{desk, live, tools};
 use crate::output::{Output, hinted};
 use crate::{FAILED, REFUSED};
 
@@ -37,7 +36,7 @@ pub(crate) mod printer;
 pub(crate) mod tasks;
 
 /// How long a person has to answer where the project does not say.
-const PATIENCE: HumanDuration = HumanDuration::from_secs(600);
+pub(crate) const PATIENCE: HumanDuration = HumanDuration::from_secs(600);
 
 /// An agent that is ready, and for whom it works.
 pub(crate) struct Ready {
@@ -70,11 +69,10 @@ where
     people_and_results(&mut config, model.most_result());
     let (downloading, keeping) = (live::downloading(&config), Keeping::of(&config)?);
     let (collector, runs, name) = (config.telemetry.clone(), runs(&config), config.name.clone());
-    let aside = Arc::new(Aside::default());
     let desk =
         config.builtins.human_input.map(|rules| Desk::new(rules.timeout, false, desk::ways(args.answers)));
     let mut setup = live::setup_at(config, args.answers, desk.as_ref(), |_| true);
-    setup.questions = Arc::new(answerer(args.answers, &rules, &model, &aside));
+    setup.questions = Arc::new(Clients { capabilities: declared(&rules) });
     setup.approver = keys::approver(args.answers);
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
@@ -92,7 +90,7 @@ where
             runtime.log_to(keeping.open(log::Calls::Many)?);
             let hands = Hands::Road(Arc::clone(&runtime));
             let record = args.record.clone();
-            let agent = Agent { hands, model, rules, name, skills, runs, aside, record };
+            let agent = Agent { hands, model, rules, name, skills, runs, desk, record };
             work(Ready { agent, caller }).await
         };
         let outcome = job.await;
@@ -106,7 +104,7 @@ pub(crate) fn behind(
     rules: AgentRules,
     name: Option<String>,
     runs: Runs,
-    runtime: &Arc<Runtime>,
+    (runtime, desk): (&Arc<Runtime>, Option<&Arc<Desk>>),
     output: &Output,
 ) -> Option<Arc<dyn toolgate_server::runs::Runs>> {
     let (skills, wrong) = Skills::read(&rules.skills);
@@ -121,7 +119,7 @@ pub(crate) fn behind(
         }
     };
     let hands = Hands::Road(Arc::clone(runtime));
-    let agent = Agent { hands, model, rules, name, skills, runs, aside: Arc::default(), record: None };
+    let agent = Agent { hands, model, rules, name, skills, runs, desk: desk.cloned(), record: None };
     Some(Arc::new(tasks::Shared(Arc::new(tasks::Tasks(agent)))))
 }
 
@@ -138,7 +136,7 @@ where
         name: None,
         skills: Skills::default(),
         runs: Runs::of(Path::new("."), Redactor::new(Vec::new(), Vec::new())),
-        aside: Arc::default(),
+        desk: None,
         record: None,
     };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -174,27 +172,6 @@ fn people_and_results(config: &mut Config, most: usize) {
         && let Ok(most) = most.to_string().parse()
     {
         results.max_inline = most;
-    }
-}
-
-/// Who answers servers: nobody, the person, or the model.
-fn answerer(answers: Answers, rules: &AgentRules, model: &Arc<dyn Model>, aside: &Arc<Aside>) -> Answerer {
-    let known = OnceLock::new();
-    let _ = known.set(Arc::clone(model));
-    let person = questions::of_servers(answers);
-    let asks = matches!(answers, Answers::Ask) && questions::somebody_is_there();
-    let allow = move |text: String| -> BoxFuture<'static, bool> {
-        Box::pin(async move {
-            asks && tokio::task::spawn_blocking(move || keys::yes(&text)).await.unwrap_or(false)
-        })
-    };
-    Answerer {
-        sampling: rules.sampling,
-        elicitation: rules.elicitation,
-        model: Arc::new(known),
-        aside: Arc::clone(aside),
-        person,
-        allow: Arc::new(allow),
     }
 }
 

@@ -10,12 +10,13 @@ use anyhow::{anyhow, bail};
 use futures_util::future::BoxFuture;
 use hyper::Method;
 use serde_json::{Map, Value as Json, json};
-use toolgate_runtime::desk::{Answer, Posted, Question, Reply, Way};
+use toolgate_runtime::desk::{Answer, Kind, Posted, Question, REQUEST_HUMAN_INPUT, Reply, Way};
 use toolgate_types::clean::clean;
 
 use crate::DONE;
 use crate::cli::{Answers, Project, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand};
-use crate::command::questions::{AT_TERMINAL, line, somebody_is_there, typed};
+use crate::command::agent::keys;
+use crate::command::questions::{AT_TERMINAL, line, somebody_is_there, typed, with_defaults};
 use crate::command::socket::{encoded, request_of};
 use crate::output::{BOLD, DIM, Output, hinted};
 
@@ -164,7 +165,21 @@ fn shown(one: &Json) -> String {
 pub(crate) fn ways(answers: Answers) -> Vec<Arc<dyn Way>> {
     match answers {
         Answers::Ask if somebody_is_there() => vec![Arc::new(Terminal)],
-        Answers::Ask | Answers::Defaults | Answers::Decline => Vec::new(),
+        Answers::Defaults => vec![Arc::new(Defaults)],
+        Answers::Ask | Answers::Decline => Vec::new(),
+    }
+}
+
+/// What servers give as defaults, where that is all they need. Whatever else is asked is asked of nobody.
+struct Defaults;
+
+impl Way for Defaults {
+    fn ask(&self, question: Arc<Question>) -> BoxFuture<'static, Option<Reply>> {
+        let Posted { tool, schema, .. } = &question.posted;
+        let of_server = schema.as_ref().filter(|_| tool != REQUEST_HUMAN_INPUT);
+        let content = of_server.map(with_defaults).filter(|said| said["action"] == "accept");
+        let answer = content.map(|mut said| Answer::Given(said["content"].take()));
+        Box::pin(async move { Some(Reply { answer: answer?, by: "its own defaults".to_owned() }) })
     }
 }
 
@@ -185,7 +200,10 @@ impl Way for Terminal {
 /// Asks until an answer fits. `None` where nobody is there any more.
 fn at_terminal(question: &Question) -> Option<Answer> {
     let output = Output::new(false, crate::cli::ColorWhen::Auto);
-    let Posted { caller, text, choices, schema, .. } = &question.posted;
+    let Posted { kind, caller, text, choices, schema, .. } = &question.posted;
+    if *kind == Kind::Approval {
+        return Some(Answer::Given(keys::yes(text).into()));
+    }
     output.message(&format!("{BOLD}{caller} asks{BOLD:#}: {text}\n"));
     for (at, choice) in choices.iter().enumerate() {
         output.message(&format!("  {}. {choice}\n", at + 1));

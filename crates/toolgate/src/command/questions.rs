@@ -139,7 +139,7 @@ impl Questions for Person {
 }
 
 /// Accepts with what the schema gives as defaults; declines where something is missing.
-fn with_defaults(schema: &Json) -> Json {
+pub(crate) fn with_defaults(schema: &Json) -> Json {
     let mut content = Map::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         if let Some(default) = property.get("default") {

@@ -19,6 +19,7 @@ use toolgate_server::keys::{self, KeyError, KeyStore, OwnerKey};
 use toolgate_server::runs::Runs;
 use toolgate_server::{Door, Known};
 use toolgate_store::registry::Registry;
+use toolgate_types::agent::Answering;
 use toolgate_types::{Caller, CallerId, DoorRules, Secret};
 
 use crate::cli::{Answers, Project, ServeArgs};
@@ -77,8 +78,11 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
     let log = keeping.open(log::Calls::Many)?;
     let collector = config.telemetry.clone();
     let agent = (std::mem::take(&mut config.agent), config.name.clone(), agent::runs(&config));
-    let rules = config.builtins.human_input;
-    let desk = rules.map(|rules| Desk::new(rules.timeout, true, Vec::new()));
+    // Servers that ask in a run of the agent are answered at the desk, too.
+    let asks = [agent.0.sampling, agent.0.elicitation].contains(&Answering::Ask);
+    let patience = config.builtins.human_input.map(|rules| rules.timeout);
+    let patience = patience.or(asks.then_some(agent::PATIENCE));
+    let desk = patience.map(|patience| Desk::new(patience, true, Vec::new()));
     let mut setup = live::setup_at(config, Answers::Decline, desk.as_ref(), |_| true);
     setup.questions = Arc::new(toolgate_upstream::Clients::default());
     if let Some(desk) = &desk {
@@ -98,7 +102,7 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
         runtime.log_to(log);
         live::trace_to(&runtime, collector)?;
         let (rules, name, runs) = agent;
-        plan.agent = agent::behind(rules, name, runs, &runtime, output);
+        plan.agent = agent::behind(rules, name, runs, (&runtime, plan.desk.as_ref()), output);
         let signals = (&mut signals, &mut reloads);
         let ended = serve(&plan, listener, &runtime, (project, keeping.log()), output, signals).await?;
         match ended {

@@ -15,7 +15,7 @@ use crate::servers::{entry, testkit};
 use crate::web_search::Engine;
 
 /// What the tools gave, in their order.
-fn results(run: &Run) -> Vec<String> {
+pub(crate) fn results(run: &Run) -> Vec<String> {
     assert_eq!(run.code, 0, "{run}");
     let results = events(run).into_iter().filter(|event| event["event"] == "result");
     results.map(|event| event["text"].as_str().unwrap_or_default().to_owned()).collect()
@@ -32,7 +32,7 @@ fn agent_yaml(model: &Scripted, tools: Json) -> Program {
     Program::new(&[("agent.yaml", &agent.to_string())])
 }
 
-fn run(program: &Program, task: &str) -> Run {
+pub(crate) fn run(program: &Program, task: &str) -> Run {
     program.run_list(&["run", "--json", task])
 }
 
@@ -256,56 +256,8 @@ fn nothing_leaves_after_strangers_spoke() {
     assert!(texts(&fresh)[0].contains("\"four\""), "another run has read nothing: {fresh}");
 }
 
-#[test]
-fn what_a_server_asks_for_is_answered_as_the_project_says() {
-    let ask = json!({ "calls": [call("c1", "ask", json!({}))] });
-    for (how, turns, answer) in [
-        ("deny", json!([ask, { "text": "Done." }]), "not offered here"),
-        (
-            "model",
-            json!([ask, { "text": "{\"size\": 7}" }, { "text": "Done." }]),
-            "{\"action\":\"accept\",\"content\":{\"size\":7}}",
-        ),
-        ("model", json!([ask, { "text": "DECLINE" }, { "text": "Done." }]), "{\"action\":\"decline\"}"),
-    ] {
-        let model = Scripted::start(&turns);
-        let program =
-            project(&model, &json!({ "registries": { "mcp": "mcp.json" }, "agent": { "elicitation": how } }));
-        program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
-        let ran = run(&program, "ask");
-        assert!(results(&ran)[0].contains(answer), "{how}: {ran}");
-    }
-}
-
-#[test]
-fn a_server_gets_a_text_of_the_model_where_the_project_says_so() {
-    let ask =
-        json!({ "calls": [call("c1", "ask", json!({ "mode": "sampling", "message": "A rhyme on gate?" }))] });
-    for (how, turns, answer) in [
-        ("deny", json!([ask, { "text": "Done." }]), "not offered here"),
-        ("model", json!([ask, { "text": "Late." }, { "text": "Done." }]), "\"text\":\"Late.\""),
-    ] {
-        let model = Scripted::start(&turns);
-        let program =
-            project(&model, &json!({ "registries": { "mcp": "mcp.json" }, "agent": { "sampling": how } }));
-        program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
-        let ran = run(&program, "ask");
-        assert!(results(&ran)[0].contains(answer), "{how}: {ran}");
-        let seen = model.seen();
-        assert_eq!(seen.len(), if how == "model" { 3 } else { 2 }, "{how}: {seen:?}");
-        if how == "model" {
-            // As words of a server, and with no tools to use for it.
-            let asked = &seen[1];
-            let told = asked["messages"][0]["content"].as_str().unwrap_or_default();
-            assert!(told.contains("The MCP server `kit` wants a text of you"), "{asked}");
-            assert!(asked["messages"][1]["content"].to_string().contains("A rhyme on gate?"), "{asked}");
-            assert!(asked.get("tools").is_none(), "{asked}");
-        }
-    }
-}
-
 /// Gives a task, and reads until the end of the answer.
-fn stream(door: &Door, key: &str, task: &Json) -> String {
+pub(crate) fn stream(door: &Door, key: &str, task: &Json) -> String {
     let key = format!("X-API-Key: {key}");
     let request = request("POST /v1/runs", &[&key, "Content-Type: application/json"], &task.to_string());
     let mut connection = door.connect();
@@ -385,4 +337,28 @@ fn a_skill_is_read_when_it_is_needed() {
     assert!(ran.stderr.contains("a skill is not used: "), "{ran}");
     let told = model.seen()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
     assert!(told.contains("- reports: Sums up tables.") && !told.contains("Run scripts"), "{told}");
+}
+
+#[test]
+fn a_script_of_a_skill_is_run_by_code_execution() {
+    let script = "import csv\nprint(sum(int(row['n']) for row in csv.DictReader(open('data.csv'))))\n";
+    let run_it = json!({ "language": "python", "code": script, "files": [{ "path": "data.csv", "text": "n\n3\n4\n" }] });
+    let model = Scripted::start(&json!([
+        { "calls": [call("c1", "load_skill", json!({ "name": "reports" }))] },
+        { "calls": [call("c2", "read_skill_file", json!({ "skill": "reports", "path": "scripts/sum.py" }))] },
+        { "calls": [call("c3", "code_execution", run_it)] },
+        { "text": "It is 7." },
+    ]));
+    let program = project(&model, &json!({ "code_execution": { "enabled": true, "timeout": "1m" } }));
+    program.write(
+        "skills/reports/SKILL.md",
+        "---\nname: reports\ndescription: Sums up tables.\n---\nRun scripts/sum.py.\n",
+    );
+    program.write("skills/reports/scripts/sum.py", script);
+    let ran = run(&program, "sum up this table");
+    let results = results(&ran);
+    assert_eq!(results[1], script, "the model gets the script as it is, and gives it on: {ran}");
+    assert!(results[2].contains("\"stdout\":\"7\\n\"") || results[2].starts_with('7'), "{ran}");
+    // The road is that of every call.
+    assert!(program.run("log --tool code_execution --json").stdout.contains("csv.DictReader"));
 }

@@ -13,14 +13,14 @@ use crate::program::Program;
 use crate::servers::entry;
 
 /// A program at a terminal, and what it has shown there.
-struct Screen {
-    child: Child,
+pub(crate) struct Screen {
+    pub(crate) child: Child,
     master: std::fs::File,
     shown: Arc<Mutex<String>>,
 }
 
 impl Screen {
-    fn open(program: &Program, arguments: &[&str]) -> Self {
+    pub(crate) fn open(program: &Program, arguments: &[&str]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
         grantpt(&master).expect("it is ours");
         unlockpt(&master).expect("it is ours");
@@ -47,16 +47,16 @@ impl Screen {
         Self { child, master, shown }
     }
 
-    fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         self.shown.lock().expect("nobody panics").clone()
     }
 
     /// Waits until something was shown as often as this.
-    fn wait(&self, text: &str, times: usize) {
+    pub(crate) fn wait(&self, text: &str, times: usize) {
         until(&format!("{text:?}, {times} times"), || self.shown().matches(text).count() >= times);
     }
 
-    fn keys(&mut self, keys: &str) {
+    pub(crate) fn keys(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).expect("it can be typed");
     }
 }

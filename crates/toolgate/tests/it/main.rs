@@ -3,6 +3,7 @@
 //! Every test runs `toolgate` in a folder of its own; most compare all of its output with a snapshot.
 
 mod agent;
+mod agent_questions;
 mod agent_stories;
 mod agent_terminal;
 mod api;
