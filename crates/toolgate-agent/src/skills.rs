@@ -32,14 +32,18 @@ pub struct Skill {
     /// What it is for, and when.
     pub description: String,
     folder: PathBuf,
+    /// Where its name stands in its file.
+    line: usize,
 }
 
 /// Why a folder is no skill.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {why}", path.display())]
+#[error("{}{}: {why}", path.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
 pub struct SkillError {
     /// The file, or the folder.
     pub path: PathBuf,
+    /// The line, from one, where it is one.
+    pub line: Option<usize>,
     /// Why.
     pub why: String,
 }
@@ -52,7 +56,7 @@ impl Skills {
             match Skill::read(&folder) {
                 Ok(skill) if skills.iter().any(|known| known.name == skill.name) => {
                     let why = format!("there is another skill `{}`", skill.name);
-                    errors.push(SkillError { path: folder, why });
+                    errors.push(SkillError { path: folder.join(FILE), line: Some(skill.line), why });
                 }
                 Ok(skill) => skills.push(skill),
                 Err(error) => errors.push(error),
@@ -111,52 +115,74 @@ impl Skills {
 }
 
 impl Skill {
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn read(folder: &Path) -> Result<Self, SkillError> {
         let path = folder.join(FILE);
-        let error = |why: String| SkillError { path: path.clone(), why };
+        let error = |line: usize, why: String| SkillError { path: path.clone(), line: Some(line), why };
         let text = text(&path)?;
         let (front, _) = split(&text).ok_or_else(|| {
-            error("it begins with front matter: `---`, `name: …`, `description: …`, `---`".to_owned())
+            error(1, "it begins with front matter: `---`, `name: …`, `description: …`, `---`".to_owned())
         })?;
-        let front = toolgate_config::document(front).map_err(error)?;
-        let front: Json = serde_json::from_str(front.get()).map_err(|cause| error(cause.to_string()))?;
+        // The first line is the one that opens it.
+        let line = |key: &str| {
+            let stands = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
+            front.lines().position(stands).map_or(1, |at| at + 2)
+        };
+        let front_json = toolgate_config::document(front).map_err(|why| error(1, why))?;
+        let values: Json =
+            serde_json::from_str(front_json.get()).map_err(|cause| error(1, cause.to_string()))?;
         let field = |name: &str, longest: usize| {
-            let value = front[name].as_str().map(str::trim).unwrap_or_default();
+            let value = values[name].as_str().map(str::trim).unwrap_or_default();
             match value.chars().count() {
-                0 => Err(error(format!("`{name}` is missing in its front matter"))),
+                0 => Err(error(line(name), format!("`{name}` is missing in its front matter"))),
                 length if length > longest => {
-                    Err(error(format!("`{name}` has more than {longest} characters")))
+                    Err(error(line(name), format!("`{name}` has more than {longest} characters")))
                 }
                 _ => Ok(value.to_owned()),
             }
         };
         let (name, description) = (field("name", LONGEST_NAME)?, field("description", LONGEST_DESCRIPTION)?);
         if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
-            return Err(error(format!("`{name}` is no name: letters, digits, `-` and `_` make one")));
+            let why = format!("`{name}` is no name: letters, digits, `-` and `_` make one");
+            return Err(error(line("name"), why));
         }
-        Ok(Self { name, description, folder: folder.to_owned() })
+        Ok(Self { name, description, folder: folder.to_owned(), line: line("name") })
     }
 }
 
+/// The folders that are skills, or should be.
 fn candidates(folder: &Path, errors: &mut Vec<SkillError>) -> Vec<PathBuf> {
     if folder.join(FILE).is_file() {
         return vec![folder.to_owned()];
     }
+    let mut wrong =
+        |path: &Path, why: String| errors.push(SkillError { path: path.to_owned(), line: None, why });
     let inside = match fs_err::read_dir(folder) {
         Ok(inside) => inside,
         Err(error) => {
-            errors.push(SkillError { path: folder.to_owned(), why: error.to_string() });
+            wrong(folder, error.to_string());
             return Vec::new();
         }
     };
     let mut found: Vec<PathBuf> =
-        inside.flatten().map(|entry| entry.path()).filter(|path| path.join(FILE).is_file()).collect();
+        inside.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    // What begins so is nobody's skill: what programs leave behind.
+    found.retain(|path| {
+        !path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(['.', '_']))
+    });
     found.sort();
+    for path in found.extract_if(.., |path| !path.join(FILE).is_file()) {
+        wrong(&path, format!("there is no `{FILE}` in it"));
+    }
     found
 }
 
 fn text(path: &Path) -> Result<String, SkillError> {
-    let error = |why: String| SkillError { path: path.to_owned(), why };
+    let error = |why: String| SkillError { path: path.to_owned(), line: None, why };
     let size = fs_err::metadata(path).map_err(|cause| error(cause.to_string()))?.len();
     if size > LARGEST {
         return Err(error(format!("it has more than {LARGEST} bytes")));
@@ -238,18 +264,39 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn what_is_wrong_is_told_with_its_place() {
         let all = tempfile::tempdir().unwrap();
-        for (name, text, why) in [
-            ("a", "no front matter", "it begins with front matter"),
-            ("b", "---\nname: b\n---\n", "`description` is missing"),
-            ("c", "---\nname: b c\ndescription: x\n---\n", "`b c` is no name"),
-            ("d", "---\nname: [\n---\n", ""),
+        for (name, text, line, why) in [
+            ("a", "no front matter", 1, "it begins with front matter"),
+            ("b", "---\nname: b\n---\n", 1, "`description` is missing"),
+            ("c", "---\ndescription: x\nname: b c\n---\n", 3, "`b c` is no name"),
+            ("d", "---\nname: [\n---\n", 1, ""),
+            ("e", "---\nlicense: x\nname:\ndescription: x\n---\n", 3, "`name` is missing"),
         ] {
             let folder = skill(all.path(), name, text);
             let (skills, errors) = Skills::read(&[folder]);
             assert!(skills.is_empty() && errors.len() == 1, "{name}");
             assert!(errors[0].why.contains(why), "{}", errors[0]);
+            assert_eq!(errors[0].line, Some(line), "{}", errors[0]);
         }
+    }
+
+    #[test]
+    fn a_folder_that_should_be_a_skill_is_told() {
+        let all = tempfile::tempdir().unwrap();
+        skill(all.path(), "a", "---\nname: a\ndescription: A.\n---\n");
+        skill(all.path(), "b", "---\ndescription: A.\nname: a\n---\n");
+        for folder in ["c", ".git", "__pycache__"] {
+            fs_err::create_dir(all.path().join(folder)).unwrap();
+        }
+        let (skills, errors) = Skills::read(&[all.path().to_owned()]);
+        assert_eq!(skills.names().collect::<Vec<_>>(), ["a"]);
+        let told: Vec<_> =
+            errors.iter().map(|error| error.to_string().replace(text_of(all.path()), "")).collect();
+        assert_eq!(told, ["/c: there is no `SKILL.md` in it", "/b/SKILL.md:3: there is another skill `a`"]);
+    }
+
+    fn text_of(path: &Path) -> &str {
+        path.to_str().unwrap()
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value as Json;
+use toolgate_agent::Skills;
 use toolgate_config::{
     Checklist, Config, Environment, Loaded, ProblemEntry, Report, Rule, Severity, checklists, load,
 };
@@ -16,6 +17,8 @@ use crate::cli::{CheckArgs, ContractLevel, Project};
 use crate::command::profiles;
 use crate::output::{BOLD, DIM, Output};
 use crate::{DONE, FAILED, REFUSED};
+
+mod agent;
 
 /// The answer for programs.
 #[derive(Serialize)]
@@ -35,6 +38,8 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
     output.message(&report.render());
     let mut found = config.as_ref().map(|config| of_apis(config, &report)).unwrap_or_default();
     found.extend(config.as_ref().map(profiles::idle).unwrap_or_default());
+    let (skills, wrong) = config.as_ref().map(agent::skills).unwrap_or_default();
+    found.extend(wrong);
     for ProblemEntry { message, file, line, column, hint, .. } in &found {
         let place = [*line, *column].into_iter().flatten().map(|number| format!(":{number}"));
         let place = std::iter::once(file.clone().unwrap_or_default()).chain(place).collect::<String>();
@@ -63,7 +68,7 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
         return Ok(on_contract(&contract, &report, output));
     }
     if !output.json {
-        output.result(&render(&config, &report));
+        output.result(&render(&config, &skills, &report));
     }
     output.message(&format!("{BOLD}good{BOLD:#}: {}{}.\n", holds(&config), besides(&report)));
     let file = config.files.first().map_or("toolgate.yaml", String::as_str);
@@ -192,7 +197,7 @@ fn hide(json: &mut Json, report: &Report) {
 }
 
 /// The same as people read it.
-fn render(config: &Config, report: &Report) -> String {
+fn render(config: &Config, skills: &Skills, report: &Report) -> String {
     let mut out = String::new();
     let shown = |text: &str| printable(&report.mask_known(text));
     let rows = |mut entries: Vec<Row>, out: &mut String| {
@@ -216,6 +221,10 @@ fn render(config: &Config, report: &Report) -> String {
     if !config.egress.is_off() {
         heading("egress", &mut out);
         rows(serialised(&config.egress, "egress", config, &[]), &mut out);
+    }
+    if !config.agent.is_default() {
+        heading("agent", &mut out);
+        rows(agent::rows(skills, config), &mut out);
     }
     if let Some(telemetry) = &config.telemetry {
         heading("telemetry", &mut out);

@@ -395,6 +395,9 @@ evaluations: { metrics: [] }
 "#,
         ),
         ("tools/add.py", ""),
+        ("skills/sums/SKILL.md", "---\nname: sums\ndescription: Sums up tables.\n---\nRun sum.py.\n"),
+        ("skills/broken/SKILL.md", "---\ndescription: Breaks.\nname: not a name\n---\n"),
+        ("skills/empty/sum.py", ""),
     ];
     assert_snapshot!(check(&files, "check"), @"
     exit code 0
@@ -408,6 +411,24 @@ evaluations: { metrics: [] }
         default_timeout  30s      default
         max_output       4MiB     default
         on_collision     qualify  default
+
+    agent
+        instructions      Be kind.                   agent.yaml:4:15
+        model.provider    openai                     agent.yaml:3:20
+        model.name        gpt-4o                     agent.yaml:3:34
+        model.url         https://api.openai.com/v1  default
+        model.max_tokens  8192                       default
+        model.timeout     5m                         default
+        model.retries     3                          default
+        model.stream      true                       default
+        model.max_result  32768                      default
+        budgets.calls     100                        default
+        budgets.writes    50                         default
+        budgets.tokens    1000000                    default
+        budgets.time      30m                        default
+        sampling          deny                       default
+        elicitation       deny                       default
+        skill sums        Sums up tables.            skills/sums
 
     MCP servers
       filesystem · Files
@@ -448,6 +469,10 @@ evaluations: { metrics: [] }
     18 | evaluations: { metrics: [] }
        | ^^^^^^^^^^^
 
+    warning: a skill is not used: there is no `SKILL.md` in it
+      --> skills/empty
+    warning: a skill is not used: `not a name` is no name: letters, digits, `-` and `_` make one
+      --> skills/broken/SKILL.md:3:1
     good: 1 MCP server and 1 tool, with 2 notes.
     next: change agent.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");
