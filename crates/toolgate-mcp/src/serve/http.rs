@@ -29,7 +29,6 @@ use super::{
     was_removed,
 };
 use crate::message::{Id, Message, RpcError};
-use crate::mirror;
 use crate::revision::Revision;
 use crate::trace::Trace;
 
@@ -211,11 +210,11 @@ impl<S: Service> Endpoint<S> {
             return Ok(());
         }
         let arguments = find("arguments").and_then(|value| value.parse().ok()).unwrap_or_default();
-        let due = mirror::headers(&mirrors, &arguments);
-        for name in mirrors.iter().map(mirror::Mirror::header) {
+        for mirror in &mirrors {
+            let name = mirror.header();
             let said = self::header(head, &name).map_err(|()| mismatch(&name))?;
-            let due = due.iter().find(|(due, _)| *due == name).map(|(_, value)| value);
-            if said.as_ref() != due {
+            let agrees = mirror.agrees(said.as_deref(), &arguments);
+            if !agrees.map_err(|large| RpcError::new(RpcError::INVALID_PARAMS, large.to_string()))? {
                 return Err(mismatch(&name));
             }
         }
