@@ -3,8 +3,8 @@
 //! It prints its port and serves until it is killed: streamable HTTP at `/mcp`, HTTP+SSE of the first
 //! revision at `/sse`, a WebSocket at `/ws`. On the standard library, a thread per connection, so that
 //! nothing stands between a mode and the bytes it sends. Keys: `port=` for one that is known beforehand;
-//! `era=modern`; `status=` and `to=` (a port) for redirects; `name=` for encodings; `cert=`, `key=` and
-//! `client-ca=` (files) for TLS.
+//! `era=modern`; `tools=` (a file with a list of them); `status=` and `to=` (a port) for redirects; `name=` for
+//! encodings; `cert=`, `key=` and `client-ca=` (files) for TLS.
 
 mod connection;
 mod fault;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Mode, answer, complain, discovered, question, response};
 use fault::Fault;
@@ -26,6 +26,8 @@ use fault::Fault;
 struct Server {
     fault: Fault,
     modern: bool,
+    /// What it offers in place of the tools of a good server.
+    tools: Option<Value>,
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Where answers go to in the first revision: the stream that was opened last.
     events: Mutex<Option<Sender<String>>>,
@@ -42,6 +44,10 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
     let server = Server {
         fault,
         modern: keys.get("era") == Some(&"modern"),
+        tools: keys.get("tools").map(|file| {
+            let text = fs_err::read_to_string(file).expect("the file of tools can be read");
+            serde_json::from_str(&text).expect("it is JSON")
+        }),
         tls: tls::config(&keys),
         events: Mutex::default(),
         asked: Mutex::default(),
@@ -68,6 +74,7 @@ impl Server {
         let outcome = match method {
             "server/discover" if self.modern => Ok(discovered()),
             "initialize" if self.modern => Err((-32601, "there is no handshake".to_owned())),
+            "tools/list" if self.tools.is_some() => Ok(json!({ "tools": self.tools })),
             _ => answer(Mode::Good, method, &message["params"]),
         };
         Some(response(id, &outcome))

@@ -137,6 +137,7 @@ fn read(number: usize, pipe: &mut impl BufRead) -> io::Result<Option<Request>> {
         "path": path,
         "headers": headers,
         "message": message,
+        "body": String::from_utf8_lossy(&body),
     }));
     Ok(Some(Request { method, path, message }))
 }
@@ -182,7 +183,12 @@ fn wants_websocket(tcp: &TcpStream) -> bool {
 
 fn websocket(number: usize, tcp: &TcpStream, server: &Server) -> io::Result<()> {
     #[expect(clippy::result_large_err, reason = "the type is the library's")]
-    let greet = |_: &Upgrade, mut response: Upgraded| {
+    let greet = |request: &Upgrade, mut response: Upgraded| {
+        let headers = request.headers().iter();
+        let headers: Map<String, Value> = headers
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into()))
+            .collect();
+        log::write(&json!({ "event": "upgraded", "connection": number, "headers": headers }));
         response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
         Ok(response)
     };

@@ -45,7 +45,11 @@ impl<'a> Session<'a> {
 
     /// Sends something that is answered with a document, or with nothing.
     pub(crate) fn post(&self, message: &Json) -> Answer {
-        let stream = self.send("POST /mcp", &[], &message.to_string());
+        self.post_text(&message.to_string())
+    }
+
+    pub(crate) fn post_text(&self, message: &str) -> Answer {
+        let stream = self.send("POST /mcp", &[], message);
         Answer::read(&mut BufReader::new(stream)).expect("an answer with a length")
     }
 
@@ -64,6 +68,59 @@ impl<'a> Session<'a> {
     pub(crate) fn delete(&self) -> u16 {
         let stream = self.send("DELETE /mcp", &[], "");
         Answer::read(&mut BufReader::new(stream)).expect("an answer").status
+    }
+}
+
+/// A WebSocket, for messages of less than 64 KiB.
+pub(crate) struct Socket(BufReader<TcpStream>);
+
+impl Socket {
+    /// Opens one.
+    pub(crate) fn open(door: &Door, key: &str) -> Self {
+        let key = format!("X-API-Key: {key}");
+        let upgrade = ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: mcp"];
+        let nonce = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+        let headers: Vec<_> = upgrade.into_iter().chain([nonce, &key]).collect();
+        let mut stream = door.connect();
+        let request =
+            request("GET /ws", &headers, "").replacen("Connection: close", "Connection: Upgrade", 1);
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(stream.read_line(&mut head).expect("a head") > 0, "no answer: {head}");
+        }
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        Self(stream)
+    }
+
+    /// Sends a message, under a mask that changes nothing.
+    pub(crate) fn send(&mut self, message: &str) {
+        let length = u16::try_from(message.len()).expect("it is short").to_be_bytes();
+        let mut frame = vec![0x81, 0x80 | 126, length[0], length[1], 0, 0, 0, 0];
+        frame.extend(message.as_bytes());
+        self.0.get_mut().write_all(&frame).expect("it is sent");
+    }
+
+    /// The next message. Whether the other side is still there is not answered.
+    pub(crate) fn next(&mut self) -> String {
+        loop {
+            let mut head = [0; 2];
+            self.0.read_exact(&mut head).expect("a frame");
+            let mut long = [0; 2];
+            let length = match head[1] {
+                126 => {
+                    self.0.read_exact(&mut long).expect("a length");
+                    u16::from_be_bytes(long).into()
+                }
+                short => usize::from(short),
+            };
+            let mut payload = vec![0; length];
+            self.0.read_exact(&mut payload).expect("a payload");
+            if head[0] == 0x81 {
+                return String::from_utf8(payload).expect("a text");
+            }
+        }
     }
 }
 

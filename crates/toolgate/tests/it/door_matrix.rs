@@ -428,6 +428,60 @@ fn a_session_is_its_callers_alone() {
     }
 }
 
+/// Nor is it anywhere else: another process knows no session of this one, and whoever tries takes nothing away.
+#[test]
+fn a_session_is_its_doors_alone() {
+    let callers = json!([
+        { "id": "ann", "permissions": ["*:*"], "api_key": "key-of-ann" },
+        { "id": "owner", "permissions": ["*:*", "servers:exec"] },
+    ]);
+    let [here, there] = [(); 2].map(|()| {
+        let program = project(&json!({ "callers": callers, "registries": { "mcp": "mcp.json" } }));
+        program.write("mcp.json", r#"{"servers": {}}"#);
+        Door::of(program)
+    });
+    let session = |door: &Door| {
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "t", "version": "1" } });
+        let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+        door.post("/mcp", "key-of-ann", &body).session().expect("a session").to_owned()
+    };
+    let id = session(&here);
+    let headers = |key: &str| {
+        vec![
+            format!("X-API-Key: {key}"),
+            ACCEPT.to_owned(),
+            "Content-Type: application/json".to_owned(),
+            "MCP-Protocol-Version: 2025-11-25".to_owned(),
+            format!("Mcp-Session-Id: {id}"),
+        ]
+    };
+    let send = |door: &Door, key: &str, first: &str| {
+        let headers = headers(key);
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+        let body = if first.starts_with("POST") { body } else { String::new() };
+        let mut stream = door.connect();
+        let headers: Vec<_> = headers.iter().map(String::as_str).collect();
+        let request = crate::door::request(first, &headers, &body);
+        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("it is sent");
+        stream
+    };
+    let mut stream = crate::client::Events::read(send(&here, "key-of-ann", "GET /mcp"));
+    assert_eq!(stream.status, 200);
+    for first in ["POST /mcp", "GET /mcp", "DELETE /mcp"] {
+        for (door, key) in [(&there, "key-of-ann"), (&there, OWNER), (&here, OWNER)] {
+            let answer =
+                Answer::read(&mut std::io::BufReader::new(send(door, key, first))).expect("an answer");
+            assert_eq!(answer.status, 404, "{first} with {key}");
+        }
+    }
+    // Its stream is still there, and all that it gets is its own.
+    let added = json!({ "name": "new", "command": crate::servers::testkit(), "args": ["good"] });
+    assert_eq!(here.post("/v1/servers", OWNER, &added).status, 201);
+    assert_eq!(stream.message()["method"], "notifications/tools/list_changed");
+    assert!(!here.program.read("seen").contains(&id) && !here.program.run("log --json").stdout.contains(&id));
+}
+
 /// What is documented is in the list.
 #[test]
 fn the_matrix_has_all_that_can_be_asked_for() {

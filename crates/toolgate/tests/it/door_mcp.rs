@@ -2,8 +2,9 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::client::Events;
-use crate::door::{Answer, Door, OWNER, request};
+use crate::client::{Events, Session, Socket};
+use crate::door::{Answer, Door, OWNER, project, request};
+use crate::kit::Kit;
 
 const NEWEST: &str = "MCP-Protocol-Version: 2026-07-28";
 
@@ -45,6 +46,11 @@ fn bodies_that_are_no_messages() {
         ("a batch", format!("[{good}]"), (400, -32600)),
         ("an id with a fraction", good.replacen("\"id\":1", "\"id\":1.5", 1), (400, -32600)),
         ("an id that is null", good.replacen("\"id\":1", "\"id\":null", 1), (400, -32600)),
+        (
+            "an id of a megabyte",
+            good.replacen("\"id\":1", &format!("\"id\":\"{}\"", "x".repeat(1 << 20)), 1),
+            (400, -32600),
+        ),
         ("another protocol", good.replacen("2.0", "1.0", 1), (400, -32600)),
     ] {
         let answer = sent(&door, &headers, body.as_bytes());
@@ -86,6 +92,113 @@ fn what_is_no_message_over_events() {
     assert_eq!(events.message(), json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
 }
 
+/// And over a WebSocket, too; what comes after it is heard.
+#[test]
+fn what_is_no_message_over_a_websocket() {
+    let door = Door::open(&json!({}));
+    let mut socket = Socket::open(&door, OWNER);
+    for (message, code) in [
+        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, -32700),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"ping""#, -32700),
+    ] {
+        socket.send(message);
+        let told: Json = serde_json::from_str(&socket.next()).expect("JSON");
+        assert_eq!((&told["error"]["code"], &told["id"]), (&json!(code), &Json::Null), "{message}: {told}");
+    }
+    socket.send(r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#);
+    let pong: Json = serde_json::from_str(&socket.next()).expect("JSON");
+    assert_eq!(pong, json!({ "jsonrpc": "2.0", "id": 7, "result": {} }));
+}
+
+/// A number is what it was, digit by digit, on its way to the server and back, for clients of all eras and ways.
+#[test]
+fn numbers_stay_as_they_are_written() {
+    let door = Door::open(&json!({}));
+    let numbers = r#"{"fault":"verbatim","a":42,"b":42.0,"c":9007199254740993,"d":12345678901234567890123,"e":-0,"f":1E2,"g":0.1e-7}"#;
+    let due = format!(r#""structuredContent":{numbers}"#);
+    let params = format!(r#"{{"name":"echo","arguments":{numbers}}}"#);
+    let plain = format!(r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{params}}}"#);
+    let newest = call(&json!("ARGUMENTS")).to_string().replacen(r#""ARGUMENTS""#, numbers, 1);
+    let headers = ["Content-Type: application/json", NEWEST, "Mcp-Method: tools/call", "Mcp-Name: echo"];
+    let answer = sent(&door, &headers, newest.as_bytes());
+    assert!(answer.body.contains(&due), "{answer:?}");
+    for revision in ["2025-03-26", "2025-11-25"] {
+        let session = Session::begin(&door, OWNER, revision, &json!({}));
+        let answer = session.post_text(&plain);
+        assert!(answer.body.contains(&due), "{revision}: {answer:?}");
+    }
+    let mut socket = Socket::open(&door, OWNER);
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    socket.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }).to_string());
+    socket.next();
+    socket.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    socket.send(&plain);
+    let answer = socket.next();
+    assert!(answer.contains(&due), "{answer}");
+}
+
+/// An argument that a header mirrors: whole numbers are numbers there, and what cannot be told apart is refused.
+#[test]
+fn numbers_in_headers() {
+    let program = project(&json!({}));
+    let schema = json!({ "type": "object", "properties": {
+        "number": { "type": "integer", "x-mcp-header": "Number" } } });
+    let tool = json!({ "name": "echo", "description": "Says it back.", "inputSchema": schema });
+    program.write("tools.json", json!([tool]).to_string());
+    let kit = Kit::start(&format!("good era=modern tools={}", program.path("tools.json").display()));
+    let mut file: Json = serde_json::from_str(&program.read("toolgate.yaml")).expect("JSON");
+    file["toolbox"]["mcps"] = json!([{ "name": "s", "url": kit.url("http", "mcp"), "mode": "dynamic",
+        "default_tool_config": { "max_instances": 4, "timeout": "30s" } }]);
+    program.write("toolgate.yaml", file.to_string());
+    let door = Door::of(program);
+    let ask = |number: &str, header: Option<&str>| {
+        let body = call(&json!("ARGUMENTS")).to_string();
+        let body = body.replacen(r#""ARGUMENTS""#, &format!(r#"{{"number":{number}}}"#), 1);
+        let mirrored = header.map(|header| format!("Mcp-Param-Number: {header}"));
+        let mut headers =
+            vec!["Content-Type: application/json", NEWEST, "Mcp-Method: tools/call", "Mcp-Name: echo"];
+        headers.extend(mirrored.as_deref());
+        sent(&door, &headers, body.as_bytes())
+    };
+    let calls = || {
+        let seen = kit.seen().into_iter().filter(|seen| seen["message"]["method"] == "tools/call");
+        seen.collect::<Vec<_>>()
+    };
+    for (number, header, told) in [
+        ("42", Some("43"), -32020),
+        ("42", None, -32020),
+        ("42", Some("042"), -32020),
+        ("42", Some("=?base64?NDM=?="), -32020),
+        ("9007199254740993", Some("9007199254740993"), -32602),
+        ("9007199254740993", Some("9007199254740992"), -32602),
+        ("12345678901234567890123", Some("12345678901234567890123"), -32602),
+    ] {
+        let answer = ask(number, header);
+        assert_eq!(self::told(&answer), (400, told), "{number} {header:?}: {answer:?}");
+    }
+    assert!(calls().is_empty(), "none of them reached the server");
+    for (number, header) in [
+        ("42", "42"),
+        ("42", "42.0"),
+        ("42.0", "42"),
+        ("42", "=?base64?NDI=?="),
+        ("9007199254740991", "9007199254740991"),
+    ] {
+        let before = calls().len();
+        let answer = ask(number, Some(header));
+        assert_eq!(answer.status, 200, "{number} {header}: {answer:?}");
+        let calls = calls();
+        assert_eq!(calls.len(), before + 1, "{number} {header}: once");
+        let call = &calls[before];
+        let body = call["body"].as_str().expect("a text");
+        assert!(body.contains(&format!(r#""arguments":{{"number":{number}}}"#)), "as it was written: {body}");
+        let due = number.trim_end_matches(".0");
+        assert_eq!(call["headers"]["mcp-param-number"], due, "{number} {header}: {call}");
+    }
+}
+
 #[test]
 fn heads_that_say_something_else() {
     let door = Door::open(&json!({}));
@@ -109,6 +222,9 @@ fn heads_that_say_something_else() {
     }
     let unknown = with(&["MCP-Protocol-Version: 1999-01-01", method, name]);
     assert_eq!(unknown.status, 400, "{unknown:?}");
+    let headers = ["MCP-Protocol-Version: 1999-01-01", method, name, "Content-Type: application/json"];
+    let unknown = sent(&door, &headers, good.replace("2026-07-28", "1999-01-01").as_bytes());
+    assert_eq!(told(&unknown), (400, -32022), "{unknown:?}");
     assert!(door.seen().is_empty(), "{:?}", door.seen());
     for name in [name, "Mcp-Name: =?base64?ZWNobw==?="] {
         assert_eq!(with(&[NEWEST, method, name]).status, 200, "{name}");
