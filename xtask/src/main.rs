@@ -61,12 +61,14 @@ enum Command {
     /// Kill writers of the log, of the registry and the executable 200 times each, and simulate 20,000 losses of
     /// power to the log, which takes minutes.
     Crash,
-    /// Call for an hour, 300 times a second, 50 servers, some of which answer wrongly: what the door holds must not
-    /// grow. `cargo xtask test` does the same for some seconds.
+    /// Put the door under load for long: what it holds must not grow, and who has nothing to do with it must not
+    /// notice. `cargo xtask test` does the same for some seconds.
     Soak {
-        /// How long.
-        #[arg(long, value_name = "N", default_value_t = 3_600, value_parser = clap::value_parser!(u32).range(1..))]
-        seconds: u32,
+        /// Only this load; all of them, one after the other, when left out, which takes more than an hour.
+        load: Option<test::Load>,
+        /// How long, in place of what each of them takes.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: Option<u32>,
     },
     /// Fuzz for longer than the step in `cargo xtask test` does, with the output shown as it comes.
     Fuzz {
@@ -86,7 +88,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Bench { name, gateway } => bench::run(name, &gateway),
         Command::Crash => test::crash(),
-        Command::Soak { seconds } => test::soak(seconds),
+        Command::Soak { load, seconds } => test::soak(load, seconds),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
     match result {

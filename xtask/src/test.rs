@@ -65,28 +65,45 @@ pub(crate) fn crash() -> anyhow::Result<bool> {
     Ok(all)
 }
 
-/// Calls for long, at 300 a second and with faults among them; what the door holds must not grow.
-pub(crate) fn soak(seconds: u32) -> anyhow::Result<bool> {
-    let test = [
-        "test",
-        "--release",
-        "--package",
-        "toolgate",
-        "--test",
-        "it",
-        SOAK,
-        "--",
-        "--ignored",
-        "--nocapture",
-    ];
-    let mut command = program::cargo(test);
-    command.env("TOOLGATE_SOAK_SECONDS", seconds.to_string());
+/// What the door is put under for long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Load {
+    /// 300 calls a second with faults among them, to 50 servers, for an hour.
+    Calls,
+    /// One of 100 servers stops.
+    Hang,
+    /// 1,000 servers come and go, for ten minutes.
+    Flap,
+    /// 5,000 clients send a head byte by byte.
+    Drip,
+}
+
+impl Load {
+    /// The test that does it.
+    fn test(self) -> &'static str {
+        match self {
+            Self::Calls => "soak::an_hour_under_faults",
+            Self::Hang => "soak::one_of_a_hundred_hangs",
+            Self::Flap => "soak::a_thousand_servers_flap",
+            Self::Drip => "soak::five_thousand_drip",
+        }
+    }
+}
+
+/// Puts the door under a load, or all of them one after the other; what it holds must not grow.
+pub(crate) fn soak(load: Option<Load>, seconds: Option<u32>) -> anyhow::Result<bool> {
+    // As `cargo xtask test` builds it, so that `testkit` is there too, but for the release.
+    let mut command = program::cargo(["test", "--release", "--workspace", "--test", "it"]);
+    command.args([load.map_or(SOAK, Load::test), "--", "--ignored", "--nocapture", "--test-threads=1"]);
+    if let Some(seconds) = seconds {
+        command.env("TOOLGATE_SOAK_SECONDS", seconds.to_string());
+    }
     program::stream(command)
 }
 
-/// What the long crash tests are called, and the long test under load.
+/// What the long crash tests are called, and where the long tests under load are.
 const LONG: &str = "two_hundred_kills";
-const SOAK: &str = "an_hour_under_faults";
+const SOAK: &str = "soak::";
 
 fn steps(early: Early) -> Vec<Step<Stdout>> {
     vec![
@@ -232,6 +249,12 @@ fn only_an_unreachable_host_counts_as_offline() {
     assert!(is_offline("ssh: Could not resolve hostname example.com: Name or service not known"));
     assert!(!is_offline("fatal: couldn't find remote ref main"));
     assert!(!is_offline("error: invalid value in deny.toml"));
+}
+
+#[test]
+fn loads_are_left_out_of_the_tests() {
+    use clap::ValueEnum as _;
+    assert!(Load::value_variants().iter().all(|load| load.test().starts_with(SOAK)));
 }
 
 #[test]

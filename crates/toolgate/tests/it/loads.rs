@@ -1,5 +1,7 @@
-//! The door for a while under many calls, and among servers that hang, flap and drip: what it holds does not grow, and
-//! who has nothing to do with it notices nothing.
+//! The door for a while under many calls, and among servers that hang and flap, and clients that drip: what it holds does
+//! not grow, and who has nothing to do with it notices nothing.
+//!
+//! Here for some seconds and without a look at the clock; [`crate::soak`] does the same for long, with figures.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -16,14 +18,16 @@ use crate::servers::testkit;
 
 /// What a process holds.
 #[derive(Debug)]
-struct Held {
-    files: usize,
+pub(crate) struct Held {
+    pub(crate) files: usize,
     children: usize,
-    resident_kib: i64,
+    pub(crate) resident_kib: i64,
+    /// In ticks, of which there are a hundred in a second.
+    pub(crate) processor: u64,
 }
 
 impl Held {
-    fn of(door: &Door) -> Self {
+    pub(crate) fn of(door: &Door) -> Self {
         let process = format!("/proc/{}", door.running.child.id());
         let read = |name: &str| fs_err::read_to_string(format!("{process}/{name}")).unwrap_or_default();
         let resident = read("status")
@@ -35,11 +39,16 @@ impl Held {
             files: fs_err::read_dir(format!("{process}/fd")).map_or(0, Iterator::count),
             children: children.map(|children| children.split_whitespace().count()).sum(),
             resident_kib: resident.unwrap_or_default(),
+            processor: {
+                let stat = read("stat");
+                let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+                fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+            },
         }
     }
 
     /// What it holds when nobody wants anything.
-    fn at_rest(door: &Door) -> Self {
+    pub(crate) fn at_rest(door: &Door) -> Self {
         door.wait("the end of all calls", |door| {
             door.get("/metrics", OWNER).body.contains("toolgate_calls_running 0")
         });
@@ -48,7 +57,7 @@ impl Held {
 }
 
 /// Servers over pipes, `s0` and so on; each has the mark of its name in its environment.
-fn servers(count: usize) -> Vec<Json> {
+pub(crate) fn servers(count: usize) -> Vec<Json> {
     let server = |number: usize| {
         json!({ "name": format!("s{number}"), "command": testkit(), "args": ["faulty"], "mode": "dynamic",
             "env": { "TOOLGATE_TEST_NAME": format!("s{number}-of-{}", std::process::id()) },
@@ -57,7 +66,7 @@ fn servers(count: usize) -> Vec<Json> {
     (0..count).map(server).collect()
 }
 
-fn ready(door: &Door, count: usize) {
+pub(crate) fn ready(door: &Door, count: usize) {
     door.wait("all servers", |door| {
         let servers = door.get("/v1/servers", OWNER).json();
         let all = servers["servers"].as_array().expect("a list");
@@ -70,7 +79,7 @@ const FAULTS: [&str; 4] = ["is-error", "refuse", "raw", "twice"];
 
 /// Calls until it is enough, so many in a second where that is said; gives what came of them, good and bad.
 #[expect(clippy::disallowed_methods, reason = "calls come at their real time")]
-fn calls(
+pub(crate) fn calls(
     door: &Door,
     servers: usize,
     enough: impl Fn(usize) -> bool + Sync,
@@ -104,7 +113,7 @@ fn calls(
 }
 
 /// What it holds after a while is what it held before, but for a little memory.
-fn holds_no_more(door: &Door, before: &Held, most_kib: i64) {
+pub(crate) fn holds_no_more(door: &Door, before: &Held, most_kib: i64) {
     let after = Held::at_rest(door);
     assert!(after.files <= before.files + 8, "{before:?} {after:?}");
     assert_eq!(after.children, before.children, "{before:?} {after:?}");
@@ -125,37 +134,22 @@ fn a_while_under_faults() {
     holds_no_more(&door, &before, 32 << 10);
 }
 
-/// The same for long: `cargo xtask soak` says how long.
-#[test]
-#[ignore = "takes an hour"]
-#[expect(clippy::disallowed_methods, reason = "an hour is an hour")]
-fn an_hour_under_faults() {
-    let seconds = std::env::var("TOOLGATE_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
-    let whole = Duration::from_secs(seconds.unwrap_or(3_600));
-    let door = Door::of(project(&json!({ "mcps": servers(50) })));
-    ready(&door, 50);
-    let start = Instant::now();
-    calls(&door, 50, |_| start.elapsed() >= whole / 6, Some(300.0));
-    let before = Held::at_rest(&door);
-    let [good, bad] = calls(&door, 50, |_| start.elapsed() >= whole, Some(300.0));
-    eprintln!("{good} good calls, {bad} bad; before {before:?}, after {:?}", Held::at_rest(&door));
-    holds_no_more(&door, &before, 8 << 10);
+/// Sends a signal to the first of the servers.
+#[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
+pub(crate) fn signal_first(name: &str) {
+    let mark = format!("TOOLGATE_TEST_NAME=s0-of-{}", std::process::id());
+    for process in crate::servers::processes_with(&mark) {
+        let sent = Command::new("kill").args([name, &process.to_string()]).status();
+        assert!(sent.expect("there is `kill`").success());
+    }
 }
 
 /// One of many servers stops in the middle of everything. Only who calls it waits.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
 fn a_server_that_hangs_is_in_nobodys_way() {
     let door = Door::of(project(&json!({ "mcps": servers(20) })));
     ready(&door, 20);
-    let mark = format!("TOOLGATE_TEST_NAME=s0-of-{}", std::process::id());
-    let signal = |name: &str| {
-        for process in crate::servers::processes_with(&mark) {
-            let sent = Command::new("kill").args([name, &process.to_string()]).status();
-            assert!(sent.expect("there is `kill`").success());
-        }
-    };
-    signal("-STOP");
+    signal_first("-STOP");
     std::thread::scope(|scope| {
         let hangs = scope.spawn(|| door.call(OWNER, "s0__echo", &json!({ "message": "x" })));
         door.wait("the call", |door| door.get("/metrics", OWNER).body.contains("toolgate_calls_running 1"));
@@ -168,7 +162,7 @@ fn a_server_that_hangs_is_in_nobodys_way() {
             assert_eq!(tools["tools"].as_array().map(Vec::len), Some(100), "its tools are still listed");
         }
         assert!(!hangs.is_finished(), "it hangs all the while");
-        signal("-CONT");
+        signal_first("-CONT");
         assert_eq!(hangs.join().expect("it ends").status, 200);
     });
 }

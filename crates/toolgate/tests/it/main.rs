@@ -68,6 +68,7 @@ mod secrets;
 mod serve;
 mod servers;
 mod shop;
+mod soak;
 mod stdio;
 mod telemetry;
 mod toolbox;
