@@ -3,8 +3,8 @@
 //! It prints its port and serves until it is killed: streamable HTTP at `/mcp`, HTTP+SSE of the first
 //! revision at `/sse`, a WebSocket at `/ws`. On the standard library, a thread per connection, so that
 //! nothing stands between a mode and the bytes it sends. Keys: `port=` for one that is known beforehand;
-//! `era=modern`; `tools=` (a file with a list of them); `status=` and `to=` (a port) for redirects; `name=` for
-//! encodings; `cert=`, `key=` and `client-ca=` (files) for TLS.
+//! `era=modern`; `tools=` (a file with a list of them); `session=` (an id) for a handshake that begins one;
+//! `status=` and `to=` (a port) for redirects; `name=` for encodings; `cert=`, `key=` and `client-ca=` (files) for TLS.
 
 mod connection;
 mod fault;
@@ -28,6 +28,8 @@ struct Server {
     modern: bool,
     /// What it offers in place of the tools of a good server.
     tools: Option<Value>,
+    /// The id of the session that a handshake begins.
+    session: Option<String>,
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Where answers go to in the first revision: the stream that was opened last.
     events: Mutex<Option<Sender<String>>>,
@@ -48,6 +50,7 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
             let text = fs_err::read_to_string(file).expect("the file of tools can be read");
             serde_json::from_str(&text).expect("it is JSON")
         }),
+        session: keys.get("session").map(|&id| id.to_owned()),
         tls: tls::config(&keys),
         events: Mutex::default(),
         asked: Mutex::default(),

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
@@ -28,6 +29,9 @@ mod told;
 
 /// How often in a row a model may want what no budget allows.
 const MOST_IN_VAIN: u32 = 2;
+
+/// How long a turn waits for lists that servers told to have changed.
+const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// What does the work.
 pub enum Hands {
@@ -231,6 +235,9 @@ impl<'a> Run<'a> {
         }
         if let Some(why) = self.used_up() {
             return Turn::End(Reason::Budget, why);
+        }
+        if let Hands::Road(runtime) = &self.agent.hands {
+            runtime.catch_up(CATCH_UP).await;
         }
         let request = Request {
             instructions: self.instructions.clone().unwrap_or_default(),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use serde::Serialize;
-use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::sync::{Notify, Semaphore, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_audit::spans::Exporter;
@@ -149,6 +149,10 @@ struct Live {
     offer: ArcSwap<Option<Offer>>,
     /// Whether what it offers has come into the catalog.
     shown: watch::Sender<bool>,
+    /// Somebody waits for what has changed.
+    hurry: Notify,
+    /// Held while what has changed is looked at.
+    looking: tokio::sync::Mutex<()>,
 }
 
 /// Why the start fails.
@@ -686,7 +690,13 @@ enum Moment {
 impl Live {
     fn new(spec: ServerSpec, wire: WireLimits, logins: &Logins, questions: &Arc<dyn Questions>) -> Self {
         let server = Arc::new(Server::new(spec, wire, logins, Arc::clone(questions)));
-        Self { server, offer: ArcSwap::from_pointee(None), shown: watch::Sender::new(false) }
+        Self {
+            server,
+            offer: ArcSwap::from_pointee(None),
+            shown: watch::Sender::new(false),
+            hurry: Notify::new(),
+            looking: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Asks for what may have changed; says what has.

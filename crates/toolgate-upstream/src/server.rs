@@ -278,6 +278,16 @@ impl Server {
         self.stale.send_replace(Kinds::default())
     }
 
+    /// Whether there is something that changed and was not taken.
+    pub fn has_stale(&self) -> bool {
+        !self.stale.borrow().is_empty()
+    }
+
+    /// Waits until what changed was taken, by whoever looks at it.
+    pub async fn is_taken(&self) {
+        let _ = self.stale.subscribe().wait_for(|kinds| kinds.is_empty()).await;
+    }
+
     /// Puts back what was taken and could not be looked at.
     pub fn put_stale(&self, kinds: Kinds) {
         mark(&self.stale, kinds);

@@ -98,6 +98,13 @@ fn converse(number: usize, pipe: &mut dyn Pipe, server: &Server) -> io::Result<(
             ("POST", _) if message["params"]["name"] == "ask" && !server.modern => {
                 return ask(*out, server, number, &message);
             }
+            ("POST", _) if message["method"] == "initialize" && server.session.is_some() => {
+                let answer = server.message(&message).unwrap_or_default();
+                let session = server.session.as_deref().unwrap_or_default();
+                let head = format!("mcp-session-id: {session}\r\ncontent-type: application/json");
+                write!(out, "HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len())?;
+                out.flush()?;
+            }
             ("POST", _) => match server.message(&message) {
                 Some(answer) => whole(*out, "200 OK", &answer)?,
                 None => whole(*out, "202 Accepted", "")?,

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use toolgate_upstream::State;
 
 use super::{Live, Runtime};
@@ -27,6 +27,24 @@ impl Runtime {
     pub async fn keep(&self) -> Infallible {
         let (never, ()) = join(self.keep_servers(), self.keep_pins()).await;
         never
+    }
+
+    /// Waits until the catalog has what servers that are there have told to have changed, for so long at most. Whoever
+    /// asks once a turn is no storm, so nobody's pace is kept for it.
+    pub async fn catch_up(&self, most: Duration) {
+        let given = self.given.load_full();
+        let one = async |live: &Arc<Live>| {
+            if !matches!(live.server.state(), State::Ready(_)) {
+                return;
+            }
+            if live.server.has_stale() {
+                live.hurry.notify_one();
+                live.server.is_taken().await;
+            }
+            // Who looks at it holds this.
+            drop(live.looking.lock().await);
+        };
+        let _ = timeout(most, join_all(given.servers.iter().map(one))).await;
     }
 
     /// Every server as long as it is there.
@@ -81,8 +99,12 @@ impl Runtime {
             let _ = live.server.states().wait_for(|state| matches!(state, State::Ready(_))).await;
             // Somebody waits for one that has just come.
             if !std::mem::take(&mut at_once) {
-                sleep_until(last + pace.pause(last.elapsed())).await;
+                tokio::select! {
+                    () = sleep_until(last + pace.pause(last.elapsed())) => {}
+                    () = live.hurry.notified() => {}
+                }
             }
+            let _looking = live.looking.lock().await;
             last = Instant::now();
             let told = live.server.take_stale();
             let outcome = live.refresh(told).await;

@@ -91,7 +91,10 @@ where
             let hands = Hands::Road(Arc::clone(&runtime));
             let record = args.record.clone();
             let agent = Agent { hands, model, rules, name, skills, runs, desk, record };
-            work(Ready { agent, caller }).await
+            tokio::select! {
+                outcome = work(Ready { agent, caller }) => outcome,
+                never = runtime.keep() => match never {},
+            }
         };
         let outcome = job.await;
         runtime.stop().await;

@@ -100,6 +100,34 @@ fn a_tool_that_was_added_is_used_and_one_that_was_removed_is_not() {
     assert!(names(0).contains("hello_world") && !names(2).contains("hello_world"));
 }
 
+/// The same over the API of a door, for the runs that come after.
+#[test]
+fn a_tool_that_was_added_over_http_is_used_by_the_next_run() {
+    let model = Scripted::start(&json!([
+        { "calls": [call("c1", "hello_world", json!({ "name": "Ann" }))] },
+        { "text": "Hello." },
+        { "text": "There is no such tool." },
+    ]));
+    let program = crate::door::project(
+        &json!({ "agent": { "model": model.model() }, "registries": { "tools": "tools/tools.json" } }),
+    );
+    program.write("tools/tools.json", "{\"tools\": []}");
+    write_script(&program, "hello.py", "def run(name: str):\n    return {\"greeting\": \"hello \" + name}\n");
+    let door = Door::of(program);
+    let tool = json!({ "name": "hello_world", "description": "Greets somebody by name.", "script_path": "hello.py",
+        "input_schema": { "type": "object", "properties": { "name": { "type": "string" } } } });
+    let added = door.post("/v1/tools", OWNER, &tool);
+    assert_eq!(added.status, 201, "{added:?}");
+    let first = stream(&door, OWNER, &json!({ "task": "greet Ann" }));
+    assert!(first.contains("hello Ann"), "{first}");
+    let key = format!("X-API-Key: {OWNER}");
+    let removed = door.request("DELETE /v1/tools/hello_world", &[&key], "");
+    assert!((200..300).contains(&removed.status), "{removed:?}");
+    stream(&door, OWNER, &json!({ "task": "greet Bob" }));
+    let names = |at: usize| model.seen()[at]["tools"].to_string();
+    assert!(names(0).contains("hello_world") && !names(2).contains("hello_world"));
+}
+
 #[test]
 fn a_resource_of_a_server_is_found_and_read() {
     let model = calls(vec![
@@ -107,7 +135,8 @@ fn a_resource_of_a_server_is_found_and_read() {
         call("c2", "read_resource", json!({ "uri": "test://one" })),
     ]);
     let program = project(&model, &json!({ "registries": { "mcp": "mcp.json" } }));
-    program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
+    let kit = Kit::start("good");
+    program.write("mcp.json", json!({ "servers": { "kit": { "url": kit.url("http", "mcp") } } }).to_string());
     let results = results(&run(&program, "what does the document say?"));
     assert!(results[0].contains("kit: test://one · one"), "{results:?}");
     assert_eq!(results[1], "[test://one]\nthe content");
@@ -201,8 +230,14 @@ fn servers_over_http_sse_and_websocket_are_used_alike() {
     for (result, name) in results.iter().zip(["http", "sse", "ws"]) {
         assert!(result.starts_with(&format!("{{\"message\":\"{name}\"}}")), "{results:?}");
     }
+    let seen = kit.seen();
     let authorized = |seen: &Json| seen["headers"].to_string().contains("Bearer t0ken-of-the-server");
-    assert!(kit.seen().iter().any(authorized), "the header is sent");
+    assert!(seen.iter().any(authorized), "the header is sent");
+    // What has no path came over the WebSocket, and all of it over one.
+    let by_socket = seen.iter().filter(|seen| seen["event"] == "request" && seen["path"].is_null());
+    let used: Vec<_> = by_socket.map(|seen| (&seen["connection"], &seen["message"]["method"])).collect();
+    assert!(used.iter().any(|(_, method)| **method == "tools/call"), "{used:?}");
+    assert!(used.iter().all(|(connection, _)| *connection == used[0].0), "{used:?}");
 }
 
 #[test]
@@ -361,4 +396,58 @@ fn a_script_of_a_skill_is_run_by_code_execution() {
     assert!(results[2].contains("\"stdout\":\"7\\n\"") || results[2].starts_with('7'), "{ran}");
     // The road is that of every call.
     assert!(program.run("log --tool code_execution --json").stdout.contains("csv.DictReader"));
+}
+
+/// A server tells that its tools have changed while the agent works: the next turn has the new ones.
+#[test]
+fn tools_that_change_in_the_middle_of_a_run_are_seen_by_the_next_turn() {
+    let model = Scripted::start(&json!([
+        { "calls": [call("c1", "change", json!({}))] },
+        { "calls": [call("c2", "second", json!({}))] },
+        { "text": "Done." },
+    ]));
+    let program =
+        project(&model, &json!({ "registries": { "mcp": "mcp.json", "tools": "tools/tools.json" } }));
+    let file = program.path("offered");
+    let offered = |names: &[&str]| {
+        let tool = |name: &&str| json!({ "name": name, "description": "A tool.", "inputSchema": { "type": "object" } });
+        json!({ "tools": names.iter().map(tool).collect::<Vec<_>>() }).to_string()
+    };
+    program.write("offered", offered(&["first"]));
+    program.write("offered.next", offered(&["second"]));
+    let server = json!({ "command": testkit(), "args": ["scripted", file] });
+    program.write("mcp.json", json!({ "servers": { "s": server } }).to_string());
+    let change = json!({ "name": "change", "description": "Changes what the server has.", "script_path": "change.sh",
+        "input_schema": { "type": "object" }, "env": { "FILE": file } });
+    program.write("tools/tools.json", json!({ "tools": [change] }).to_string());
+    // The server looks a hundred times a second, and tells at once.
+    let script = "#!/bin/sh\ncat > /dev/null\nmv \"$FILE.next\" \"$FILE\"\nsleep 0.3\necho '{}'\n";
+    write_script(&program, "change.sh", script);
+    let ran = run(&program, "go");
+    assert!(results(&ran)[1].contains("called \"second\""), "{ran}");
+    let names = |at: usize| model.seen()[at]["tools"].to_string();
+    assert!(names(0).contains("\"first\"") && !names(0).contains("\"second\""), "{}", names(0));
+    assert!(names(1).contains("\"second\"") && !names(1).contains("\"first\""), "{}", names(1));
+}
+
+/// What `terminate_on_close` says: the session of the server ends with the run, or is left to it.
+#[test]
+fn a_session_over_http_ends_with_the_run_where_that_is_wanted() {
+    for (ends, key) in [
+        (true, json!({})),
+        (true, json!({ "terminate_on_close": true })),
+        (false, json!({ "terminate_on_close": false })),
+    ] {
+        let model = calls(vec![call("c1", "echo", json!({ "message": "hi" }))]);
+        let kit = Kit::start("good session=the-one");
+        let mut server =
+            json!({ "type": "mcp", "name": "kit", "transport": "http", "url": kit.url("http", "mcp") });
+        server.as_object_mut().expect("a map").extend(key.as_object().expect("a map").clone());
+        let ran = run(&agent_yaml(&model, json!([server])), "go");
+        assert!(results(&ran)[0].contains("\"hi\""), "{ran}");
+        let seen = kit.seen();
+        let deleted: Vec<_> = seen.iter().filter(|seen| seen["method"] == "DELETE").collect();
+        assert_eq!(!deleted.is_empty(), ends, "{key}: {seen:?}");
+        assert!(deleted.iter().all(|seen| seen["headers"]["mcp-session-id"] == "the-one"), "{deleted:?}");
+    }
 }
