@@ -4,3 +4,5 @@
 mod built;
 mod kit;
 mod models;
+#[path = "../../../testkit/scripted.rs"]
+mod scripted;

@@ -41,7 +41,7 @@ async fn ask(turns: Json, provider: ModelProvider, stream: bool, request: &Reque
     if let Err(error) = &outcome {
         assert!(!format!("{error} {error:?}").contains(KEY), "{error:?}");
     }
-    Asked { outcome, heard, seen: server.seen() }
+    Asked { outcome, heard, seen: server.requests() }
 }
 
 fn said(heard: &[Heard]) -> String {

@@ -1,62 +1,27 @@
 //! The agent: the real executable with real tools, and a model that follows a script in its protocol.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value as Json, json};
-use tempfile::TempDir;
 
 use crate::door::until;
 use crate::program::{Program, Run};
+pub(crate) use crate::scripted::Scripted;
 use crate::scripts::write_script;
-use crate::servers::{entry, left_behind, testkit};
+use crate::servers::{entry, left_behind};
 
 /// The key of the model, which nothing may show or keep.
 pub(crate) const KEY: &str = "sk-the-key-of-a-model-0123456789";
 
-/// A model that ends with its test.
-pub(crate) struct Scripted {
-    child: Child,
-    folder: TempDir,
-    port: u16,
-}
-
 impl Scripted {
-    #[expect(clippy::disallowed_methods, reason = "the server is the other side of the test")]
-    pub(crate) fn start(turns: &Json) -> Self {
-        let folder = TempDir::new().expect("the temporary folder can be written to");
-        let script = folder.path().join("script.json");
-        fs_err::write(&script, turns.to_string()).expect("the script can be written");
-        let mut child = Command::new(testkit())
-            .arg("model")
-            .arg(&script)
-            .env("TESTKIT_LOG", folder.path().join("log"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
-        let mut port = String::new();
-        let stdout = child.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut port).expect("it says its port");
-        Self { child, folder, port: port.trim().parse().expect("a port") }
-    }
-
     /// The bodies of the requests it saw.
     pub(crate) fn seen(&self) -> Vec<Json> {
-        let log = fs_err::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        log.lines().map(|line| serde_json::from_str::<Json>(line).expect("JSON")["body"].take()).collect()
+        self.requests().into_iter().map(|mut request| request["body"].take()).collect()
     }
 
     /// Its description in a configuration.
     pub(crate) fn model(&self) -> Json {
         json!({ "provider": "openai", "name": "scripted", "key": KEY, "url": format!("http://127.0.0.1:{}/v1", self.port) })
-    }
-}
-
-impl Drop for Scripted {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

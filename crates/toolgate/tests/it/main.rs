@@ -6,6 +6,7 @@ mod agent;
 mod agent_questions;
 mod agent_stories;
 mod agent_terminal;
+mod agent_yaml;
 mod api;
 mod audit;
 mod audit_faults;
@@ -58,6 +59,8 @@ mod registry;
 mod results;
 mod resuming;
 mod road;
+#[path = "../../../testkit/scripted.rs"]
+mod scripted;
 mod scripts;
 mod scripts_new;
 mod scripts_serve;

@@ -1,0 +1,52 @@
+//! A model that follows a script, as a test has it: `testkit model` in the background, and what it saw. Tests that need it
+//! have this file as a module, by `#[path]`, beside `built.rs`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+use crate::built::testkit;
+
+/// A model that ends with its test.
+pub(crate) struct Scripted {
+    child: Child,
+    folder: TempDir,
+    /// Where it listens.
+    pub(crate) port: u16,
+}
+
+impl Scripted {
+    #[expect(clippy::disallowed_methods, reason = "the server is the other side of the test")]
+    pub(crate) fn start(turns: &Json) -> Self {
+        let folder = TempDir::new().expect("the temporary folder can be written to");
+        let script = folder.path().join("script.json");
+        fs_err::write(&script, turns.to_string()).expect("the script can be written");
+        let mut child = Command::new(testkit())
+            .arg("model")
+            .arg(&script)
+            .env("TESTKIT_LOG", folder.path().join("log"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let mut port = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut port).expect("it says its port");
+        Self { child, folder, port: port.trim().parse().expect("a port") }
+    }
+
+    /// The requests it saw: `path`, `headers` and `body`.
+    pub(crate) fn requests(&self) -> Vec<Json> {
+        let log = fs_err::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        log.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
