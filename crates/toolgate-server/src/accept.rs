@@ -26,7 +26,7 @@ use toolgate_types::DoorRules;
 
 use crate::{Door, rest};
 use pace::Paced;
-use tls::Shown;
+use tls::{Shown, Tls};
 
 /// How long a client may take to send the head of a request, and how long it may say nothing between two.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -128,7 +128,15 @@ async fn converse(door: &Door, router: Router, stream: TcpStream, peer: IpAddr) 
     // Answers are written whole; waiting for more of them helps nobody.
     let _ = stream.set_nodelay(true);
     let ends = Ends { peer, local: local.ip().to_canonical(), secure: door.tls.is_some() };
-    let Some(tls) = &door.tls else { return talk(door, router, stream, ends).await };
+    match &door.tls {
+        None => talk(door, router, stream, ends).await,
+        // Apart, or every connection without TLS would hold the place of one that has it.
+        Some(tls) => Box::pin(secure(door, tls, router, stream, ends)).await,
+    }
+}
+
+/// One connection with TLS, until its end.
+async fn secure(door: &Door, tls: &Tls, router: Router, stream: TcpStream, ends: Ends) {
     let agreed = tokio::select! {
         agreed = tls.accept(stream) => agreed,
         () = door.running.closing() => return,
@@ -136,7 +144,7 @@ async fn converse(door: &Door, router: Router, stream: TcpStream, peer: IpAddr) 
     match agreed {
         Ok((stream, None)) => talk(door, router, stream, ends).await,
         Ok((stream, Some(shown))) => talk(door, router, stream, (ends, Arc::new(shown))).await,
-        Err(error) => tracing::debug!(%peer, "there is no TLS with a client: {error}"),
+        Err(error) => tracing::debug!(peer = %ends.peer, "there is no TLS with a client: {error}"),
     }
 }
 
@@ -264,6 +272,16 @@ impl Drop for Place {
             Some(each) => *each -= 1,
         }
     }
+}
+
+/// What a connection holds beside the buffers of its reader and writer, as long as it is open.
+#[test]
+fn a_connection_is_small() {
+    fn size<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        std::mem::size_of::<F>()
+    }
+    let plain = size(converse);
+    assert!(plain <= 1_536, "{plain} bytes");
 }
 
 #[test]
