@@ -1,5 +1,7 @@
 //! What clients hear that belongs to no request: lists that changed, resources that did.
 
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
 use serde::Deserialize;
@@ -8,14 +10,23 @@ use toolgate_mcp::Raw;
 use toolgate_mcp::serve::Change;
 use toolgate_types::ServerName;
 
+use super::lists::Pages;
 use super::{Gateway, Visitor};
 
-/// What a caller saw last.
+/// What a caller saw last. Every session has one, so it is short: the pages are those that all sessions of a caller
+/// share, and of what is written anew each time a mark is kept.
 #[derive(PartialEq)]
 struct Seen {
-    tools: Raw,
-    prompts: Vec<String>,
-    resources: Vec<String>,
+    tools: Pages,
+    prompts: u64,
+    resources: u64,
+}
+
+/// A mark of texts, which differs where they do.
+fn mark<T: Hash>(texts: T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    texts.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Gateway {
@@ -23,9 +34,9 @@ impl Gateway {
         let mut resources = self.held(visitor, |offer| &offer.resources);
         resources.extend(self.held(visitor, |offer| &offer.templates));
         let prompts = self.named_prompts(visitor).into_iter();
-        let prompts =
+        let prompts: Vec<_> =
             prompts.map(|(name, _, prompt)| format!("{name} {}", prompt.definition.get())).collect();
-        Seen { tools: self.seen_tools(visitor), prompts, resources }
+        Seen { tools: self.seen_tools(visitor), prompts: mark(prompts), resources: mark(resources) }
     }
 }
 

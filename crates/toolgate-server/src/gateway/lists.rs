@@ -1,7 +1,7 @@
 //! Lists: what a caller may have, as clients are told of it.
 //!
-//! The list of tools is written once for each caller and catalog, in the words of each era. Invariant: definitions
-//! are given as their servers wrote them, but for the name.
+//! The list of tools is written once for each caller and catalog, in the words of each era and with all its pages.
+//! Invariant: definitions are given as their servers wrote them, but for the name.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -18,61 +18,76 @@ use super::{Gateway, LISTS_HOLD, Visitor, search};
 
 /// Elements of one page.
 const PAGE: usize = 1_000;
-/// Callers whose lists are kept.
+/// Lists that are kept, and how long all of them are together.
 const MOST_KEPT: usize = 256;
+const MOST_BYTES: usize = 64 << 20;
+
+/// A list, page by page.
+pub(super) type Pages = Arc<[Raw]>;
 
 /// Lists of tools that were written.
 #[derive(Default)]
 pub(super) struct Lists(Mutex<HashMap<Key, Written>>);
 
-/// Of which catalog, by which profile, and what it says.
-type Written = (Arc<Catalog>, Option<Arc<Profile>>, Raw);
+/// A list, and what it was made of.
+struct Written {
+    catalog: Arc<Catalog>,
+    profile: Option<Arc<Profile>>,
+    pages: Pages,
+}
+
 /// For whom, by which profile, and whether in the words of the newest revision.
 type Key = (String, Option<ProfileName>, bool);
+
+impl Lists {
+    fn get(&self, key: &Key, catalog: &Arc<Catalog>, profile: Option<&Arc<Profile>>) -> Option<Pages> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = kept.get(key).filter(|written| Arc::ptr_eq(&written.catalog, catalog))?;
+        let same = match (&written.profile, profile) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same.then(|| Arc::clone(&written.pages))
+    }
+
+    fn put(&self, key: Key, written: Written) {
+        let bytes = |pages: &Pages| pages.iter().map(|page| page.get().len()).sum::<usize>();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.remove(&key);
+        let all: usize = kept.values().map(|written| bytes(&written.pages)).sum();
+        if kept.len() >= MOST_KEPT || all + bytes(&written.pages) > MOST_BYTES {
+            kept.clear();
+        }
+        kept.insert(key, written);
+    }
+}
 
 impl Gateway {
     /// The tools of a caller, as the result of `tools/list`.
     pub(super) fn tools(&self, visitor: &Visitor, request: &Request) -> Outcome {
         let newest = !request.client.revision().has_handshake();
-        let profile = self.profile(visitor)?;
-        if request.raw_member("cursor").is_none() {
-            let (list, is_whole) = self.first_tools(visitor, profile.as_ref(), newest);
-            if is_whole {
-                return Ok(list);
-            }
+        let pages = self.tool_pages(visitor, self.profile(visitor)?.as_ref(), newest);
+        let begin = begin(request)?;
+        match pages.get(begin / PAGE) {
+            Some(page) if begin.is_multiple_of(PAGE) => Ok(page.clone()),
+            Some(_) => Err(not_ours()),
+            // There were more when it was given out.
+            None => Ok(written("tools", &[], None, newest)),
         }
-        let catalog = self.runtime.catalog();
-        page("tools", self.listed(visitor, &catalog, profile.as_ref()), request)
     }
 
-    /// The first page, which is written once, and whether it is the only one.
-    fn first_tools(&self, visitor: &Visitor, profile: Option<&Arc<Profile>>, newest: bool) -> (Raw, bool) {
+    /// All pages, which are written once.
+    fn tool_pages(&self, visitor: &Visitor, profile: Option<&Arc<Profile>>, newest: bool) -> Pages {
         let catalog = self.runtime.catalog();
         // One caller may come with more or less, by the token that it has.
         let name = profile.map(|profile| profile.name.clone());
         let key = (serde_json::json!(*visitor.caller).to_string(), name, newest);
-        let same = |of: Option<&Arc<Profile>>| match (of, profile) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        let mut kept = self.lists.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, by, list)) = kept.get(&key)
-            && Arc::ptr_eq(of, &catalog)
-            && same(by.as_ref())
-        {
-            return (list.clone(), true);
+        if let Some(pages) = self.lists.get(&key, &catalog, profile) {
+            return pages;
         }
-        let shown: Vec<String> = self.listed(visitor, &catalog, profile).take(PAGE + 1).collect();
-        let list = written("tools", &shown, None, newest);
-        if shown.len() > PAGE {
-            return (list, false);
-        }
-        if kept.len() >= MOST_KEPT {
-            kept.clear();
-        }
-        let by = profile.map(Arc::clone);
-        kept.insert(key, (Arc::clone(&catalog), by, list.clone()));
-        (list, true)
+        let pages = paged("tools", self.listed(visitor, &catalog, profile), newest);
+        self.lists.put(key, Written { catalog, profile: profile.cloned(), pages: Arc::clone(&pages) });
+        pages
     }
 
     /// The tools of a caller, as elements of a list.
@@ -97,11 +112,11 @@ impl Gateway {
         }
     }
 
-    /// The tools of a caller in one text, to see whether they changed.
-    pub(super) fn seen_tools(&self, visitor: &Visitor) -> Raw {
+    /// The tools of a caller, to see whether they changed.
+    pub(super) fn seen_tools(&self, visitor: &Visitor) -> Pages {
         match self.profile(visitor) {
-            Ok(profile) => self.first_tools(visitor, profile.as_ref(), true).0,
-            Err(_) => Raw::of(&serde_json::Value::Null),
+            Ok(profile) => self.tool_pages(visitor, profile.as_ref(), true),
+            Err(_) => Arc::default(),
         }
     }
 
@@ -209,20 +224,39 @@ fn renamed(definition: &Raw, name: Option<&str>, description: Option<&str>) -> S
     out
 }
 
+/// Where the page begins that a request asks for.
+fn begin(request: &Request) -> Result<usize, RpcError> {
+    let Some(cursor) = request.raw_member("cursor") else { return Ok(0) };
+    let cursor = cursor.parse::<String>().ok().and_then(|cursor| cursor.parse::<usize>().ok());
+    cursor.ok_or_else(not_ours)
+}
+
+fn not_ours() -> RpcError {
+    RpcError::new(RpcError::INVALID_PARAMS, "the `cursor` is not one of ours")
+}
+
 /// One page of a list.
 fn page(key: &str, all: impl Iterator<Item = String>, request: &Request) -> Outcome {
-    let begin = match request.raw_member("cursor") {
-        None => 0,
-        Some(cursor) => {
-            let cursor = cursor.parse::<String>().ok().and_then(|cursor| cursor.parse::<usize>().ok());
-            cursor
-                .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "the `cursor` is not one of ours"))?
-        }
-    };
+    let begin = begin(request)?;
     let mut shown: Vec<String> = all.skip(begin).take(PAGE + 1).collect();
     let next = (shown.len() > PAGE).then(|| (begin + PAGE).to_string());
     shown.truncate(PAGE);
     Ok(written(key, &shown, next.as_deref(), !request.client.revision().has_handshake()))
+}
+
+/// All pages of a list; there is one, if only an empty one.
+fn paged(key: &str, all: impl Iterator<Item = String>, newest: bool) -> Pages {
+    let mut all = all.peekable();
+    let (mut pages, mut begin) = (Vec::new(), 0);
+    loop {
+        let shown: Vec<String> = all.by_ref().take(PAGE).collect();
+        begin += PAGE;
+        let next = all.peek().is_some().then(|| begin.to_string());
+        pages.push(written(key, &shown, next.as_deref(), newest));
+        if next.is_none() {
+            return pages.into();
+        }
+    }
 }
 
 fn written(key: &str, shown: &[String], next: Option<&str>, newest: bool) -> Raw {
@@ -243,4 +277,53 @@ fn written(key: &str, shown: &[String], next: Option<&str>, newest: bool) -> Raw
     }
     out.push('}');
     Raw::trusted(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_a_list() {
+        let check = |count: usize, due: &[(usize, Option<&str>)]| {
+            let pages = paged("tools", (0..count).map(|number| number.to_string()), false);
+            let pages: Vec<serde_json::Value> = pages.iter().map(|page| page.parse().unwrap()).collect();
+            let shown: Vec<_> = pages
+                .iter()
+                .map(|page| (page["tools"].as_array().unwrap().len(), page["nextCursor"].as_str()))
+                .collect();
+            assert_eq!(shown, due, "{count}");
+            let all = pages.iter().flat_map(|page| page["tools"].as_array().unwrap());
+            assert!(all.map(|one| one.as_u64()).eq((0..count).map(|number| Some(number as u64))), "{count}");
+        };
+        check(0, &[(0, None)]);
+        check(1_000, &[(1_000, None)]);
+        check(1_001, &[(1_000, Some("1000")), (1, None)]);
+        check(2_500, &[(1_000, Some("1000")), (1_000, Some("2000")), (500, None)]);
+    }
+
+    #[test]
+    fn lists_are_kept_as_long_as_there_is_room() {
+        let (lists, catalog) = (Lists::default(), Arc::new(Catalog::default()));
+        let key = |number: usize| (number.to_string(), None, true);
+        let put = |number: usize, bytes: usize| {
+            let pages = [Raw::trusted(format!("\"{}\"", "x".repeat(bytes)))].into();
+            lists.put(key(number), Written { catalog: Arc::clone(&catalog), profile: None, pages });
+        };
+        let kept = || lists.0.lock().unwrap().len();
+        put(0, 1);
+        let first = lists.get(&key(0), &catalog, None).unwrap();
+        assert!(Arc::ptr_eq(&first, &lists.get(&key(0), &catalog, None).unwrap()), "written once");
+        assert!(lists.get(&key(0), &Arc::new(Catalog::default()), None).is_none(), "another catalog");
+        assert!(lists.get(&key(1), &catalog, None).is_none());
+        (0..MOST_KEPT).for_each(|number| put(number, 1));
+        assert_eq!(kept(), MOST_KEPT);
+        put(MOST_KEPT, 1);
+        assert_eq!(kept(), 1);
+        put(0, MOST_BYTES / 2);
+        put(0, MOST_BYTES / 2);
+        assert_eq!(kept(), 2, "in place of itself");
+        put(1, MOST_BYTES / 2);
+        assert_eq!(kept(), 1, "they would be too long together");
+    }
 }

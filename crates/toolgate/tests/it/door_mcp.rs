@@ -231,3 +231,50 @@ fn heads_that_say_something_else() {
     }
     assert_eq!(door.seen().len(), 2, "each of them once");
 }
+
+/// A long list comes page by page, and a change at its end is a change.
+#[test]
+fn a_list_of_many_pages() {
+    const COUNT: usize = 2_300;
+    let tools = |last: &str| {
+        let tool = |number: usize| {
+            let said = if number == COUNT - 1 { last } else { "Says it back." };
+            json!({ "name": format!("t{number:04}"), "type": "local", "description": said,
+                "input_schema": { "type": "object" }, "config": { "script_path": "say.py" } })
+        };
+        json!({ "tools": (0..COUNT).map(tool).collect::<Vec<_>>() }).to_string()
+    };
+    let program = project(&json!({ "registries": { "tools": "tools/tools.json" }, "mcps": [] }));
+    program.write("tools/tools.json", tools("Comes last."));
+    program.write("tools/say.py", "def run(args):\n    return {'said': args}\n");
+    let door = Door::of(program);
+    let session = Session::begin(&door, OWNER, "2025-11-25", &json!({}));
+    let page = |cursor: Option<&str>| {
+        let params = cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor }));
+        session.post(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params })).json()
+    };
+    let all = || {
+        let (mut all, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let page = page(cursor.as_deref());
+            let tools = page["result"]["tools"].as_array().unwrap_or_else(|| panic!("{page}"));
+            assert!(tools.len() <= 1_000);
+            all.extend(tools.iter().cloned());
+            cursor = page["result"]["nextCursor"].as_str().map(ToOwned::to_owned);
+            if cursor.is_none() {
+                return all;
+            }
+        }
+    };
+    let listed = all();
+    let names: Vec<_> = listed.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert_eq!(names, (0..COUNT).map(|number| format!("t{number:04}")).collect::<Vec<_>>());
+    for bad in ["7", "-1", "x", ""] {
+        assert_eq!(page(Some(bad))["error"]["code"], -32602, "{bad}");
+    }
+    assert_eq!(page(Some("9000"))["result"]["tools"], json!([]), "there were more when it was given out");
+    let mut stream = session.listen(None);
+    door.program.write("tools/tools.json", tools("Is another."));
+    assert_eq!(stream.message()["method"], "notifications/tools/list_changed");
+    assert_eq!(all()[COUNT - 1]["description"], "Is another.");
+}
