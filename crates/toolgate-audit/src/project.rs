@@ -172,10 +172,13 @@ impl FromStr for Cursor {
 
 /// A text is not a time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither a time such as 2026-11-15T08:00:00Z, a day, nor how long ago such as 2h")]
+#[error(
+    "`{0}` is neither a time such as 2026-11-15T08:00:00Z, a day such as 2026-11-15, today or yesterday, nor how long \
+     ago such as 2h"
+)]
 pub struct MomentError(String);
 
-/// A day, a time, or how long ago.
+/// A day, a time, or how long ago. Days are those of UTC, as in the names of the log's files, and begin at midnight.
 ///
 /// # Errors
 /// When it is none of them.
@@ -184,7 +187,13 @@ pub fn moment(text: &str, now: Timestamp) -> Result<Timestamp, MomentError> {
         return Ok(time);
     }
     let error = || MomentError(text.to_owned());
-    if let Ok(day) = text.parse::<Date>() {
+    let today = || now.to_zoned(TimeZone::UTC).date();
+    let day = match text {
+        "today" => Some(today()),
+        "yesterday" => today().yesterday().ok(),
+        text => text.parse::<Date>().ok(),
+    };
+    if let Some(day) = day {
         return Ok(day.to_zoned(TimeZone::UTC).map_err(|_| error())?.timestamp());
     }
     let ago = text.parse::<HumanDuration>().map_err(|_| error())?;
@@ -199,7 +208,10 @@ fn times() {
     assert_eq!(at("2026-11-14"), "2026-11-14T00:00:00Z");
     assert_eq!(at("2026-11-15T08:00:00Z"), "2026-11-15T08:00:00Z");
     assert_eq!(at("2h"), "2026-11-15T10:00:00Z");
-    assert!(at("yesterday").starts_with("`yesterday` is neither"));
+    assert_eq!((at("today"), at("yesterday")), (at("2026-11-15"), at("2026-11-14")));
+    for bad in ["tomorrow", "", "2026-02-30", "-2h"] {
+        assert!(at(bad).starts_with(&format!("`{bad}` is neither")), "{}", at(bad));
+    }
 }
 
 #[test]

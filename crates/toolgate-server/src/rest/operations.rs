@@ -31,7 +31,7 @@ const CALLS: [Parameter; 8] = [
     ("tool", "string", "Calls of this tool."),
     ("caller", "string", "Calls of this caller."),
     ("status", "string", "How they ended, such as `success` or `error`."),
-    ("since", "string", "From then on: a time, a date, or how long ago (`2h`)."),
+    ("since", "string", "From then on: a time, a date, `today`, `yesterday`, or how long ago (`2h`)."),
     ("until", "string", "Up to then."),
     ("grep", "string", "With this text in them."),
     ("limit", "integer", "So many at most: 50 where nothing is said, 1000 in any case."),

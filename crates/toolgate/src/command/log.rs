@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use serde_json::json;
 use toolgate_audit::log::OpenError;
-use toolgate_audit::project::{MOST_WRITERS, ProjectLog, moment};
+use toolgate_audit::project::{MOST_WRITERS, MomentError, ProjectLog, moment};
 use toolgate_audit::{Call, Event, Filter, History, Log, Options, Reader, Recent, verify};
 use toolgate_config::{Config, Environment, load};
 use toolgate_types::{AuditRules, Secret};
@@ -132,20 +132,20 @@ pub(crate) fn run(args: &LogArgs, project: &Project, output: &Output) -> anyhow:
     let readers: Vec<_> = folders.iter().map(Reader::new).collect();
     match &args.command {
         Some(LogCommand::Show(one)) => show(&one.id, &readers, output),
-        Some(LogCommand::Stats(wanted)) => stats(&filter(wanted)?, &readers, output),
+        Some(LogCommand::Stats(wanted)) => stats(&filter(wanted), &readers, output),
         Some(LogCommand::Verify) => check(&folders, output),
         Some(LogCommand::Export(export)) => {
             let mut stdout = std::io::stdout().lock();
             for reader in &readers {
                 if export.csv {
-                    reader.export_csv(filter(&export.filter)?, &mut stdout)?;
+                    reader.export_csv(filter(&export.filter), &mut stdout)?;
                 } else {
-                    reader.export_lines(&filter(&export.filter)?, &mut stdout)?;
+                    reader.export_lines(&filter(&export.filter), &mut stdout)?;
                 }
             }
             Ok(DONE)
         }
-        None if args.follow => follow(&filter(&args.filter)?, &readers, output),
+        None if args.follow => follow(&filter(&args.filter), &readers, output),
         None => list(args, &readers, output),
     }
 }
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &LogArgs, project: &Project, output: &Output) -> anyhow:
 fn list(args: &LogArgs, readers: &[Reader], output: &Output) -> anyhow::Result<u8> {
     let mut calls = Vec::new();
     for reader in readers {
-        let wanted = Filter { newest_first: true, limit: Some(args.limit), ..filter(&args.filter)? };
+        let wanted = Filter { newest_first: true, limit: Some(args.limit), ..filter(&args.filter) };
         for call in reader.query(wanted)? {
             calls.push(call?);
         }
@@ -265,13 +265,12 @@ fn check(folders: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
     Ok(if faults.is_empty() { DONE } else { FAILED })
 }
 
-fn filter(args: &LogFilter) -> anyhow::Result<Filter> {
+fn filter(args: &LogFilter) -> Filter {
     let LogFilter { tool, caller, status, since, until, grep } = args.clone();
-    let time = |text: Option<String>| text.as_deref().map(time).transpose();
-    Ok(Filter { tool, caller, status, since: time(since)?, until: time(until)?, grep, ..Filter::default() })
+    Filter { tool, caller, status, since, until, grep, ..Filter::default() }
 }
 
 /// A day, a time, or how long ago.
-pub(crate) fn time(text: &str) -> anyhow::Result<Timestamp> {
-    Ok(moment(text, Timestamp::now())?)
+pub(crate) fn time(text: &str) -> Result<Timestamp, MomentError> {
+    moment(text, Timestamp::now())
 }

@@ -33,7 +33,7 @@ fn test(args: &PolicyTestArgs, project: &Project, output: &Output) -> anyhow::Re
     let filter = Filter {
         tool: args.tool.clone(),
         caller: args.caller.clone(),
-        since: args.since.as_deref().map(log::time).transpose()?,
+        since: args.since,
         ..Filter::default()
     };
     let readers: Vec<_> = log::folders(project, output).iter().map(Reader::new).collect();

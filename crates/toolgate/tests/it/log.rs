@@ -130,3 +130,24 @@ fn what_cannot_be_written_down_is_not_done() {
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains("calls cannot be written down, so none is made"), "{run}");
 }
+
+/// From when on, in the words that people use; and what is no time is told before anything is looked for.
+#[test]
+fn times_that_are_asked_for() {
+    let program = project();
+    for (command, bad) in
+        [("log --since", "tomorrow"), ("log --until", "2026-02-30"), ("log stats --since", "x")]
+    {
+        let run = program.run(&format!("{command} {bad}"));
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run}");
+        assert!(
+            run.stderr.contains(&format!("`{bad}` is neither a time such as 2026-11-15T08:00:00Z")),
+            "{run}"
+        );
+    }
+    program.run("tools call s__echo text=hello");
+    for since in ["yesterday", "2h", "2026-11-15", "2026-11-15T08:00:00Z"] {
+        assert_eq!(calls(&program, &format!("--since {since}")).len(), 1, "{since}");
+    }
+    assert!(calls(&program, "--until yesterday").is_empty());
+}
