@@ -16,8 +16,12 @@ use fs_err::File;
 use serde::{Deserialize, Serialize};
 use toolgate_audit::redact::Redactor;
 
+pub use crate::journal::follow::Follow;
+
 use crate::event::{Reason, Spent};
 use crate::model::{Part, Stop, ToolCall, ToolOutput, Usage};
+
+mod follow;
 
 /// Folder of the project.
 const FOLDER: &str = ".toolgate/runs";
@@ -57,6 +61,12 @@ pub enum Entry {
         stop: Stop,
         /// What it used.
         usage: Usage,
+        /// What that costs, where prices are known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<f64>,
+        /// How long it took.
+        #[serde(default)]
+        took_ms: f64,
     },
     /// A call is about to be made.
     Intent {
@@ -76,11 +86,19 @@ pub enum Entry {
         /// Whether something untrusted was read in this run by now.
         #[serde(default)]
         tainted: bool,
+        /// What links it with the execution log; none where no call was made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        correlation_id: Option<String>,
     },
     /// Tools that were found, which the model sees from now on.
     Found {
         /// Their names.
         tools: Vec<String>,
+    },
+    /// Work begins, or goes on.
+    Shown {
+        /// How many tools the model sees.
+        tools: usize,
     },
     /// The run goes on in another process.
     Resumed {
@@ -98,6 +116,12 @@ pub enum Entry {
         /// What went wrong, where something did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
+        /// The way out, where there is one to name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
+        /// How long it took.
+        #[serde(default)]
+        took_ms: f64,
     },
 }
 
@@ -214,6 +238,26 @@ impl Runs {
         Ok(read(&self.path(id)?)?.0)
     }
 
+    /// A run in short, and what is in its journal.
+    ///
+    /// # Errors
+    /// When it is not there, or cannot be read.
+    pub fn show(&self, id: &str) -> Result<(Summary, Vec<Entry>), RunError> {
+        let path = self.path(id)?;
+        let busy = is_busy(&path);
+        let (entries, _) = read(&path)?;
+        let summary = summary(&entries, busy).ok_or_else(|| RunError::Absent(id.to_owned()))?;
+        Ok((summary, entries))
+    }
+
+    /// What happened in a run, and what happens while it goes on.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn follow(&self, id: &str) -> Result<Follow, RunError> {
+        Follow::open(self.path(id)?, id)
+    }
+
     /// All runs, the newest first.
     ///
     /// # Errors
@@ -225,11 +269,7 @@ impl Runs {
             .filter_map(|id| {
                 let path = self.folder.join(format!("{id}.jsonl"));
                 let (entries, _) = read(&path).ok()?;
-                let busy = OpenOptions::new()
-                    .read(true)
-                    .open(&path)
-                    .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
-                summary(&entries, busy)
+                summary(&entries, is_busy(&path))
             })
             .collect();
         all.sort_by(|one, other| other.run.cmp(&one.run));
@@ -280,6 +320,12 @@ impl Runs {
             }
         }
     }
+}
+
+/// Whether somebody writes a journal.
+fn is_busy(path: &Path) -> bool {
+    let file = OpenOptions::new().read(true).open(path);
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// The whole lines of a journal, and how many bytes they have.
@@ -364,20 +410,20 @@ impl Journal {
     }
 
     /// Adds lines, in one write.
-    pub(crate) fn add(&mut self, entries: &[Entry]) -> io::Result<()> {
+    pub(crate) fn add(&self, entries: &[Entry]) -> io::Result<()> {
         let mut text = String::new();
         for entry in entries {
             text.push_str(&self.redactor.json(&serde_json::to_string(entry)?));
             text.push('\n');
         }
-        for file in [&mut self.file, &mut self.copy].into_iter().flatten() {
+        for mut file in [&self.file, &self.copy].into_iter().flatten() {
             file.write_all(text.as_bytes())?;
         }
         Ok(())
     }
 
     /// Waits until all of it is on the disk.
-    pub(crate) fn sync(&mut self) -> io::Result<()> {
+    pub(crate) fn sync(&self) -> io::Result<()> {
         match &self.file {
             Some(file) => file.sync_data(),
             None => Ok(()),

@@ -91,6 +91,22 @@ pub struct Run<'a> {
     partial: Vec<crate::model::ToolOutput>,
 }
 
+/// A run with its journal, and nobody who works on it yet.
+pub struct Seat {
+    caller: Caller,
+    id: String,
+    journal: Journal,
+    /// What is in the journal of one that goes on.
+    before: Vec<Entry>,
+}
+
+impl Seat {
+    /// The id of the run.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 /// How a turn ends the loop.
 enum Turn {
     Next,
@@ -103,14 +119,22 @@ impl Agent {
     /// # Errors
     /// When it cannot be written down.
     pub fn begin(&self, caller: Caller) -> Result<Run<'_>, RunError> {
+        self.take(self.seat(caller)?)
+    }
+
+    /// The journal of a new run, which nobody works on yet.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn seat(&self, caller: Caller) -> Result<Seat, RunError> {
         let id = Trace::fresh().correlation_id().to_owned();
-        let mut journal = match &self.hands {
+        let journal = match &self.hands {
             Hands::Road(_) => self.runs.create(&id, self.record.as_deref())?,
             Hands::Recorded(_) => Journal::none(self.runs.shared_redactor()),
         };
         let (model, caller_id) = (self.model.name().to_owned(), caller.id.to_string());
         journal.add(&[Entry::Begun { run: id.clone(), at: now(), caller: caller_id, model }])?;
-        Ok(Run::new(self, caller, id, journal))
+        Ok(Seat { caller, id, journal, before: Vec::new() })
     }
 
     fn toolbox<'a>(&'a self, runtime: &'a Runtime, caller: &'a Caller) -> Toolbox<'a> {
@@ -160,8 +184,8 @@ impl<'a> Run<'a> {
         let entry = Entry::Asked { parts: parts.clone() };
         self.messages.push(Message::User { parts });
         if let Err(error) = self.journal.add(&[entry]) {
-            let why = (format!("the run cannot be written down: {error}"), None);
-            return self.end(Reason::NotKept, Some(why), Instant::now(), tell);
+            let (reason, why) = unwritten(&error);
+            return self.end(reason, why, Instant::now(), tell);
         }
         self.go_on(tell).await
     }
@@ -173,14 +197,18 @@ impl<'a> Run<'a> {
         if self.instructions.is_none() {
             self.instructions = Some(self.compose().await);
         }
+        let tools = self.shown().len();
+        let (mut vain, mut end) = (0, None);
+        if let Err(error) = self.journal.add(&[Entry::Shown { tools }]) {
+            end = Some(unwritten(&error));
+        }
         tell(Event::Begun {
             run: self.id.clone(),
             model: self.agent.model.name().to_owned(),
             caller: self.caller.id.to_string(),
-            tools: self.shown().len(),
+            tools,
             resumed: self.resumed,
         });
-        let (mut vain, mut end) = (0, None);
         while end.is_none() {
             let turn = timeout_at(deadline, self.turn(&mut vain, tell)).await;
             end = match turn {
@@ -219,6 +247,7 @@ impl<'a> Run<'a> {
             output: output.clone(),
             took_ms: 0.0,
             tainted: self.is_tainted(),
+            correlation_id: None,
         };
         let entries: Vec<_> = results.iter().map(entry).collect();
         let _ = self.journal.add(&entries);
@@ -261,10 +290,19 @@ impl<'a> Run<'a> {
         let Reply { text, calls, stop, usage } = reply;
         let usage = usage.plus(self.aside.take());
         let cost = self.count(usage);
-        tell(Event::Said { text: text.clone(), usage, cost, took_ms });
-        let entry = Entry::Said { text: text.clone(), calls: calls.clone(), stop: stop.clone(), usage };
+        let entry = Entry::Said {
+            text: text.clone(),
+            calls: calls.clone(),
+            stop: stop.clone(),
+            usage,
+            cost,
+            took_ms,
+        };
         self.messages.push(Message::Assistant { text: text.clone(), calls: calls.clone() });
-        if let Err(error) = self.journal.add(&[entry]) {
+        // Whoever hears of something finds it written down.
+        let kept = self.journal.add(&[entry]);
+        tell(Event::Said { text: text.clone(), usage, cost, took_ms });
+        if let Err(error) = kept {
             return not_kept(&error);
         }
         if !calls.is_empty() {
@@ -325,7 +363,15 @@ impl<'a> Run<'a> {
         tell: Tell<'_>,
     ) -> Ended {
         let (error, hint) = why.map_or((None, None), |(error, hint)| (Some(error), hint));
-        let entry = Entry::Ended { at: now(), reason, spent: self.spent, error: error.clone() };
+        let took_ms = millis(began);
+        let entry = Entry::Ended {
+            at: now(),
+            reason,
+            spent: self.spent,
+            error: error.clone(),
+            hint: hint.clone(),
+            took_ms,
+        };
         if self.journal.add(&[entry]).and_then(|()| self.journal.sync()).is_err() {
             tell(Event::Note { text: "the end of the run could not be written down".to_owned() });
         }
@@ -333,7 +379,7 @@ impl<'a> Run<'a> {
             Some(Message::Assistant { text, .. }) => text.clone(),
             _ => String::new(),
         };
-        let (run, spent, took_ms) = (self.id.clone(), self.spent, millis(began));
+        let (run, spent) = (self.id.clone(), self.spent);
         let ended = Ended { run, reason, answer, error, hint, spent, took_ms };
         tell(Event::Ended(ended.clone()));
         ended
@@ -359,7 +405,12 @@ impl<'a> Run<'a> {
 }
 
 fn not_kept(error: &std::io::Error) -> Turn {
-    Turn::End(Reason::NotKept, Some((format!("the run cannot be written down: {error}"), None)))
+    let (reason, why) = unwritten(error);
+    Turn::End(reason, why)
+}
+
+fn unwritten(error: &std::io::Error) -> (Reason, Option<(String, Option<String>)>) {
+    (Reason::NotKept, Some((format!("the run cannot be written down: {error}"), None)))
 }
 
 fn used_up(what: &str, most: &str) -> Option<(String, Option<String>)> {

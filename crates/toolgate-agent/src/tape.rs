@@ -36,7 +36,7 @@ impl Tape {
             match entry {
                 Entry::Begun { model, .. } => tape.model = model,
                 Entry::Asked { parts } => tape.asked.push(parts),
-                Entry::Said { text, calls, stop, usage } => {
+                Entry::Said { text, calls, stop, usage, .. } => {
                     replies.push_back(Reply { text, calls, stop, usage })
                 }
                 Entry::Result { output, took_ms, .. } => {

@@ -44,14 +44,12 @@ use crate::gateway::{Gateway, Visitor};
 use crate::mcp::sse::Streams;
 use crate::rest::Allowed;
 use crate::running::Running;
-use crate::runs::Runs;
+use crate::runs::{Going, Runs};
 
 /// Questions to the log that are answered at the same time: each reads files.
 const LOG_READERS: usize = 4;
 /// Streams of calls that are open at the same time: each looks at the log several times a second.
 const LOG_STREAMS: usize = 32;
-/// Runs of the agent that go on at once.
-const RUNS: usize = 32;
 
 /// Conversations over WebSockets.
 const MOST_CONVERSATIONS: usize = 4_096;
@@ -84,7 +82,8 @@ pub struct Door {
     pub(crate) log: ProjectLog,
     pub(crate) log_readers: Semaphore,
     pub(crate) log_streams: Arc<Semaphore>,
-    pub(crate) run_places: Arc<Semaphore>,
+    /// Runs of the agent, which outlive the request they began with.
+    pub(crate) going: Going,
     pub(crate) running: Arc<Running>,
     pub(crate) places: Arc<Places>,
     pub(crate) tls: Option<Tls>,
@@ -125,7 +124,7 @@ impl Door {
             log,
             log_readers: Semaphore::new(LOG_READERS),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS)),
-            run_places: Arc::new(Semaphore::new(RUNS)),
+            going: Going::default(),
             running,
             places: Arc::new(Places::new(rules)),
             max_body,

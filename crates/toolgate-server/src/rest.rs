@@ -50,6 +50,7 @@ pub(crate) const POLICY_READ: &str = "policy:read";
 /// To give the agent tasks; to see those of others.
 pub(crate) const RUNS_START: &str = "runs:start";
 pub(crate) const RUNS_READ: &str = "runs:read";
+pub(crate) const RUNS_STOP: &str = "runs:stop";
 pub(crate) const SERVERS_READ: &str = "servers:read";
 pub(crate) const SERVERS_WRITE: &str = "servers:write";
 pub(crate) const TOOLS_WRITE: &str = "tools:write";

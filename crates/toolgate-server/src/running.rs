@@ -73,6 +73,12 @@ impl Running {
         Counted::new(&self.connections)
     }
 
+    /// One more that is waited for at the end, and lives on its own.
+    pub(crate) fn last_words(self: &Arc<Self>) -> LastWords {
+        std::mem::forget(self.connection());
+        LastWords(Arc::clone(self))
+    }
+
     /// Resolves when connections are to end.
     pub(crate) async fn closing(&self) {
         let _ = self.phase.subscribe().wait_for(|phase| *phase == Phase::Closing).await;
@@ -107,6 +113,15 @@ impl Running {
 impl Drop for Entered {
     fn drop(&mut self) {
         self.0.calls.send_modify(|count| *count -= 1);
+    }
+}
+
+/// What has something to say at the end, until it is dropped.
+pub(crate) struct LastWords(Arc<Running>);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        self.0.connections.send_modify(|count| *count -= 1);
     }
 }
 

@@ -35,6 +35,8 @@ struct Outcome {
     took_ms: f64,
     correlation_id: Option<String>,
     found: Vec<String>,
+    /// Why it is not written down, where it is not.
+    lost: Option<std::io::Error>,
 }
 
 impl Run<'_> {
@@ -61,9 +63,13 @@ impl Run<'_> {
             self.numbered += run.len();
             let made = run.iter().enumerate().map(|(at, call)| self.one(call, first_number + at, tell));
             let mut outcomes = join_all(made).await;
+            turned_away.iter_mut().for_each(|outcome| self.keep(outcome));
             outcomes.append(&mut turned_away);
-            if let Err(error) = self.keep(&outcomes) {
-                return not_kept(&error);
+            for outcome in &outcomes {
+                if let Some(error) = &outcome.lost {
+                    return not_kept(error);
+                }
+                self.found.extend(outcome.found.iter().cloned());
             }
             outputs.extend(outcomes.into_iter().map(|outcome| outcome.output));
         }
@@ -140,18 +146,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, outcomes: &[Outcome]) -> std::io::Result<()> {
-        let tainted = self.is_tainted();
-        let mut entries = Vec::new();
-        for outcome in outcomes {
-            let (output, took_ms) = (outcome.output.clone(), outcome.took_ms);
-            entries.push(Entry::Result { output, took_ms, tainted });
-            if !outcome.found.is_empty() {
-                entries.push(Entry::Found { tools: outcome.found.clone() });
-                self.found.extend(outcome.found.iter().cloned());
-            }
+    /// Writes down what came of a call.
+    fn keep(&self, outcome: &mut Outcome) {
+        let (output, took_ms) = (outcome.output.clone(), outcome.took_ms);
+        let (tainted, correlation_id) = (self.is_tainted(), outcome.correlation_id.clone());
+        let mut entries = vec![Entry::Result { output, took_ms, tainted, correlation_id }];
+        if !outcome.found.is_empty() {
+            entries.push(Entry::Found { tools: outcome.found.clone() });
         }
-        self.journal.add(&entries)
+        outcome.lost = self.journal.add(&entries).err();
     }
 
     /// Makes one call, and tells of it.
@@ -163,7 +166,7 @@ impl Run<'_> {
         let mut outcome = match (&call.arguments, &self.agent.hands) {
             (_, Hands::Recorded(tape)) => {
                 let (output, took_ms) = tape.output(&call.id, &call.name);
-                Outcome { output, took_ms, correlation_id: None, found: Vec::new() }
+                Outcome { output, took_ms, correlation_id: None, found: Vec::new(), lost: None }
             }
             (Given::Unusable(why), _) => {
                 let text = format!("error invalid_arguments: {why}; send them again as one JSON object");
@@ -177,6 +180,7 @@ impl Run<'_> {
         if matches!(self.agent.hands, Hands::Road(_)) {
             outcome.took_ms = millis(began);
         }
+        self.keep(&mut outcome);
         let text = words(&outcome.output.parts);
         let (failed, took_ms) = (outcome.output.failed, outcome.took_ms);
         let correlation_id = outcome.correlation_id.clone();
@@ -191,7 +195,7 @@ impl Run<'_> {
         }
         let (id, name) = (call.id.clone(), call.name.clone());
         let output = ToolOutput { id, name, parts: own.parts, failed: own.failed };
-        Outcome { output, took_ms: 0.0, correlation_id: None, found: own.found }
+        Outcome { output, took_ms: 0.0, correlation_id: None, found: own.found, lost: None }
     }
 
     async fn on_the_road(&self, runtime: &Runtime, call: &ToolCall, arguments: &Json) -> Outcome {
@@ -213,7 +217,7 @@ impl Run<'_> {
         let parts = content::of(&called, self.agent.model.most_result());
         let failed = called.result.status == Status::Error;
         let output = ToolOutput { id: call.id.clone(), name: call.name.clone(), parts, failed };
-        Outcome { output, took_ms: 0.0, correlation_id: Some(correlation_id), found: Vec::new() }
+        Outcome { output, took_ms: 0.0, correlation_id: Some(correlation_id), found: Vec::new(), lost: None }
     }
 }
 
@@ -249,7 +253,7 @@ impl Outcome {
     fn failed(call: &ToolCall, text: String) -> Self {
         let (id, name) = (call.id.clone(), call.name.clone());
         let output = ToolOutput { id, name, parts: vec![Part::Text { text }], failed: true };
-        Self { output, took_ms: 0.0, correlation_id: None, found: Vec::new() }
+        Self { output, took_ms: 0.0, correlation_id: None, found: Vec::new(), lost: None }
     }
 }
 

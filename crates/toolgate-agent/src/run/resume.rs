@@ -7,7 +7,7 @@ use toolgate_types::Caller;
 use toolgate_types::secret::MASK;
 
 use super::told::{HIDDEN, UNKNOWN};
-use super::{Agent, Hands, Run, now};
+use super::{Agent, Hands, Run, Seat, now};
 use crate::event::{Reason, Spent};
 use crate::journal::{Entry, RunError};
 use crate::model::{Given, Message, Part, ToolCall, ToolOutput};
@@ -18,7 +18,16 @@ impl Agent {
     /// # Errors
     /// When there is none, it is somebody else's, it goes on elsewhere, or it has ended with an answer.
     pub fn resume(&self, id: &str, caller: Caller) -> Result<Run<'_>, RunError> {
-        self.reopen(id, caller, false)
+        self.take(self.seat_again(id, caller)?)
+    }
+
+    /// The journal of a run that is to go on.
+    ///
+    /// # Errors
+    /// As of [`Agent::resume`].
+    pub fn seat_again(&self, id: &str, caller: Caller) -> Result<Seat, RunError> {
+        let seat = self.reopen(id, caller)?;
+        if is_over(&seat.before) { Err(RunError::Over(id.to_owned())) } else { Ok(seat) }
     }
 
     /// The same for a conversation that waits for the person, who says more, whether it had an answer or not.
@@ -26,34 +35,46 @@ impl Agent {
     /// # Errors
     /// When there is none, it is somebody else's, or it goes on elsewhere.
     pub fn resume_chat(&self, id: &str, caller: Caller) -> Result<Run<'_>, RunError> {
-        self.reopen(id, caller, true)
+        let mut run = self.take(self.reopen(id, caller)?)?;
+        run.settle();
+        Ok(run)
     }
 
-    fn reopen(&self, id: &str, caller: Caller, chat: bool) -> Result<Run<'_>, RunError> {
-        let (journal, entries) = self.runs.open(id)?;
-        let Some(Entry::Begun { caller: whose, .. }) = entries.first() else {
+    fn reopen(&self, id: &str, caller: Caller) -> Result<Seat, RunError> {
+        let (journal, before) = self.runs.open(id)?;
+        let Some(Entry::Begun { caller: whose, .. }) = before.first() else {
             return Err(RunError::Absent(id.to_owned()));
         };
         if *whose != caller.id.as_str() {
             return Err(RunError::NotYours { run: id.to_owned(), caller: whose.clone() });
         }
-        let over =
-            matches!(entries.last(), Some(Entry::Ended { reason: Reason::Done | Reason::Refused, .. }));
-        if over && !chat {
-            return Err(RunError::Over(id.to_owned()));
+        Ok(Seat { caller, id: id.to_owned(), journal, before })
+    }
+
+    /// Begins to work on a run, or goes on with it.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn take(&self, seat: Seat) -> Result<Run<'_>, RunError> {
+        let Seat { caller, id, journal, before } = seat;
+        let mut run = Run::new(self, caller, id, journal);
+        if before.is_empty() {
+            return Ok(run);
         }
-        let mut run = Run::new(self, caller, id.to_owned(), journal);
         run.resumed = true;
-        run.replay(entries);
+        let over = is_over(&before);
+        run.replay(before);
         run.journal.add(&[Entry::Resumed { at: now() }])?;
         if !over {
             run.take_up();
         }
-        if chat {
-            run.settle();
-        }
         Ok(run)
     }
+}
+
+/// Whether a run has ended with an answer.
+fn is_over(entries: &[Entry]) -> bool {
+    matches!(entries.last(), Some(Entry::Ended { reason: Reason::Done | Reason::Refused, .. }))
 }
 
 impl Run<'_> {
@@ -84,7 +105,7 @@ impl Run<'_> {
                     self.answered(output);
                 }
                 Entry::Found { tools } => self.found.extend(tools),
-                Entry::Begun { .. } | Entry::Resumed { .. } | Entry::Ended { .. } => {}
+                Entry::Begun { .. } | Entry::Shown { .. } | Entry::Resumed { .. } | Entry::Ended { .. } => {}
             }
         }
     }
@@ -121,7 +142,8 @@ impl Run<'_> {
             };
             let parts = vec![Part::Text { text: text.to_owned() }];
             let output = ToolOutput { id: call.id.clone(), name: call.name.clone(), parts, failed: true };
-            let entry = Entry::Result { output: output.clone(), took_ms: 0.0, tainted: self.is_tainted() };
+            let (took_ms, tainted) = (0.0, self.is_tainted());
+            let entry = Entry::Result { output: output.clone(), took_ms, tainted, correlation_id: None };
             // Where this cannot be written, the next line cannot be either, and that ends the run.
             let _ = self.journal.add(&[entry]);
             self.partial.push(output);

@@ -468,10 +468,37 @@ fn about_runs() -> Vec<Row> {
             get(runs::list),
         ),
         (
-            new("get", "/v1/runs/{id}", "showRun", "What was asked, said and called in a run.")
-                .gives(200, Content::Json("RunEntries"))
-                .or(&[503]),
+            new(
+                "get",
+                "/v1/runs/{id}",
+                "showRun",
+                "How a run stands, and what was asked, said and called in it.",
+            )
+            .gives(200, Content::Json("RunEntries"))
+            .or(&[503]),
             get(runs::show),
+        ),
+        (
+            new(
+                "delete",
+                "/v1/runs/{id}",
+                "stopRun",
+                "Stops a run of the caller; with `runs:stop` one of anybody. It can go on.",
+            )
+            .gives(202, Content::Json("StoppedRun"))
+            .or(&[409, 503]),
+            delete(runs::stop),
+        ),
+        (
+            new(
+                "get",
+                "/v1/runs/{id}/events",
+                "watchRun",
+                "What happens in a run, from its beginning, or after the event in `Last-Event-ID`.",
+            )
+            .gives(200, Content::Events)
+            .or(&[503]),
+            get(runs::events),
         ),
     ]
 }

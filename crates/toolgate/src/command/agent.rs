@@ -123,7 +123,7 @@ pub(crate) fn behind(
     };
     let hands = Hands::Road(Arc::clone(runtime));
     let agent = Agent { hands, model, rules, name, skills, runs, desk: desk.cloned(), record: None };
-    Some(Arc::new(tasks::Shared(Arc::new(tasks::Tasks(agent)))))
+    Some(Arc::new(tasks::Tasks(Arc::new(agent))))
 }
 
 /// Plays a record again: without a model, without tools, without a project.

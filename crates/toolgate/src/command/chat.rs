@@ -16,7 +16,7 @@ use crate::cli::{ChatArgs, Project};
 use crate::command::agent::printer::{Printer, spent};
 use crate::command::agent::{self, Ready};
 use crate::command::edit::{Editor, Typed};
-use crate::command::run::until_stopped;
+use crate::command::run::{ctrl_c, until_stopped};
 use crate::command::why;
 use crate::output::{BOLD, DIM, Output, shown_json};
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &ChatArgs, project: &Project, output: &Output) -> anyhow
                 Some(command) => said(command, &run, &agent.hands, &caller, &printer, output),
                 None => {
                     let parts = vec![Part::Text { text: text.to_owned() }];
-                    until_stopped(&mut run, Some(parts), &tell).await;
+                    until_stopped(&mut run, Some(parts), &tell, ctrl_c()).await;
                 }
             }
         }

@@ -55,16 +55,22 @@ pub(crate) fn run(args: &RunArgs, project: &Project, output: &Output) -> anyhow:
             None => agent.begin(caller)?,
         };
         let fresh = args.resume.is_none() || !parts.is_empty();
-        let ended = until_stopped(&mut run, fresh.then_some(parts), &tell).await;
+        let ended = until_stopped(&mut run, fresh.then_some(parts), &tell, ctrl_c()).await;
         Ok(agent::code(&ended))
     })
 }
 
-/// Goes round until there is an answer, or Ctrl-C.
+/// Resolves with Ctrl-C.
+pub(crate) async fn ctrl_c() {
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+/// Goes round until there is an answer, or somebody stops it.
 pub(crate) async fn until_stopped(
     run: &mut Run<'_>,
     parts: Option<Vec<Part>>,
     tell: &(dyn Fn(Event) + Send + Sync),
+    stop: impl Future<Output = ()>,
 ) -> Ended {
     let began = Instant::now();
     let going = async {
@@ -75,7 +81,7 @@ pub(crate) async fn until_stopped(
     };
     let ended = tokio::select! {
         ended = going => Some(ended),
-        _ = tokio::signal::ctrl_c() => None,
+        () = stop => None,
     };
     match ended {
         Some(ended) => ended,

@@ -83,7 +83,7 @@ fn show(id: &str, entries: &[Entry], output: &Output) -> anyhow::Result<u8> {
                 let error = error.as_ref().map(|error| format!(": {}", clean(error))).unwrap_or_default();
                 format!("{DIM}{at} {}{error} · {}{DIM:#}", reason.label(), spent(used))
             }
-            Entry::Intent { .. } | Entry::Found { .. } => continue,
+            Entry::Intent { .. } | Entry::Found { .. } | Entry::Shown { .. } => continue,
         };
         output.result(&format!("{text}\n"));
     }

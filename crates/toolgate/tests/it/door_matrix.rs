@@ -83,6 +83,8 @@ fn verbs() -> Vec<Verb> {
         verb("POST /v1/runs", &some, ["403", "403", "400"]),
         verb("GET /v1/runs", &none, ["200", "200", "200"]),
         verb("GET /v1/runs/none", &none, ["404", "404", "404"]),
+        verb("GET /v1/runs/none/events", &none, ["404", "404", "404"]),
+        verb("DELETE /v1/runs/none", &none, ["404", "404", "404"]),
         verb("POST /sse/messages?session=none", &some, ["404", "404", "404"]),
         verb("POST /mcp/none", &some, ["404", "404", "404"]),
         verb("GET /mcp/none", &none, ["404", "404", "404"]),

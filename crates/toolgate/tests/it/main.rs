@@ -4,6 +4,7 @@
 
 mod agent;
 mod agent_questions;
+mod agent_runs;
 mod agent_stories;
 mod agent_terminal;
 mod agent_yaml;
