@@ -1,22 +1,29 @@
-//! A connection to somebody who may have stopped to listen.
+//! A connection to somebody who may have stopped to listen, or may never come to say anything.
 //!
-//! Reading has its limits where a head and a body are read; writing has its own here. Invariant: what waits
-//! to be written waits a while, and not for ever.
+//! The first head is waited for here, in a buffer as small as what came of it: the reader of HTTP holds 16 KiB from its
+//! first byte on, and whoever opens thousands of connections and drips is to get none of that. Reading has its limits
+//! where a head and a body are read; writing has its own here. Invariant: what waits to be written waits a while, and
+//! not for ever.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::{Buf as _, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// How long nothing may be taken of what is written.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Most first requests are no longer than this.
+const FIRST: usize = 1 << 10;
 
 /// A stream whose writes fail when nothing moves for long.
 pub(crate) struct Paced<S> {
     stream: S,
+    /// What was read already, and not taken yet.
+    before: BytesMut,
     /// Runs while something waits to be written.
     waiting: bool,
     limit: Pin<Box<Sleep>>,
@@ -24,7 +31,26 @@ pub(crate) struct Paced<S> {
 
 impl<S> Paced<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, waiting: false, limit: Box::pin(sleep(PATIENCE)) }
+        Self { stream, before: BytesMut::new(), waiting: false, limit: Box::pin(sleep(PATIENCE)) }
+    }
+
+    /// Waits for a whole head, or so many bytes that somebody else shall say that they are too many. `false` where
+    /// nothing more comes.
+    pub(crate) async fn begun(&mut self, most: usize) -> bool
+    where
+        S: AsyncRead + Unpin,
+    {
+        let mut began = BytesMut::with_capacity(FIRST);
+        let mut looked = 0;
+        while !has_end(&began[looked..]) && began.len() < most {
+            // The end may have come in parts.
+            looked = began.len().saturating_sub(2);
+            if !matches!(self.stream.read_buf(&mut began).await, Ok(1..)) {
+                return false;
+            }
+        }
+        self.before = began;
+        true
     }
 
     /// What became of a write, or that it took too long.
@@ -42,12 +68,27 @@ impl<S> Paced<S> {
     }
 }
 
+/// Whether a line is followed by an empty one, which is the end of a head.
+fn has_end(bytes: &[u8]) -> bool {
+    let empty = |rest: &[u8]| rest.starts_with(b"\n") || rest.starts_with(b"\r\n");
+    bytes.iter().enumerate().any(|(at, byte)| *byte == b'\n' && empty(&bytes[at + 1..]))
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.before.is_empty() {
+            let length = self.before.len().min(buffer.remaining());
+            buffer.put_slice(&self.before[..length]);
+            self.before.advance(length);
+            if self.before.is_empty() {
+                self.before = BytesMut::new();
+            }
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
@@ -92,4 +133,35 @@ async fn who_does_not_listen_is_left() {
     let error = paced.write_all(&bytes).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     drop(deaf);
+}
+
+#[tokio::test]
+async fn a_head_is_waited_for_and_read_again() {
+    use tokio::io::AsyncWriteExt as _;
+    let check = async |parts: &[&str], begun: bool| {
+        let (mut client, server) = tokio::io::duplex(4);
+        let whole = parts.concat();
+        let parts: Vec<String> = parts.iter().map(ToString::to_string).collect();
+        let sends = async {
+            for part in parts {
+                client.write_all(part.as_bytes()).await.unwrap();
+            }
+            drop(client);
+        };
+        let reads = async {
+            let mut paced = Paced::new(server);
+            assert_eq!(paced.begun(32).await, begun, "{whole}");
+            let mut text = String::new();
+            paced.read_to_string(&mut text).await.unwrap();
+            assert_eq!(text, if begun { whole.as_str() } else { "" });
+        };
+        tokio::join!(sends, reads);
+    };
+    check(&["GET / HTTP/1.1\r\n\r\n"], true).await;
+    check(&["GET / HTTP/1.1\r", "\n", "\r", "\nand a body"], true).await;
+    check(&["GET / HTTP/1.1\n\n"], true).await;
+    check(&["GET / HTTP/1.1\r\nHost: x"], false).await;
+    check(&[""], false).await;
+    // Too long a head is for the reader of heads to refuse.
+    check(&["GET / HTTP/1.1\r\nX-Long: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"], true).await;
 }

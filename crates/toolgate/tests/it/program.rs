@@ -171,7 +171,7 @@ impl Running {
         let start = Instant::now();
         let mut passed = Vec::new();
         loop {
-            match self.lines.lock().expect("one reads").recv_timeout(Duration::from_secs(20)) {
+            match self.lines.lock().expect("one reads").recv_timeout(PATIENCE) {
                 Ok(line) if fits(&line) => return (line, start.elapsed()),
                 Ok(line) => passed.push(line),
                 Err(_) => panic!("no such line came; what came is {passed:#?}"),
