@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use memchr::memchr2;
 use toolgate_types::Secret;
-use toolgate_types::redact::{Pattern, Sought, looks_secret, mask_sought};
+use toolgate_types::redact::{Pattern, Sought, holds, looks_secret, mask_sought};
 use toolgate_types::secret::MASK;
 
 use crate::fields::{At, SecretFields};
@@ -114,7 +114,7 @@ impl Redaction<'_> {
     }
 
     fn knows(&self, text: &str) -> bool {
-        self.known.iter().chain(self.more).any(|secret| text.contains(secret.expose()))
+        self.known.iter().chain(self.more).any(|secret| holds(text, secret.expose()))
             || self.patterns.iter().any(|pattern| pattern.fits(text))
     }
 
@@ -295,7 +295,8 @@ impl<'a> Walk<'a> {
         match self.redactor.masked(&text) {
             // As it came, escapes and all.
             Cow::Borrowed(_) => {
-                if literal.bytes().any(|byte| byte < 0x20) {
+                // Without an early end it is done many bytes at a time.
+                if literal.bytes().fold(false, |found, byte| found | (byte < 0x20)) {
                     quote(&text, self.out);
                 } else {
                     self.out.push_str(&self.json[start - 1..=end]);

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::str::FromStr;
 
+use memchr::{memchr_iter, memchr2, memchr2_iter, memmem};
 use regex::{Regex, RegexBuilder};
 use serde::{Serialize, Serializer};
 
@@ -121,15 +122,16 @@ const SHORTEST_SHAPE: usize = {
     shortest
 };
 
-/// Whether a word of [`SECRET_WORDS`] begins with the byte.
-const BEGINS_SECRET: [bool; 256] = {
-    let mut begins = [false; 256];
+/// The second letters of the words of [`SECRET_WORDS`] that begin with a byte, a bit for each.
+const SECOND_LETTERS: [u32; 256] = {
+    let mut letters = [0; 256];
     let mut index = 0;
     while index < SECRET_WORDS.len() {
-        begins[SECRET_WORDS[index].as_bytes()[0] as usize] = true;
+        let word = SECRET_WORDS[index].as_bytes();
+        letters[word[0] as usize] |= 1 << (word[1] - b'a');
         index += 1;
     }
-    begins
+    letters
 };
 
 /// Whether a key, header, flag or variable of this name usually holds a secret. Called for every name in what
@@ -152,15 +154,19 @@ pub fn looks_secret(name: &str) -> bool {
     if name.ends_with(b"_env_var") || name.starts_with(b"author_") {
         return false;
     }
-    // What stands before an innocent end may still be the name of a secret.
-    let innocent = INNOCENT_ENDS.iter().find_map(|end| without_end(name, end));
+    // What stands before an innocent end may still be the name of a secret. Each of them has a `k` or a `g`.
+    let may_be = memchr2(b'k', b'g', name).is_some();
+    let innocent = INNOCENT_ENDS.iter().filter(|_| may_be).find_map(|end| without_end(name, end));
     let name = innocent.unwrap_or(name);
     let ends = |end: &str| name.ends_with(end.as_bytes());
     let last = name.rsplit(|byte| *byte == b'_').next().unwrap_or_default();
     let ends_secret =
         SECRET_ENDS.iter().any(|end| end.as_bytes() == last) && !INNOCENT_KEYS.iter().any(|key| ends(key));
     let word_at = |at: usize| SECRET_WORDS.iter().any(|word| name[at..].starts_with(word.as_bytes()));
-    ends_secret || (0..name.len()).any(|at| BEGINS_SECRET[usize::from(name[at])] && word_at(at))
+    let begins = |pair: &[u8]| {
+        pair[1].is_ascii_lowercase() && SECOND_LETTERS[usize::from(pair[0])] & (1 << (pair[1] - b'a')) != 0
+    };
+    ends_secret || name.windows(2).enumerate().any(|(at, pair)| begins(pair) && word_at(at))
 }
 
 /// A name without its end, where it has that end; the `_` in the name do not count.
@@ -347,49 +353,91 @@ fn known_values(text: &str, known: &[Secret], ranges: &mut Vec<Range<usize>>) {
     for secret in known {
         let value = secret.expose();
         if value.len() >= SHORTEST_KNOWN {
-            ranges.extend(text.match_indices(value).map(|(start, found)| start..start + found.len()));
+            ranges.extend(occurrences(text, value).map(|start| start..start + value.len()));
         }
     }
 }
 
+/// Texts of fewer bytes are looked through byte by byte: a table for the search would cost more than it saves.
+const SHORT: usize = 512;
+
+/// Whether a text is part of another.
+pub fn holds(text: &str, part: &str) -> bool {
+    occurrences(text, part).next().is_some()
+}
+
+/// Where a text stands in another; places may overlap.
+fn occurrences<'t>(text: &'t str, part: &'t str) -> impl Iterator<Item = usize> + 't {
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    let short = text.len() < SHORT;
+    let first = part.first().copied().unwrap_or_default();
+    let near = memchr_iter(first, if short { text } else { &[] }).filter(|at| text[*at..].starts_with(part));
+    let far = (!short).then(|| memmem::find_iter(text, part)).into_iter().flatten();
+    near.chain(far)
+}
+
+/// Whether a byte can be part of a key.
+const PART_OF_KEY: [bool; 256] = {
+    let mut part = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let ascii = byte as u8;
+        part[byte] = ascii.is_ascii_alphanumeric() || matches!(ascii, b'_' | b'-' | b'.');
+        byte += 1;
+    }
+    part
+};
+
 /// `sk-…`, `ghp_…`, a JWT.
 fn key_shapes(text: &str, ranges: &mut Vec<Range<usize>>) {
-    let part_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let bytes = text.as_bytes();
+    let is_part = |byte: &u8| PART_OF_KEY[usize::from(*byte)];
     let mut start = 0;
-    for word in text.split_inclusive(|c: char| !part_of_key(c)) {
-        let key = word.trim_end_matches(|c: char| !part_of_key(c));
-        let shaped =
-            |(prefix, rest): &(&str, usize)| key.starts_with(prefix) && key.len() >= prefix.len() + rest;
-        if key.len() >= SHORTEST_SHAPE && KEY_SHAPES.iter().any(shaped) {
-            ranges.push(start..start + key.len());
+    // The shortest key that begins here would end there: where it does not, most bytes between need no look.
+    while let Some(shortest) = bytes.get(start..start + SHORTEST_SHAPE) {
+        if let Some(last) = shortest.iter().rposition(|byte| !is_part(byte)) {
+            start += last + 1;
+            continue;
         }
-        start += word.len();
+        let rest = &bytes[start + SHORTEST_SHAPE..];
+        let end = start + SHORTEST_SHAPE + rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+        let key = &bytes[start..end];
+        let shaped = |(prefix, rest): &(&str, usize)| {
+            key.starts_with(prefix.as_bytes()) && key.len() >= prefix.len() + rest
+        };
+        if KEY_SHAPES.iter().any(shaped) {
+            ranges.push(start..end);
+        }
+        start = end + 1;
     }
 }
 
 /// The credential after `Bearer` or `Basic`.
 fn after_scheme(text: &str, ranges: &mut Vec<Range<usize>>) {
-    for scheme in ["bearer ", "basic "] {
-        // Found by the space at its end, which is rarer than any letter of it.
-        for (space, _) in text.match_indices(' ') {
-            let start = space + 1;
-            let before = start.checked_sub(scheme.len()).and_then(|from| text.as_bytes().get(from..start));
-            if !before.is_some_and(|before| before.eq_ignore_ascii_case(scheme.as_bytes())) {
-                continue;
-            }
-            let end =
-                value_end(text, start, |c| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '}' | ']'));
-            // `Bearer ${TOKEN}` names a secret and holds none; a short word is English.
-            if end - start >= 8 {
-                literals(text, start..end, ranges);
-            }
+    // Found by the space at its end, which is rarer than any letter of it.
+    for space in memchr_iter(b' ', text.as_bytes()) {
+        let before = &text.as_bytes()[..space];
+        let is_after = |scheme: &str| {
+            let from = before.len().checked_sub(scheme.len());
+            from.is_some_and(|from| before[from..].eq_ignore_ascii_case(scheme.as_bytes()))
+        };
+        if !matches!(before.last(), Some(b'r' | b'R' | b'c' | b'C'))
+            || !["bearer", "basic"].into_iter().any(is_after)
+        {
+            continue;
+        }
+        let start = space + 1;
+        let end = value_end(text, start, |c| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '}' | ']'));
+        // `Bearer ${TOKEN}` names a secret and holds none; a short word is English.
+        if end - start >= 8 {
+            literals(text, start..end, ranges);
         }
     }
 }
 
 /// The password in `https://user:password@host`.
 fn user_info(text: &str, ranges: &mut Vec<Range<usize>>) {
-    for (at, _) in text.match_indices("://") {
+    for at in memchr_iter(b':', text.as_bytes()).filter(|at| text[*at..].starts_with("://")) {
         let start = at + 3;
         let end = value_end(text, start, |c| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\''));
         if let Some(host) = text[start..end].rfind('@') {
@@ -402,7 +450,7 @@ fn user_info(text: &str, ranges: &mut Vec<Range<usize>>) {
 /// The word after `--token`, in a command line or a list of arguments.
 fn flag_values(text: &str, ranges: &mut Vec<Range<usize>>) {
     let mut end = 0;
-    for (at, _) in text.match_indices("--") {
+    for at in memchr_iter(b'-', text.as_bytes()).filter(|at| text[*at..].starts_with("--")) {
         // Inside of a name, or of a line of dashes: looked at already, and every time would be too often.
         if at < end {
             continue;
@@ -426,23 +474,27 @@ fn assignments(
     is_secret: &impl Fn(&str) -> bool,
     ranges: &mut Vec<Range<usize>>,
 ) {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let mut masked = line.start;
-    for (at, sign) in text[line.clone()].match_indices([':', '=']) {
+    for at in memchr2_iter(b':', b'=', &text.as_bytes()[line.clone()]) {
         let at = line.start + at;
         // What is masked already says nothing more, and `token=token=…` would be read to its end each time.
         if at < masked {
             continue;
         }
         let before = text[line.start..at].trim_end().trim_end_matches(['"', '\'']);
-        let name = &before[before.rfind(|c: char| !is_name(c)).map_or(0, |i| i + char_len(before, i))..];
+        let name = &before[before.as_bytes().iter().rposition(|byte| !is_name(byte)).map_or(0, |i| i + 1)..];
+        if !is_secret(name) {
+            continue;
+        }
         // `${TOKEN:-…}` names a secret and holds none.
         if before[..before.len() - name.len()].ends_with("${") {
             continue;
         }
+        let sign = &text[at..=at];
         let after = &text[at + sign.len()..line.end];
         let mut start = at + sign.len() + (after.len() - after.trim_start().len());
-        if start >= line.end || !is_secret(name) || text[start..].starts_with("//") {
+        if start >= line.end || text[start..].starts_with("//") {
             continue;
         }
         let quote = text[start..].chars().next().filter(|c| matches!(c, '"' | '\''));
@@ -548,10 +600,6 @@ fn value_end(text: &str, start: usize, stops: impl Fn(char) -> bool) -> usize {
 
 fn starts_with(text: &str, prefix: &str) -> bool {
     text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-}
-
-fn char_len(text: &str, at: usize) -> usize {
-    text[at..].chars().next().map_or(0, char::len_utf8)
 }
 
 fn merge(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {

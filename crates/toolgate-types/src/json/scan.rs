@@ -60,6 +60,27 @@ pub fn scan(bytes: &[u8], limits: Limits) -> Result<(), ScanError> {
     Scanner { text, bytes, at: 0, depth: limits.depth, frames: Vec::new(), keys: Vec::new() }.run()
 }
 
+/// Where the bytes end that mean themselves in a string: at a quote, a backslash, a control character, or the end.
+/// Eight at a time.
+fn plain_end(bytes: &[u8], from: usize) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGH;
+    let mut at = from;
+    while let Some(&word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(word);
+        // Of several hits the lowest is right.
+        let hits = below(word, 0x20) | below(word ^ (ONES * 0x22), 1) | below(word ^ (ONES * 0x5c), 1);
+        if hits != 0 {
+            return at + hits.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    let ends = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    at + rest.iter().position(ends).unwrap_or(rest.len())
+}
+
 struct Scanner<'a> {
     text: &'a str,
     bytes: &'a [u8],
@@ -126,7 +147,7 @@ impl<'a> Scanner<'a> {
                         return Ok(());
                     }
                 }
-                Some(b'"') => return self.string().map(|_| ()),
+                Some(b'"') => return self.text(),
                 Some(b't') => return self.word("true"),
                 Some(b'f') => return self.word("false"),
                 Some(b'n') => return self.word("null"),
@@ -182,22 +203,41 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The content of a string, without escapes where it has none.
-    fn string(&mut self) -> Result<Cow<'a, str>, ScanError> {
-        let start = self.at + 1;
-        let mut at = start;
+    /// A string that is a value: what it says is of no interest here.
+    fn text(&mut self) -> Result<(), ScanError> {
+        let mut at = plain_end(self.bytes, self.at + 1);
         loop {
             match self.bytes.get(at) {
                 Some(b'"') => {
                     self.at = at + 1;
-                    return Ok(Cow::Borrowed(&self.text[start..at]));
+                    return Ok(());
                 }
-                Some(b'\\') => return self.escaped(start, at),
-                Some(0..0x20) | None => {
+                Some(b'\\') => {
+                    self.at = at;
+                    let (_, length) = self.escape(at)?;
+                    at = plain_end(self.bytes, at + length);
+                }
+                _ => {
                     self.at = at;
                     return Err(self.syntax());
                 }
-                Some(_) => at += 1,
+            }
+        }
+    }
+
+    /// The content of a string, without escapes where it has none.
+    fn string(&mut self) -> Result<Cow<'a, str>, ScanError> {
+        let start = self.at + 1;
+        let at = plain_end(self.bytes, start);
+        match self.bytes.get(at) {
+            Some(b'"') => {
+                self.at = at + 1;
+                Ok(Cow::Borrowed(&self.text[start..at]))
+            }
+            Some(b'\\') => self.escaped(start, at),
+            _ => {
+                self.at = at;
+                Err(self.syntax())
             }
         }
     }
@@ -374,6 +414,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn eight_at_a_time_is_the_same_as_one(text in proptest::collection::vec(any::<u8>(), 0..40), from in 0..48_usize) {
+            let ends = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+            let rest = text.get(from..).unwrap_or_default();
+            prop_assert_eq!(plain_end(&text, from), from + rest.iter().position(ends).unwrap_or(rest.len()));
+        }
+
         #[test]
         fn agrees_with_serde_json(text in r#"([\[\]{}:,0-9a\\"ue. -]|true|null){0,24}"#) {
             let ours = scan(text.as_bytes(), Limits::default());
