@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 use tokio::time::{Instant, timeout_at};
+use toolgate_types::gather::Gather;
 use toolgate_types::json::Raw;
 use toolgate_types::json::scan::{Limits, ScanError};
 
@@ -37,7 +38,11 @@ fn too_large(limit: usize) -> Refusal {
 }
 
 /// The body of a request, as it came.
-pub(crate) async fn bytes(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Bytes, Refusal> {
+pub(crate) async fn bytes(
+    headers: &HeaderMap,
+    mut body: impl hyper::body::Body<Data = Bytes> + Unpin,
+    limit: usize,
+) -> Result<Bytes, Refusal> {
     if !is_json(headers) {
         return Err(Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -52,21 +57,19 @@ pub(crate) async fn bytes(headers: &HeaderMap, mut body: Body, limit: usize) -> 
         return Err(too_large(limit));
     }
     let start = Instant::now();
-    let mut bytes = BytesMut::new();
-    loop {
-        let earned = Duration::from_secs((bytes.len() / BYTES_PER_SECOND) as u64);
+    let mut whole = Gather::new(limit);
+    while !body.is_end_stream() {
+        let earned = Duration::from_secs((whole.len() / BYTES_PER_SECOND) as u64);
         let Ok(frame) = timeout_at(start + GRACE + earned, body.frame()).await else {
             return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body came too slowly"));
         };
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| Refusal::invalid("the body ended too early"))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > limit {
-            return Err(too_large(limit));
+        if let Ok(data) = frame.into_data() {
+            whole.add(data).map_err(|_| too_large(limit))?;
         }
-        bytes.extend_from_slice(&data);
     }
-    Ok(bytes.freeze())
+    Ok(whole.finish())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -15,6 +15,7 @@ pub mod contract;
 pub mod door;
 pub mod duration;
 pub mod egress;
+pub mod gather;
 pub mod hints;
 pub mod issuer;
 pub mod json;

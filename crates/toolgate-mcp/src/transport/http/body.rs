@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
+use toolgate_types::gather::Gather;
 
 use super::super::events::{Event, Parser};
 use super::client::{Client, Response};
@@ -70,14 +71,11 @@ impl Body {
 
     /// The whole body. What counts is what comes out of decompression, not what a header promises.
     pub(in crate::transport) async fn whole(mut self, limit: usize) -> Result<Bytes, LinkError> {
-        let mut whole = Vec::new();
+        let mut whole = Gather::new(limit);
         while let Some(chunk) = self.chunk().await? {
-            if whole.len() + chunk.len() > limit {
-                return Err(LinkError::TooLarge(limit));
-            }
-            whole.extend_from_slice(&chunk);
+            whole.add(chunk).map_err(|_| LinkError::TooLarge(limit))?;
         }
-        Ok(whole.into())
+        Ok(whole.finish())
     }
 }
 
