@@ -9,8 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use cedar_policy::{
-    Authorizer, Context, Decision as Cedar, Effect, PolicyId, PolicySet, Request, RestrictedExpression,
-    Schema, ValidationMode, Validator,
+    Authorizer, Decision as Cedar, Effect, PolicyId, PolicySet, Request, Schema, ValidationMode, Validator,
 };
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
@@ -21,7 +20,7 @@ use crate::shape;
 pub(crate) mod seen;
 mod slice;
 
-use seen::{KINDS, Ways, arguments, parties, uid};
+use seen::{KINDS, Ways, arguments};
 use slice::Slices;
 
 /// The types that rules are checked against.
@@ -124,21 +123,14 @@ impl Rules {
 
     fn evaluate(&self, call: &Call<'_>, action: Action) -> Result<Ruling, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        let kinds = &*KINDS;
-        let (principal, resource) = parties(call);
-        let uid_of_action = uid(&kinds.action, action.label());
-        let slice = self.slices.get(&self.set, call, action, [&principal, &uid_of_action, &resource]);
+        let slice = self.slices.get(&self.set, call, action);
         if slice.set.is_empty() {
             return Ok(Ruling::Silent);
         }
-        let context = Context::from_pairs([
-            ("tainted".to_owned(), RestrictedExpression::new_bool(call.tainted)),
-            ("arguments".to_owned(), RestrictedExpression::new_entity_uid(kinds.arguments.clone())),
-            ("numbers".to_owned(), RestrictedExpression::new_entity_uid(kinds.numbers.clone())),
-        ])
-        .map_err(|error| text(&error))?;
+        let [principal, action, resource] = slice.uids.clone();
+        let context = KINDS.contexts[usize::from(call.tainted)].clone();
         let request =
-            Request::new(principal, uid_of_action, resource, context, None).map_err(|error| text(&error))?;
+            Request::new(principal, action, resource, context, None).map_err(|error| text(&error))?;
         let mut entities = slice.parties(call)?;
         if !self.ways.is_empty() {
             let arguments = arguments(call, &self.ways)?;

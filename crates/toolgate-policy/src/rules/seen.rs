@@ -5,7 +5,7 @@
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use cedar_policy::{Entity, EntityId, EntityTypeName, EntityUid, RestrictedExpression};
+use cedar_policy::{Context, Entity, EntityId, EntityTypeName, EntityUid, RestrictedExpression};
 use serde_json::Value;
 
 use crate::decide::Call;
@@ -192,19 +192,31 @@ pub(super) struct Kinds {
     tool: EntityTypeName,
     server: EntityTypeName,
     pub(super) action: EntityTypeName,
-    pub(super) arguments: EntityUid,
-    pub(super) numbers: EntityUid,
+    arguments: EntityUid,
+    numbers: EntityUid,
+    /// Where nothing untrusted was read, and where something was.
+    pub(super) contexts: [Context; 2],
 }
 
 pub(super) static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
     let kind = |name| EntityTypeName::from_str(name).expect("the kinds are ours");
+    let (arguments, numbers) = (uid(&kind("Arguments"), "this"), uid(&kind("Numbers"), "this"));
+    let context = |tainted| {
+        let members = [
+            ("tainted".to_owned(), RestrictedExpression::new_bool(tainted)),
+            ("arguments".to_owned(), RestrictedExpression::new_entity_uid(arguments.clone())),
+            ("numbers".to_owned(), RestrictedExpression::new_entity_uid(numbers.clone())),
+        ];
+        Context::from_pairs(members).expect("each has a name of its own")
+    };
     Kinds {
         caller: kind("Caller"),
         tool: kind("Tool"),
         server: kind("Server"),
         action: kind("Action"),
-        arguments: uid(&kind("Arguments"), "this"),
-        numbers: uid(&kind("Numbers"), "this"),
+        contexts: [false, true].map(context),
+        arguments,
+        numbers,
     }
 });
 

@@ -12,7 +12,7 @@ use cedar_policy::{
 };
 use toolgate_types::{Caller, CallerId};
 
-use super::seen::entities;
+use super::seen::{KINDS, entities, parties, uid};
 use crate::decide::{Action, Call, Subject};
 
 /// Slices that are kept; beyond that they are found again.
@@ -24,6 +24,8 @@ pub(super) struct Slice {
     pub(super) set: PolicySet,
     /// The same without those that ask: what they let through is what a yes lets through.
     pub(super) without_asks: PolicySet,
+    /// The caller, the action and the tool.
+    pub(super) uids: [EntityUid; 3],
     parties: Mutex<Option<Parties>>,
 }
 
@@ -36,14 +38,16 @@ struct Parties {
 }
 
 impl Slice {
-    fn new(set: &PolicySet, fits: impl Fn(&Policy) -> bool) -> Self {
+    fn new(set: &PolicySet, call: &Call<'_>, action: Action) -> Self {
+        let (principal, resource) = parties(call);
+        let uids = [principal, uid(&KINDS.action, action.label()), resource];
         let asks = |policy: &Policy| policy.annotation("ask").is_some();
         let some = |keep: &dyn Fn(&Policy) -> bool| {
-            let policies = set.policies().filter(|policy| fits(policy) && keep(policy)).cloned();
+            let policies = set.policies().filter(|policy| fits(policy, &uids) && keep(policy)).cloned();
             PolicySet::from_policies(policies).expect("they were in a set before")
         };
         let without_asks = some(&|policy| !asks(policy));
-        Self { set: some(&|_| true), without_asks, parties: Mutex::default() }
+        Self { set: some(&|_| true), without_asks, uids, parties: Mutex::default() }
     }
 
     /// What rules see of the caller and the tool.
@@ -70,20 +74,14 @@ pub(super) struct Slices(RwLock<HashMap<CallerId, Tools>>);
 type Tools = HashMap<Box<str>, [Option<Arc<Slice>>; 2]>;
 
 impl Slices {
-    pub(super) fn get(
-        &self,
-        set: &PolicySet,
-        call: &Call<'_>,
-        action: Action,
-        uids: [&EntityUid; 3],
-    ) -> Arc<Slice> {
+    pub(super) fn get(&self, set: &PolicySet, call: &Call<'_>, action: Action) -> Arc<Slice> {
         let (caller, tool) = (&call.caller.id, call.subject.name.as_str());
         let known =
             |slices: &HashMap<CallerId, Tools>| slices.get(caller)?.get(tool)?[action as usize].clone();
         if let Some(slice) = known(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
             return slice;
         }
-        let slice = Arc::new(Slice::new(set, |policy| fits(policy, uids)));
+        let slice = Arc::new(Slice::new(set, call, action));
         let mut slices = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if slices.values().map(HashMap::len).sum::<usize>() >= MOST_SLICES {
             slices.clear();
@@ -94,7 +92,7 @@ impl Slices {
     }
 }
 
-fn fits(policy: &Policy, [principal, action, resource]: [&EntityUid; 3]) -> bool {
+fn fits(policy: &Policy, [principal, action, resource]: &[EntityUid; 3]) -> bool {
     let principal =
         !matches!(policy.principal_constraint(), PrincipalConstraint::Eq(one) if one != *principal);
     let action = !matches!(policy.action_constraint(), ActionConstraint::Eq(one) if one != *action);
