@@ -214,9 +214,19 @@ impl Session {
     pub async fn request(&self, method: &str, params: Params, within: Duration) -> Answer {
         let tokens = self.0.mail.tokens.get().filter(|tokens| tokens.has_person());
         // Who wants to log in for the handshake has to do so around it: it has its own time.
-        let Some(tokens) = tokens.filter(|_| self.peer().is_some()) else {
-            return self.exchange(method, params, within).await;
-        };
+        match tokens.filter(|_| self.peer().is_some()) {
+            None => self.exchange(method, params, within).await,
+            Some(tokens) => Box::pin(self.exchange_with(tokens, method, params, within)).await,
+        }
+    }
+
+    async fn exchange_with(
+        &self,
+        tokens: &TokenSource,
+        method: &str,
+        params: Params,
+        within: Duration,
+    ) -> Answer {
         let mut logins = 0;
         loop {
             match self.exchange(method, params.clone(), within).await {

@@ -288,7 +288,7 @@ impl Wire {
         let response =
             self.client.send(Method::POST, &self.target, EITHER, headers, Some(request.bytes)).await?;
         if !response.status().is_success() {
-            return self.refused(request.id, response, had_session).await;
+            return Box::pin(self.refused(request.id, response, had_session)).await;
         }
         if self.answers == Answers::Elsewhere {
             drain(response).await;
@@ -307,7 +307,7 @@ impl Wire {
                 let reply = loop {
                     match self.relay(&mut stream, request.id).await? {
                         Relayed::Answer(reply) => break reply,
-                        Relayed::Early(early) => stream = self.resume(&stream, &early).await?,
+                        Relayed::Early(early) => stream = Box::pin(self.resume(&stream, &early)).await?,
                     }
                 };
                 drop(slot);

@@ -112,7 +112,8 @@ impl Lanes {
             None => return Lane { connection: main, held: None },
         }
         let guard = Begun(self);
-        let opened = self.opening.declaring(need.declared.clone()).connect().await;
+        // In a box, as all that is rare on the road of a call: the room for it would be part of every call.
+        let opened = Box::pin(self.opening.declaring(need.declared.clone()).connect()).await;
         drop(guard);
         match opened {
             Ok(connection) => {
