@@ -8,25 +8,25 @@ mod pace;
 pub(crate) mod tls;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service as _, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 use toolgate_types::DoorRules;
 
+use crate::entry::Entry;
 use crate::{Door, rest};
 use pace::Paced;
-use tls::{Shown, Tls};
+use tls::Shown;
 
 /// How long a client may take to send the head of a request, and how long it may say nothing between two.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ const MOST_AT_MACHINE: usize = 64;
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
 
-/// Where a request comes from, and where it arrived.
+/// The two ends of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) peer: IpAddr,
@@ -51,9 +51,14 @@ pub(crate) struct Ends {
     pub(crate) secure: bool,
 }
 
-/// A request that came by the socket in the project's folder.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AtMachine;
+/// Where the requests of a connection come from.
+#[derive(Debug, Clone)]
+pub(crate) enum Whence {
+    /// The socket in the project's folder.
+    Machine,
+    /// The network, with the certificate that was shown.
+    Network(Ends, Option<Arc<Shown>>),
+}
 
 pub(crate) async fn serve(door: &Arc<Door>, listener: TcpListener) {
     let router = rest::router(door);
@@ -68,7 +73,7 @@ pub(crate) async fn serve(door: &Arc<Door>, listener: TcpListener) {
                         Some(place) => {
                             let (door, router) = (Arc::clone(door), router.clone());
                             connections.spawn(async move {
-                                converse(&door, router, stream, peer).await;
+                                converse(door, router, stream, peer).await;
                                 drop(place);
                             });
                         }
@@ -106,7 +111,7 @@ pub(crate) async fn serve_socket(door: &Arc<Door>, listener: UnixListener) {
             accepted = listener.accept(), if connections.len() < MOST_AT_MACHINE => match accepted {
                 Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| [own, 0].contains(&peer.uid())) => {
                     let (door, router) = (Arc::clone(door), router.clone());
-                    connections.spawn(async move { talk(&door, router, stream, AtMachine).await });
+                    connections.spawn(async move { talk(door, router, stream, Whence::Machine).await });
                 }
                 Ok(_) => tracing::warn!("somebody else came to the socket"),
                 Err(error) => {
@@ -123,60 +128,38 @@ pub(crate) async fn serve_socket(door: &Arc<Door>, listener: UnixListener) {
 }
 
 /// One connection, until its end.
-async fn converse(door: &Door, router: Router, stream: TcpStream, peer: IpAddr) {
+async fn converse(door: Arc<Door>, router: Router, stream: TcpStream, peer: IpAddr) {
     let Ok(local) = stream.local_addr() else { return };
     // Answers are written whole; waiting for more of them helps nobody.
     let _ = stream.set_nodelay(true);
     let ends = Ends { peer, local: local.ip().to_canonical(), secure: door.tls.is_some() };
-    match &door.tls {
-        None => talk(door, router, stream, ends).await,
+    if door.tls.is_some() {
         // Apart, or every connection without TLS would hold the place of one that has it.
-        Some(tls) => Box::pin(secure(door, tls, router, stream, ends)).await,
+        Box::pin(secure(door, router, stream, ends)).await;
+    } else {
+        talk(door, router, stream, Whence::Network(ends, None)).await;
     }
 }
 
 /// One connection with TLS, until its end.
-async fn secure(door: &Door, tls: &Tls, router: Router, stream: TcpStream, ends: Ends) {
+async fn secure(door: Arc<Door>, router: Router, stream: TcpStream, ends: Ends) {
+    let Some(tls) = &door.tls else { return };
     let agreed = tokio::select! {
         agreed = tls.accept(stream) => agreed,
         () = door.running.closing() => return,
     };
     match agreed {
-        Ok((stream, None)) => talk(door, router, stream, ends).await,
-        Ok((stream, Some(shown))) => talk(door, router, stream, (ends, Arc::new(shown))).await,
+        Ok((stream, shown)) => {
+            talk(Arc::clone(&door), router, stream, Whence::Network(ends, shown.map(Arc::new))).await;
+        }
         Err(error) => tracing::debug!(peer = %ends.peer, "there is no TLS with a client: {error}"),
     }
 }
 
-/// What every request of a connection is known by.
-trait Known: Clone + Send + Sync + std::fmt::Debug + 'static {
-    fn mark(self, extensions: &mut hyper::http::Extensions);
-}
-
-impl Known for AtMachine {
-    fn mark(self, extensions: &mut hyper::http::Extensions) {
-        extensions.insert(self);
-    }
-}
-
-impl Known for Ends {
-    fn mark(self, extensions: &mut hyper::http::Extensions) {
-        extensions.insert(self);
-    }
-}
-
-impl Known for (Ends, Arc<Shown>) {
-    fn mark(self, extensions: &mut hyper::http::Extensions) {
-        extensions.insert(self.0);
-        extensions.insert(self.1);
-    }
-}
-
-/// Requests and answers. `from` is what every request is known by: where it came from.
-async fn talk<S, F>(door: &Door, router: Router, stream: S, from: F)
+/// Requests and answers.
+async fn talk<S>(door: Arc<Door>, router: Router, stream: S, whence: Whence)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Known,
 {
     let _counted = door.running.connection();
     let mut closing = pin!(door.running.closing());
@@ -189,11 +172,12 @@ where
         }
         () = &mut closing => return,
     }
-    let router = TowerToHyperService::new(router);
-    let marked = from.clone();
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        marked.clone().mark(request.extensions_mut());
-        router.call(request)
+    let entry = Arc::new(Entry::new(Arc::clone(&door), router, whence));
+    let answering = Arc::clone(&entry);
+    // In a box: what waits for its next request holds no room for an answer.
+    let service = service_fn(move |request| {
+        let entry = Arc::clone(&answering);
+        Box::pin(async move { Ok::<_, Infallible>(entry.answer(request).await) })
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -212,7 +196,7 @@ where
         }
     };
     if let Err(error) = outcome {
-        tracing::debug!(?from, "a connection ended early: {error}");
+        tracing::debug!(whence = ?entry.whence, "a connection ended early: {error}");
     }
 }
 

@@ -135,11 +135,15 @@ impl Gate {
         spent.map_err(|wait| too_many("too many requests came from this address", wait))
     }
 
-    /// The caller of a request, or why there is none.
-    pub(crate) async fn admit(&self, parts: &Parts, ends: Ends) -> Result<(Arc<Caller>, Standing), Refusal> {
-        self.place(parts, ends)?;
+    /// The caller of a request that is [meant for us](Self::place), or why there is none.
+    pub(crate) async fn admit(
+        &self,
+        parts: &Parts,
+        ends: Ends,
+        shown: Option<&Shown>,
+    ) -> Result<(Arc<Caller>, Standing), Refusal> {
         let now = Instant::now();
-        let (caller, standing) = self.recognised(parts, ends, now).await?;
+        let (caller, standing) = self.recognised(parts, ends, shown, now).await?;
         if let Some(requests) = &self.requests {
             let spent = requests.spend(caller.id.clone(), now);
             spent.map_err(|wait| too_many("the caller made too many requests", wait))?;
@@ -151,10 +155,11 @@ impl Gate {
         &self,
         parts: &Parts,
         ends: Ends,
+        shown: Option<&Shown>,
         now: Instant,
     ) -> Result<(Arc<Caller>, Standing), Refusal> {
         let Some(Presented { key, bearer }) = presented(&parts.headers)? else {
-            let certified = parts.extensions.get::<Arc<Shown>>().and_then(|shown| self.certified(shown));
+            let certified = shown.and_then(|shown| self.certified(shown));
             let caller = certified.or_else(|| self.unnamed(&parts.headers, ends.peer));
             let caller = caller.ok_or_else(|| unauthenticated("a key is needed"))?;
             return Ok((caller, Standing::Lasting));
@@ -180,7 +185,7 @@ impl Gate {
         }
         // Nobody guesses a signature, and who comes with a token that has expired gets a new one.
         if bearer && !self.tokens.is_empty() && jwt::looks_like_one(key) {
-            return self.claimed(key, ends.peer, now).await;
+            return Box::pin(self.claimed(key, ends.peer, now)).await;
         }
         tracing::warn!(peer = %ends.peer, "a request came with a wrong key");
         match self.failures.note(ends.peer, hash.mark(), now) {

@@ -9,6 +9,7 @@ mod accept;
 pub mod admit;
 mod answer;
 mod body;
+mod entry;
 mod gateway;
 mod health;
 pub mod keys;

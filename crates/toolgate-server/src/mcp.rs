@@ -7,14 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use axum::body::Body as HttpBody;
-use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use hyper::HeaderMap;
-use hyper::StatusCode;
-use hyper::Uri;
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode, Uri};
 use toolgate_mcp::serve::{Body, Head, Reply};
 use toolgate_types::profile::ProfileName;
 
@@ -25,56 +24,49 @@ use crate::{Door, body};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-pub(crate) async fn post(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
-    uri: Uri,
-    headers: HeaderMap,
-    body: HttpBody,
+/// Whether an address is that of MCP over HTTP: all of it, or a profile.
+pub(crate) fn is_at(path: &str) -> bool {
+    path == "/mcp" || path.strip_prefix("/mcp/").is_some_and(|name| !name.is_empty() && !name.contains('/'))
+}
+
+/// What can be done there.
+pub(crate) const METHODS: [Method; 3] = [Method::GET, Method::POST, Method::DELETE];
+
+/// Answers a request to that address, with one of these methods.
+pub(crate) async fn answer(
+    door: &Arc<Door>,
+    guest: &Guest,
+    parts: &Parts,
+    body: Incoming,
 ) -> Result<Response, Refusal> {
-    let profile = door.profile(&guest, &uri)?;
-    let bytes = body::bytes(&headers, body, door.max_body).await?;
+    let headers = &parts.headers;
     let visitor = if door.gate.goes_by_scopes(&guest.caller, guest.standing) {
         Visitor::by_scopes(&guest.caller)
     } else {
         Visitor::new(&guest.caller)
     };
-    let visitor = visitor.seeing(profile);
-    let reply = door.mcp.post(&visitor, head(&guest, &headers), bytes).await;
+    let visitor = visitor.seeing(door.profile(guest, &parts.uri)?);
+    let head = head(guest, headers);
+    let reply = match parts.method {
+        Method::GET => door.mcp.get(&visitor, &head),
+        Method::DELETE => door.mcp.delete(&visitor, &head),
+        _ => {
+            let bytes = body::bytes(headers, body, door.max_body).await?;
+            door.mcp.post(&visitor, head, bytes).await
+        }
+    };
     // Only where this is all there is to say: of a batch other calls were made, and a stream has begun.
     match visitor.lacks() {
         Some(missing) if is_one(&reply) && door.gate.has_scope_for(missing) => {
             Err(Refusal::lacks_all(missing))
         }
-        _ => Ok(respond(&door, &guest, reply)),
+        _ => Ok(respond(door, guest, reply)),
     }
 }
 
 /// Whether an answer is that to one request.
 fn is_one(reply: &Reply) -> bool {
     matches!(&reply.body, Body::Json(parts) if parts.first().is_some_and(|part| part.starts_with(b"{")))
-}
-
-pub(crate) async fn get(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    let visitor = Visitor::new(&guest.caller).seeing(door.profile(&guest, &uri)?);
-    let reply = door.mcp.get(&visitor, &head(&guest, &headers));
-    Ok(respond(&door, &guest, reply))
-}
-
-pub(crate) async fn delete(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    let visitor = Visitor::new(&guest.caller).seeing(door.profile(&guest, &uri)?);
-    let reply = door.mcp.delete(&visitor, &head(&guest, &headers));
-    Ok(respond(&door, &guest, reply))
 }
 
 impl Door {
@@ -98,7 +90,7 @@ fn respond(door: &Arc<Door>, guest: &Guest, reply: Reply) -> Response {
         Body::Json(mut parts) => {
             let body = match (parts.pop(), parts.is_empty()) {
                 (Some(only), true) => HttpBody::from(only),
-                (last, _) => HttpBody::new(Parts::new(parts, last)),
+                (last, _) => HttpBody::new(Document::new(parts, last)),
             };
             (Some("application/json"), body)
         }
@@ -132,12 +124,12 @@ fn streamed(door: &Arc<Door>, guest: &Guest, events: impl Stream<Item = Bytes> +
 }
 
 /// A document in parts: sent one after the other, with the length of all.
-struct Parts {
+struct Document {
     parts: VecDeque<Bytes>,
     left: u64,
 }
 
-impl Parts {
+impl Document {
     fn new(parts: Vec<Bytes>, last: Option<Bytes>) -> Self {
         let parts: VecDeque<_> = parts.into_iter().chain(last).collect();
         let left = parts.iter().map(|part| part.len() as u64).sum();
@@ -145,7 +137,7 @@ impl Parts {
     }
 }
 
-impl hyper::body::Body for Parts {
+impl hyper::body::Body for Document {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 

@@ -3,10 +3,12 @@
 //! Invariant: a call that was let in is waited for; what is counted is a guard, so nothing is counted for
 //! longer than it lasts.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 /// How long connections may take to send what is left of their last answers.
@@ -28,16 +30,16 @@ pub(crate) enum Phase {
 /// What goes on.
 pub(crate) struct Running {
     phase: watch::Sender<Phase>,
-    calls: watch::Sender<usize>,
-    connections: watch::Sender<usize>,
+    calls: Count,
+    connections: Count,
 }
 
 impl Default for Running {
     fn default() -> Self {
         Self {
             phase: watch::Sender::new(Phase::Starting),
-            calls: watch::Sender::new(0),
-            connections: watch::Sender::new(0),
+            calls: Count::default(),
+            connections: Count::default(),
         }
     }
 }
@@ -48,11 +50,11 @@ impl Running {
     }
 
     pub(crate) fn calls(&self) -> usize {
-        *self.calls.borrow()
+        self.calls.get()
     }
 
     pub(crate) fn connections(&self) -> usize {
-        *self.connections.borrow()
+        self.connections.get()
     }
 
     pub(crate) fn open(&self) {
@@ -87,9 +89,9 @@ impl Running {
     pub(crate) async fn drain(&self, limit: Duration) -> bool {
         let go = |to: Phase| self.phase.send_modify(|phase| *phase = (*phase).max(to));
         go(Phase::Draining);
-        let ended = timeout(limit, self.calls.subscribe().wait_for(|calls| *calls == 0)).await.is_ok();
+        let ended = timeout(limit, self.calls.none()).await.is_ok();
         go(Phase::Closing);
-        let _ = timeout(LAST_WORDS, self.connections.subscribe().wait_for(|open| *open == 0)).await;
+        let _ = timeout(LAST_WORDS, self.connections.none()).await;
         ended
     }
 }
@@ -100,7 +102,9 @@ pub(crate) struct Entered(Arc<Running>);
 impl Running {
     /// Lets a call in that lives on its own. One that comes while all is starting waits.
     pub(crate) async fn enter_open(self: &Arc<Self>) -> Result<Entered, Phase> {
-        let _ = self.phase.subscribe().wait_for(|phase| *phase > Phase::Starting).await;
+        if self.phase() == Phase::Starting {
+            let _ = self.phase.subscribe().wait_for(|phase| *phase > Phase::Starting).await;
+        }
         self.enter()
     }
 
@@ -112,7 +116,39 @@ impl Running {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.0.calls.send_modify(|count| *count -= 1);
+        self.0.calls.less();
+    }
+}
+
+/// How many there are.
+#[derive(Default)]
+struct Count {
+    number: AtomicUsize,
+    /// Told each time that none is left.
+    none: Notify,
+}
+
+impl Count {
+    fn get(&self) -> usize {
+        self.number.load(Ordering::Acquire)
+    }
+
+    fn less(&self) {
+        if self.number.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.none.notify_waiters();
+        }
+    }
+
+    async fn none(&self) {
+        loop {
+            let mut none = pin!(self.none.notified());
+            // From here on nothing is missed, whatever the number is.
+            none.as_mut().enable();
+            if self.get() == 0 {
+                return;
+            }
+            none.await;
+        }
     }
 }
 
@@ -121,23 +157,23 @@ pub(crate) struct LastWords(Arc<Running>);
 
 impl Drop for LastWords {
     fn drop(&mut self) {
-        self.0.connections.send_modify(|count| *count -= 1);
+        self.0.connections.less();
     }
 }
 
 /// One more, until it is dropped.
-pub(crate) struct Counted<'a>(&'a watch::Sender<usize>);
+pub(crate) struct Counted<'a>(&'a Count);
 
 impl<'a> Counted<'a> {
-    fn new(count: &'a watch::Sender<usize>) -> Self {
-        count.send_modify(|count| *count += 1);
+    fn new(count: &'a Count) -> Self {
+        count.number.fetch_add(1, Ordering::AcqRel);
         Self(count)
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.0.less();
     }
 }
 

@@ -15,7 +15,7 @@ use toolgate_types::tool::Permission;
 
 use super::{Gate, Standing, authority};
 use crate::Door;
-use crate::accept::Ends;
+use crate::accept::Whence;
 use crate::answer::{self, Refusal};
 
 /// Where the metadata is.
@@ -32,11 +32,11 @@ pub(crate) struct Addressed {
 
 impl Gate {
     /// Whom a request is for, where that has to be told.
-    pub(crate) fn addressed(&self, parts: &Parts) -> Option<Addressed> {
+    pub(crate) fn addressed(&self, parts: &Parts, whence: &Whence) -> Option<Addressed> {
         if self.tokens.is_empty() {
             return None;
         }
-        let ends = parts.extensions.get::<Ends>()?;
+        let Whence::Network(ends, _) = whence else { return None };
         let base = match &self.url {
             Some(url) => url.clone(),
             None => format!("{}://{}", if ends.secure { "https" } else { "http" }, authority(parts)?),
@@ -119,7 +119,8 @@ fn part(path: &str) -> String {
 /// What we are to who wants a token for us: for anybody to read, where tokens count.
 pub(crate) async fn metadata(State(door): State<Arc<Door>>, parts: Parts) -> Result<Response, Refusal> {
     let gate = &door.gate;
-    let addressed = gate.addressed(&parts);
+    let whence = parts.extensions.get::<Whence>();
+    let addressed = whence.and_then(|whence| gate.addressed(&parts, whence));
     let Addressed { base, part } = addressed.ok_or_else(|| Refusal::not_found("no tokens are taken here"))?;
     let issuers: Vec<_> = gate.tokens.issuers().map(|issuer| &issuer.issuer).collect();
     Ok(answer::document(&json!({

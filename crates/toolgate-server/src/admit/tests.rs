@@ -36,7 +36,8 @@ fn admitted(gate: &Gate, peer: &str, uri: &str, headers: &[(&str, &str)]) -> Str
     let (parts, ()) = request.body(()).unwrap().into_parts();
     let local = if peer.starts_with("127") { "127.0.0.1" } else { "10.0.0.1" };
     let ends = Ends { peer: peer.parse().unwrap(), local: local.parse().unwrap(), secure: false };
-    match gate.admit(&parts, ends).now_or_never().unwrap() {
+    let admitted = || gate.admit(&parts, ends, None).now_or_never().unwrap();
+    match gate.place(&parts, ends).and_then(|()| admitted()) {
         Ok((caller, _)) => caller.id.to_string(),
         Err(refusal) => refusal.status.as_u16().to_string(),
     }

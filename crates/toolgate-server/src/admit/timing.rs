@@ -79,7 +79,7 @@ fn a_wrong_key_takes_as_long_however_much_of_it_is_right() {
     for right in [1, KEY.len() / 2, KEY.len() - 1] {
         let refuse = |gate: &Gate, parts: &Parts, peer: IpAddr| {
             let ends = Ends { peer, local: peer, secure: false };
-            gate.recognised(parts, ends, tokio::time::Instant::now()).now_or_never().unwrap().is_err()
+            gate.recognised(parts, ends, None, tokio::time::Instant::now()).now_or_never().unwrap().is_err()
         };
         let classes = [wrong(0), wrong(right)];
         assert!(!differs(&classes, refuse).all(|differs| differs), "{right} of {} bytes", KEY.len());
