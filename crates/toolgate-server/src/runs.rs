@@ -115,11 +115,18 @@ pub(crate) struct Live {
     pub(crate) heard: broadcast::Sender<(u64, Json)>,
     /// How many turns have ended.
     pub(crate) turns: Arc<AtomicU64>,
+    /// The number of the last event before it was begun, or taken up again: an end up to there is not its end.
+    pub(crate) before: Arc<AtomicU64>,
 }
 
 impl Default for Live {
     fn default() -> Self {
-        Self { stop: Arc::default(), heard: broadcast::Sender::new(WORDS), turns: Arc::default() }
+        Self {
+            stop: Arc::default(),
+            heard: broadcast::Sender::new(WORDS),
+            turns: Arc::default(),
+            before: Arc::default(),
+        }
     }
 }
 

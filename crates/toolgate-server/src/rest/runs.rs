@@ -89,17 +89,19 @@ pub(crate) async fn start(
     let started = runs.start(caller, task, live.ear(), stop).map_err(refused)?;
     // Nobody works on it yet: turns that have ended are those of before.
     let run = started.run.clone();
-    let (followed, turns) = read(move || {
+    let (followed, turns, before) = read(move || {
         let gone = || std::io::Error::other("it is gone");
         let before = runs.follow(&run)?.ok_or_else(gone)?.news()?;
         let turns = before.iter().filter(|(_, event)| event["event"] == "said").count();
-        Ok((runs.follow(&run)?.ok_or_else(gone)?, turns as u64))
+        let last = before.last().map_or(0, |(number, _)| *number);
+        Ok((runs.follow(&run)?.ok_or_else(gone)?, turns as u64, last))
     })
     .await?;
     live.turns.store(turns, Ordering::Relaxed);
+    live.before.store(before, Ordering::Relaxed);
     let place_of = format!("/v1/runs/{}", started.run);
     door.going.add(started, live, door.running.last_words(), place);
-    let watching = Watching::new(followed, 0, Some(events));
+    let watching = Watching { before, ..Watching::new(followed, 0, Some(events)) };
     let mut response = watched(&door, &guest, watching);
     if let Ok(place) = HeaderValue::from_str(&place_of) {
         response.headers_mut().insert(header::LOCATION, place);
@@ -123,9 +125,11 @@ pub(crate) async fn events(
         })?,
     };
     // Before anything is read, so that nothing is missed in between.
-    let heard = door.going.get(&id).map(|live| live.heard.subscribe());
+    let live = door.going.get(&id);
+    let heard = live.as_ref().map(|live| live.heard.subscribe());
+    let before = live.map_or(0, |live| live.before.load(Ordering::Relaxed));
     let followed = own(&door, &guest, &id, RUNS_READ).await?;
-    let watching = Watching::new(followed, after, heard);
+    let watching = Watching { before, ..Watching::new(followed, after, heard) };
     Ok(watched(&door, &guest, watching))
 }
 
@@ -167,6 +171,8 @@ struct Watching {
     followed: Option<Box<dyn Followed>>,
     /// Events up to this one were seen.
     after: u64,
+    /// Ends up to this one are those of before it was taken up again.
+    before: u64,
     /// What is told as it happens, where the run goes on here.
     heard: Option<broadcast::Receiver<(u64, Json)>>,
     /// Turns whose end was told.
@@ -197,7 +203,7 @@ fn watched(door: &Arc<Door>, guest: &Guest, watching: Watching) -> Response {
 
 impl Watching {
     fn new(followed: Box<dyn Followed>, after: u64, heard: Option<broadcast::Receiver<(u64, Json)>>) -> Self {
-        Self { followed: Some(followed), after, heard, turns: 0, over: false }
+        Self { followed: Some(followed), after, before: 0, heard, turns: 0, over: false }
     }
 
     /// What there is to tell next; nothing at the end.
@@ -236,7 +242,8 @@ impl Watching {
         let (followed, goes_on, news) = read.await.map_err(std::io::Error::other)?;
         self.followed = Some(followed);
         let news = news.inspect_err(|error| tracing::error!("a run cannot be read: {error}"))?;
-        let ended = news.last().is_some_and(|(_, event)| event["event"] == "ended");
+        let is_end = |(number, event): &(u64, Json)| event["event"] == "ended" && *number > self.before;
+        let ended = news.last().is_some_and(is_end);
         self.over = ended || !goes_on;
         self.turns += news.iter().filter(|(_, event)| event["event"] == "said").count() as u64;
         let new = news.iter().filter(|(number, _)| *number > self.after);
