@@ -163,10 +163,11 @@ fn the_door_is_kept_as_the_project_says() {
         door.call(OWNER, "echo", &json!({ "message": "x".repeat(1100) })).told(),
         (413, "too_large".to_owned())
     );
-    let idle: Vec<_> = (0..4).map(|_| door.connect()).collect();
-    let refused = door.raw(b"");
-    assert_eq!(refused.map(|answer| answer.status), Some(503), "the fifth has no place");
-    drop(idle);
+    // The connections before may be on their way out: then one of these had no place, and there is one for the fifth.
+    until("the fifth has no place", || {
+        let _idle: Vec<_> = (0..4).map(|_| door.connect()).collect();
+        door.raw(b"").map(|answer| answer.status) == Some(503)
+    });
     door.wait("a place", |door| {
         door.raw(request("GET /healthz", &[], "").as_bytes()).is_some_and(|it| it.status == 200)
     });
