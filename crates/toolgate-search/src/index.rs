@@ -11,6 +11,7 @@ use crate::entry::Entry;
 use crate::lexical::Lexical;
 use crate::masks::masked;
 use crate::model::Vector;
+use crate::said::unquoted;
 use crate::words;
 
 /// Bytes of a query that are read. What is longer is a document, and its beginning says what is wanted.
@@ -250,7 +251,7 @@ fn meaning(entry: &Entry) -> Option<Vector> {
 /// A query, read once.
 pub(crate) struct Query<'a> {
     pub(crate) text: &'a str,
-    /// Without addresses and the like.
+    /// Without quotations, addresses and the like.
     pub(crate) plain: String,
     pub(crate) meaning: Option<Vector>,
 }
@@ -258,7 +259,7 @@ pub(crate) struct Query<'a> {
 impl<'a> Query<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         let text = begin(text, MOST_QUERY);
-        let plain = masked(text);
+        let plain = masked(&unquoted(text));
         let meaning = Vector::of(&plain);
         Self { text, plain, meaning }
     }

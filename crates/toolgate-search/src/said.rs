@@ -266,6 +266,18 @@ fn name(words: &[Word<'_>], begins_sentence: bool) -> Option<usize> {
     (!begins_sentence || all_capitals).then_some(count)
 }
 
+/// A text without what it quotes. Words that somebody quotes are what something is done with, and say nothing of what
+/// is to be done; a single one is the name of something as often.
+pub(crate) fn unquoted(text: &str) -> String {
+    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    for span in quotations(text).iter().filter(|span| span.text.split_whitespace().nth(1).is_some()) {
+        out.push_str(&text[at..span.range.start]);
+        at = span.range.end;
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
 /// What stands in quotes. An apostrophe within a word is none.
 fn quotations(text: &str) -> Vec<Span> {
     let mut found = Vec::new();

@@ -124,3 +124,96 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_quoted_is_left_out_where_it_is_more_than_a_name() {
+    for (text, left) in [
+        ("count the words of 'to be or not'", "count the words of "),
+        ("say \"good night\" and “sleep well”!", "say  and !"),
+        ("press 'Save'", "press 'Save'"),
+        ("what's on John's list", "what's on John's list"),
+    ] {
+        assert_eq!(unquoted(text), left, "{text}");
+    }
+}
+
+/// Readers of sentences meet any text: half quotes, signs of every alphabet, dates that are none. Mutants of good sentences
+/// come closer to what is read than chance does.
+#[test]
+fn sentences_that_were_damaged_are_read_all_the_same() {
+    let seeds = [
+        "book a table for 4 at 'Da Enzo' on March 3rd at 7:30 pm for ann@example.org",
+        "how many words are in \"the quick brown fox\"? see https://example.org/a?b=c and ./notes/a_b.txt",
+        "send 1,200.50€ to 12 Long Street, Berkeley, CA by 2026-02-30, or the day after tomorrow",
+        "set `max_size` to -5 and the colour to “dark green”; use #id .class $VAR v1.2.3 next friday 24:61",
+        "verschiebe das Treffen vom 31.12. auf 9 Uhr – 読むfile ‘x’ İstanbul ß \u{1f600} e\u{301}",
+    ];
+    let entry = |schema: serde_json::Value| crate::entry::Entry {
+        name: "do_it".to_owned(),
+        description: "Does something with a text, a day and a number.".to_owned(),
+        parameters: crate::entry::Parameter::all_of(&schema),
+        ..crate::entry::Entry::default()
+    };
+    let all = entry(serde_json::json!({ "required": ["text", "count", "day"], "properties": {
+        "text": { "type": "string" }, "count": { "type": "integer" }, "day": { "type": "string", "format": "date" },
+        "email": { "type": "string", "format": "email" }, "colour": { "enum": ["dark green", "red"] },
+        "paths": { "type": "array", "items": { "type": "string" } } } }));
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % below.max(1) as u64).unwrap()
+    };
+    let odd = [
+        '\'',
+        '"',
+        '`',
+        '“',
+        '”',
+        '’',
+        ' ',
+        '\n',
+        '.',
+        ',',
+        ':',
+        '/',
+        '-',
+        '0',
+        'İ',
+        '\u{301}',
+        '\u{1f600}',
+        '\0',
+    ];
+    for number in 0..400 {
+        let mut letters: Vec<char> = seeds[number % seeds.len()].chars().collect();
+        for _ in 0..=next(6) {
+            let at = next(letters.len());
+            match next(4) {
+                0 => letters.insert(at, odd[next(odd.len())]),
+                1 => drop(letters.remove(at)),
+                2 => letters[at] = odd[next(odd.len())],
+                _ => letters.extend_from_within(at..),
+            }
+        }
+        let text: String = letters.into_iter().collect();
+        let spans = spans(&text);
+        let mut end = 0;
+        for span in &spans {
+            assert!(span.range.start >= end && span.range.end <= text.len(), "{text:?}: {spans:?}");
+            assert!(
+                text.is_char_boundary(span.range.start) && text.is_char_boundary(span.range.end),
+                "{text:?}"
+            );
+            end = span.range.end;
+        }
+        assert!(unquoted(&text).len() <= text.len());
+        let given = crate::arguments::Arguments::of(&text, &all, Some(Date::of_number(20_000)));
+        for name in &given.missing {
+            assert!(!given.values.contains_key(name), "{text:?}: {given:?}");
+        }
+    }
+    // And what never ends takes no time: as many quotes as there is room for.
+    let quotes = "'a ".repeat(1_300);
+    assert!(spans(&quotes).len() <= quotes.len());
+}

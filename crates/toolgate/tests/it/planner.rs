@@ -35,6 +35,14 @@ fn a_tool_is_found_filled_and_called() {
     assert!(log.stdout.contains("\"word_count\""), "{log}");
 }
 
+/// Asked as people ask, and not as the tool is described.
+#[test]
+fn a_question_about_a_quotation_is_for_the_tool_that_takes_it() {
+    let run = quickstart().run_list(&["run", "how many words are in 'the quick brown fox'"]);
+    assert_eq!(run.code, 0, "{run}");
+    assert!(run.stdout.replace(' ', "").contains("\"words\":4"), "{run}");
+}
+
 #[test]
 fn what_needs_no_tool_is_answered_as_such() {
     let run = quickstart().run_list(&["run", "why is the sky blue?"]);
