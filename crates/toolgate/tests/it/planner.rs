@@ -6,16 +6,19 @@ use crate::agent::events;
 use crate::program::Program;
 use crate::servers::entry;
 
-/// The quickstart's tools, as they are.
+/// The quickstart's tools, with as much time as they want.
 fn quickstart() -> Program {
     let read = |name: &str| {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
         fs_err::read_to_string(folder.join(name)).expect("it is in the repository")
     };
+    // Only what is meant to be late is late, however busy the machine is.
+    let tools = read("tools/tools.json").replace(r#""response_time": "fast""#, r#""timeout": "50s""#);
+    assert!(tools.contains("50s"), "the example has changed");
     let config = json!({ "registries": { "tools": "tools/tools.json", "mcp": "mcp.json" } });
     Program::new(&[
         ("toolgate.yaml", &config.to_string()),
-        ("tools/tools.json", &read("tools/tools.json")),
+        ("tools/tools.json", &tools),
         ("tools/word_count.py", &read("tools/word_count.py")),
         ("tools/disk_usage.sh", &read("tools/disk_usage.sh")),
         ("mcp.json", &json!({ "servers": { "kit": entry("good") } }).to_string()),
