@@ -90,12 +90,12 @@ fn the_quickstart() {
       word_count · Counts the lines, words and characters of a text. Use it when somebody asks how long a text is; it returns three numbers.
         script            tools/word_count.py run()  tools/tools.json:4:15
         arguments         text: string               tools/tools.json:7:23
-        timeout           1s                         response_time
+        timeout           10s                        response_time
         version           1.0.0                      default
         max_memory        1GiB                       default
         parallel_capable  true                       tools/tools.json:28:27
         category          analysis                   tools/tools.json:25:19
-        response_time     fast                       tools/tools.json:26:24
+        response_time     medium                     tools/tools.json:26:24
         idempotent        true                       tools/tools.json:27:21
         tags              text                       tools/tools.json:29:15
       disk_usage · Tells how much space a folder takes. Use it for questions about disk space; it returns kilobytes.
