@@ -73,9 +73,11 @@ impl Entry {
     async fn route(&self, mut parts: Parts, body: Incoming, trace: &Trace) -> Result<Response, Refusal> {
         if mcp::is_at(parts.uri.path()) {
             if !mcp::METHODS.contains(&parts.method) {
-                let mut response = rest::not_allowed().told(trace);
-                response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
-                return Ok(response);
+                return Ok(allowing(
+                    rest::not_allowed(),
+                    trace,
+                    HeaderValue::from_static("GET, POST, DELETE"),
+                ));
             }
             let guest = Guest::admitted(&self.door, &parts, &self.whence, trace).await?;
             return mcp::answer(&self.door, &guest, &parts, body).await;
@@ -84,11 +86,20 @@ impl Entry {
         parts.extensions.insert(trace.clone());
         let request = Request::from_parts(parts, Body::new(body));
         let mut response = self.router.call(request).await.unwrap_or_else(|never: Infallible| match never {});
-        match response.extensions_mut().remove::<Refusal>() {
-            Some(refusal) => Err(refusal),
-            None => Ok(response),
+        let Some(refusal) = response.extensions_mut().remove::<Refusal>() else { return Ok(response) };
+        match response.headers_mut().remove(header::ALLOW) {
+            // The router knows what can be done there.
+            Some(methods) => Ok(allowing(refusal, trace, methods)),
+            None => Err(refusal),
         }
     }
+}
+
+/// A refusal that says what can be done instead.
+fn allowing(refusal: Refusal, trace: &Trace, methods: HeaderValue) -> Response {
+    let mut response = refusal.told(trace);
+    response.headers_mut().insert(header::ALLOW, methods);
+    response
 }
 
 /// The ids that a request came with, or new ones.
