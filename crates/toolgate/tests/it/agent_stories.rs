@@ -241,6 +241,26 @@ fn servers_over_http_sse_and_websocket_are_used_alike() {
 }
 
 #[test]
+fn servers_over_http_have_the_time_that_agent_yaml_gives_them() {
+    let model = calls(vec![call("c1", "busy__echo", json!({})), call("c2", "mute__echo", json!({}))]);
+    // One tells of progress for ever, the other writes comments that are no messages.
+    let (busy, mute) = (Kit::start("progress"), Kit::start("comments"));
+    // This one takes connections, and says nothing.
+    let away = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let at = format!("http://{}/mcp", away.local_addr().expect("it has an address"));
+    let tools = json!([
+        { "type": "mcp", "name": "away", "transport": "http", "url": at, "timeout": "700ms" },
+        { "type": "mcp", "name": "busy", "transport": "http", "url": busy.url("http", "mcp"), "request_timeout": "1s" },
+        { "type": "mcp", "name": "mute", "transport": "http", "url": mute.url("http", "mcp"), "sse_read_timeout": "150ms" },
+    ]);
+    let ran = run(&agent_yaml(&model, tools), "go");
+    let results = results(&ran);
+    assert!(ran.stderr.contains("700ms"), "{ran}");
+    assert!(results[0].contains("no answer within 1s"), "{ran}");
+    assert!(results[1].contains("silent for too long"), "{ran}");
+}
+
+#[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
 fn the_filesystem_server_of_others_is_used() {
     let peers = peers();
