@@ -33,7 +33,8 @@ impl Tool {
         }
         console.say(&format!("installing {package} {version}, which takes some minutes …"))?;
         let wanted = format!("{package}@{version}");
-        let installed = program::capture(program::cargo(["install", "--locked", &wanted]))?;
+        // Compiling it with all optimisations takes longer than it will ever run.
+        let installed = program::capture(program::cargo(["install", "--locked", "--debug", &wanted]))?;
         if !installed.success {
             bail!(
                 "cannot install `{package}`\n{}\nhint: it needs the network once; by hand: \
