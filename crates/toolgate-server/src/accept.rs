@@ -9,7 +9,8 @@ pub(crate) mod tls;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv6Addr};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 use toolgate_types::DoorRules;
 
@@ -36,6 +37,9 @@ const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 /// How long to wait where the system has no more room for a connection.
 const NO_ROOM: Duration = Duration::from_millis(100);
+/// Connections that may wait to be taken; the system may allow fewer. Whoever comes when all wait tries again only after
+/// a second, and then after two more: with the 128 that is the custom, a good client among many bad ones would.
+const WAITING: u32 = 4_096;
 /// Connections to the socket in the project's folder; more wait.
 const MOST_AT_MACHINE: usize = 64;
 /// What is said to whoever finds no place.
@@ -58,6 +62,18 @@ pub(crate) enum Whence {
     Machine,
     /// The network, with the certificate that was shown.
     Network(Ends, Option<Arc<Shown>>),
+}
+
+/// A place to take connections at, before there is a door.
+///
+/// # Errors
+/// When the address is taken, or not ours.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Or who starts again soon would find the address taken by the connections that were.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
 }
 
 pub(crate) async fn serve(door: &Arc<Door>, listener: TcpListener) {
@@ -165,8 +181,8 @@ where
     let mut closing = pin!(door.running.closing());
     let mut stream = Paced::new(stream);
     tokio::select! {
-        begun = tokio::time::timeout(HEAD_TIME, stream.begun(HEAD_BYTES)) => {
-            if !matches!(begun, Ok(true)) {
+        begun = stream.begun(HEAD_BYTES, HEAD_TIME) => {
+            if !begun {
                 return;
             }
         }

@@ -37,6 +37,7 @@ use toolgate_types::DoorRules;
 use toolgate_types::profile::ProfileName;
 
 use crate::accept::Places;
+pub use crate::accept::bind;
 use crate::accept::tls::Tls;
 pub use crate::accept::tls::TlsError;
 use crate::admit::{Gate, Refusal};

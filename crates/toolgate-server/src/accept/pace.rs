@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// How long nothing may be taken of what is written.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,8 +35,16 @@ impl<S> Paced<S> {
     }
 
     /// Waits for a whole head, or so many bytes that somebody else shall say that they are too many. `false` where
-    /// nothing more comes.
-    pub(crate) async fn begun(&mut self, most: usize) -> bool
+    /// nothing more comes, or not in time.
+    pub(crate) async fn begun(&mut self, most: usize, within: Duration) -> bool
+    where
+        S: AsyncRead + Unpin,
+    {
+        // One time for all of it: what comes byte by byte earns no more.
+        timeout(within, self.head(most)).await.unwrap_or(false)
+    }
+
+    async fn head(&mut self, most: usize) -> bool
     where
         S: AsyncRead + Unpin,
     {
@@ -150,7 +158,7 @@ async fn a_head_is_waited_for_and_read_again() {
         };
         let reads = async {
             let mut paced = Paced::new(server);
-            assert_eq!(paced.begun(32).await, begun, "{whole}");
+            assert_eq!(paced.begun(32, PATIENCE).await, begun, "{whole}");
             let mut text = String::new();
             paced.read_to_string(&mut text).await.unwrap();
             assert_eq!(text, if begun { whole.as_str() } else { "" });
@@ -164,4 +172,32 @@ async fn a_head_is_waited_for_and_read_again() {
     check(&[""], false).await;
     // Too long a head is for the reader of heads to refuse.
     check(&["GET / HTTP/1.1\r\nX-Long: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"], true).await;
+}
+
+/// However many drip, each of them is closed at its time: not earlier, and not later because it went on sending.
+#[tokio::test(start_paused = true)]
+async fn who_drips_is_closed_in_time() {
+    use tokio::io::AsyncWriteExt as _;
+    const TIME: Duration = Duration::from_secs(10);
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..5_000 {
+        all.spawn(async move {
+            sleep(Duration::from_millis(number)).await;
+            let (mut client, server) = tokio::io::duplex(64);
+            let opened = Instant::now();
+            let drips = async {
+                while client.write_all(b"x").await.is_ok() {
+                    sleep(Duration::from_secs(3)).await;
+                }
+            };
+            let held = async {
+                assert!(!Paced::new(server).begun(1 << 10, TIME).await);
+                opened.elapsed()
+            };
+            tokio::join!(held, drips).0
+        });
+    }
+    let held = all.join_all().await;
+    let late = Duration::from_millis(2);
+    assert!(held.iter().all(|held| (TIME..TIME + late).contains(held)), "{:?}", held.iter().max());
 }

@@ -92,8 +92,7 @@ pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyho
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
         let listen = plan.rules.listen;
-        let listener =
-            TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        let listener = toolgate_server::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
         let mut signals = Signals::new()?;
         // From the start on: a signal that nobody listens to would end it.
         let mut reloads = signal(SignalKind::hangup())?;

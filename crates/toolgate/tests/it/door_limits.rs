@@ -1,6 +1,7 @@
 //! The door under many: what runs at once, who has how much, who leaves, who does nothing.
 
 use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -235,4 +236,18 @@ fn who_drips_is_left() {
     head.read_to_end(&mut said).expect("it is closed");
     assert!(start.elapsed() >= Duration::from_secs(9), "nobody is hurried: {:?}", start.elapsed());
     assert!(door.seen().is_empty());
+}
+
+/// Whoever comes while many others do gets a connection at once, and not when its system tries again a second later.
+#[test]
+fn many_may_wait_to_be_taken() {
+    const MANY: usize = 1_000;
+    let door = Door::open(&json!({ "serve": { "max_connections_per_address": 2 * MANY } }));
+    door.signal("-STOP");
+    let address = ([127, 0, 0, 1], door.port).into();
+    let waiting: Result<Vec<_>, _> =
+        (0..MANY).map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(900))).collect();
+    door.signal("-CONT");
+    assert_eq!(waiting.expect("there is a place in the line").len(), MANY);
+    assert_eq!(door.get("/healthz", "").status, 200);
 }

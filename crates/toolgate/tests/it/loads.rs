@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 
 use crate::door::{Door, OWNER, project, until};
-use crate::program::PATIENCE;
 use crate::servers::testkit;
 
 /// What a process holds.
@@ -240,7 +239,9 @@ fn many_that_drip() {
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
         assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 408"), "{}", said.escape_ascii());
+        // Each has ten seconds; what is more is the machine's.
+        let held = start.elapsed();
+        assert!((9..20).contains(&held.as_secs()), "{held:?}");
     }
-    assert!(start.elapsed() < PATIENCE * 2, "each of them was closed");
     door.wait("their places", |door| Held::of(door).files <= before.files + 8);
 }
