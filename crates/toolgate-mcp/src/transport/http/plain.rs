@@ -67,9 +67,22 @@ struct Idle {
 /// A connection, with what sends on it.
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
-    driver: Pin<Box<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>>,
-    /// Whether it has ended.
-    over: bool,
+    driver: Driver,
+}
+
+/// What moves a connection, until it has ended. It is dropped then: what it still holds, such as a request that was not
+/// sent, hears of the end only by that.
+struct Driver(Option<Pin<Box<Moves>>>);
+
+type Moves = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
+
+impl Driver {
+    /// Moves what is to be moved.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if self.0.as_mut().is_some_and(|driver| driver.as_mut().poll(cx).is_ready()) {
+            self.0 = None;
+        }
+    }
 }
 
 /// An answer whose body is still to be read.
@@ -157,7 +170,7 @@ impl Plain {
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(unreachable)?;
         let made = http1::Builder::new().max_buf_size(HEAD_BYTES).handshake(TokioIo::new(stream)).await;
         let (sender, driver) = made.map_err(Failure::Broken)?;
-        Ok(Connection { sender, driver: Box::pin(driver), over: false })
+        Ok(Connection { sender, driver: Driver(Some(Box::pin(driver))) })
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
@@ -201,26 +214,17 @@ async fn sweep(pool: Weak<Plain>) {
 }
 
 impl Connection {
-    /// Moves what is to be moved.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.over {
-            self.over = self.driver.as_mut().poll(cx).is_ready();
-        }
-    }
-
     async fn send(
         &mut self,
         request: hyper::Request<Full<Bytes>>,
     ) -> Result<hyper::Response<Incoming>, (Option<hyper::Request<Full<Bytes>>>, hyper::Error)> {
         let mut sending = pin!(self.sender.try_send_request(request));
-        let (driver, over) = (&mut self.driver, &mut self.over);
+        let driver = &mut self.driver;
         let sent = poll_fn(|cx| {
             if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
                 return Poll::Ready(answer);
             }
-            if !*over {
-                *over = driver.as_mut().poll(cx).is_ready();
-            }
+            driver.drive(cx);
             sending.as_mut().poll(cx)
         });
         sent.await.map_err(|mut failed| (failed.take_message(), failed.into_error()))
@@ -236,7 +240,7 @@ impl Answer {
                 let (Poll::Pending, Some(connection)) = (&polled, &mut self.connection) else {
                     return polled;
                 };
-                connection.drive(cx);
+                connection.driver.drive(cx);
                 Pin::new(&mut self.body).poll_frame(cx)
             })
             .await;
@@ -260,9 +264,53 @@ impl Answer {
     fn done(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         // What is left is to notice that the answer is over.
-        connection.drive(&mut Context::from_waker(std::task::Waker::noop()));
-        if !connection.over && connection.sender.is_ready() {
+        connection.driver.drive(&mut Context::from_waker(std::task::Waker::noop()));
+        if connection.driver.0.is_some() && connection.sender.is_ready() {
             self.pool.put(connection);
         }
+    }
+}
+
+/// A connection that the server closes at once says so, also to a task that has done all that it may at a time: then a
+/// queue looks empty that is not.
+#[tokio::test]
+async fn a_connection_that_ends_at_once_says_so() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+    let plain = Plain::new(&url, IDLE).unwrap();
+    for spent in 0..128 {
+        let mut connection = plain.connect().await.unwrap();
+        drop(listener.accept().await.unwrap());
+        tokio::task::yield_now().await;
+        for _ in 0..spent {
+            tokio::task::coop::consume_budget().await;
+        }
+        let sent = timeout(IDLE / 10, connection.send(hyper::Request::new(Full::default()))).await;
+        assert!(sent.is_ok_and(|sent| sent.is_err()), "{spent}");
+    }
+}
+
+/// What was kept and has been closed since is no way any more; the request takes another.
+#[tokio::test]
+async fn what_was_closed_meanwhile_is_not_used() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+    let plain = Plain::new(&url, IDLE).unwrap();
+    for _ in 0..3 {
+        let served = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 1 << 10]).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+            stream
+        };
+        let asked = async {
+            let mut answer = plain.send(Method::GET, &url, HeaderMap::new(), None).await.unwrap();
+            assert_eq!(answer.chunk().await.unwrap().as_deref(), Some(&b"{}"[..]));
+        };
+        let (stream, ()) = timeout(IDLE / 10, async { tokio::join!(served, asked) }).await.unwrap();
+        assert_eq!(plain.idle().connections.len(), 1, "it is kept");
+        drop(stream);
+        tokio::task::yield_now().await;
     }
 }
