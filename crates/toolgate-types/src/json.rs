@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 pub mod scan;
 
-use scan::{Limits, ScanError, scan};
+use scan::{Limits, ScanError, plain_end, scan};
 
 /// JSON that was scanned, shared without being copied.
 #[derive(Clone, PartialEq, Eq)]
@@ -107,16 +107,33 @@ pub fn members_of(text: &str) -> Vec<(Cow<'_, str>, &RawValue)> {
     serde::Deserializer::deserialize_map(&mut deserializer, Members).unwrap_or_default()
 }
 
-/// Adds a text as a JSON string.
+/// Adds a text as a JSON string, spelled as `serde_json` does.
 pub fn quote(text: &str, out: &mut String) {
-    if text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
-        out.reserve(text.len() + 2);
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
-    } else {
-        out.push_str(&serde_json::to_string(text).expect("a text has a JSON form"));
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(text.len() + 2);
+    out.push('"');
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    loop {
+        let end = plain_end(bytes, from);
+        out.push_str(&text[from..end]);
+        let Some(&byte) = bytes.get(end) else { break };
+        match byte {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            0x08 => out.push_str("\\b"),
+            0x0c => out.push_str("\\f"),
+            byte => {
+                out.push_str("\\u00");
+                out.extend([byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)])));
+            }
+        }
+        from = end + 1;
     }
+    out.push('"');
 }
 
 impl fmt::Debug for Raw {
@@ -159,5 +176,20 @@ impl Arguments {
 impl From<Raw> for Arguments {
     fn from(raw: Raw) -> Self {
         Self { raw, value: OnceLock::new() }
+    }
+}
+
+#[test]
+fn a_text_is_spelled_as_others_spell_it() {
+    let every: String = (0..0x250).filter_map(char::from_u32).collect();
+    for length in [0, 1, 7, 8, 9, 31, 32, 33, 40, 64, 70, 100, 200] {
+        for at in 0..=length {
+            for part in ["", "\"", "\\", "\n", "\u{1f}", "\u{7f}", "ä", &every] {
+                let text = format!("{}{part}{}", "x".repeat(at), "y".repeat(length - at));
+                let mut out = String::new();
+                quote(&text, &mut out);
+                assert_eq!(out, serde_json::to_string(&text).unwrap());
+            }
+        }
     }
 }

@@ -14,6 +14,10 @@ use serde::{Serialize, Serializer};
 
 use crate::secret::{MASK, Secret};
 
+mod look;
+
+pub use look::may_hold_secret;
+
 /// Known secrets shorter than this are not looked for: masking every `a` would hide the message.
 const SHORTEST_KNOWN: usize = 4;
 
@@ -122,21 +126,49 @@ const SHORTEST_SHAPE: usize = {
     shortest
 };
 
-/// The second letters of the words of [`SECRET_WORDS`] that begin with a byte, a bit for each.
-const SECOND_LETTERS: [u32; 256] = {
-    let mut letters = [0; 256];
-    let mut index = 0;
-    while index < SECRET_WORDS.len() {
-        let word = SECRET_WORDS[index].as_bytes();
-        letters[word[0] as usize] |= 1 << (word[1] - b'a');
+/// Parts of the words of [`SECRET_WORDS`], at least one of each and such as few other names have.
+const TELLING: [&str; 10] = ["oke", "ecr", "ass", "pwd", "key", "auth", "cred", "cook", "bear", "gnat"];
+
+/// The places in all of [`TELLING`] together, a bit for each: where a letter stands, where parts begin and where they
+/// end. Of a letter only its place in the alphabet counts, and other characters are taken for letters.
+const PLACES: ([u64; 32], u64, u64) = {
+    let (mut letters, mut first, mut last) = ([0; 32], 0, 0);
+    let (mut bit, mut index) = (1_u64, 0);
+    while index < TELLING.len() {
+        let part = TELLING[index].as_bytes();
+        first |= bit;
+        let mut at = 0;
+        while at < part.len() {
+            letters[(part[at] & 31) as usize] |= bit;
+            last |= if at + 1 == part.len() { bit } else { 0 };
+            bit <<= 1;
+            at += 1;
+        }
         index += 1;
     }
-    letters
+    (letters, first, last)
 };
 
 /// Whether a key, header, flag or variable of this name usually holds a secret. Called for every name in what
-/// is redacted, so it takes no memory for a name of usual length.
+/// is redacted, and most of them are seen to be innocent without a closer look.
 pub fn looks_secret(name: &str) -> bool {
+    let (letters, first, last) = &PLACES;
+    let bytes = name.as_bytes();
+    let (mut found, mut places) = (0, 0);
+    for byte in bytes {
+        // All places that the letters before this one lead to, and where this letter stands.
+        places = (places << 1 | first) & letters[usize::from(byte & 31)];
+        found |= places & last;
+    }
+    let ends = bytes.last_chunk::<3>().is_some_and(|end| {
+        let end = end.map(|byte| byte | 0x20);
+        matches!(&end, b"uth" | b"key" | b"ass" | b"pat" | b"pin" | b"jwt" | b"otp" | b"sig")
+    });
+    (ends || found != 0) && is_secret_name(name)
+}
+
+/// The closer look. It takes no memory for a name of usual length.
+fn is_secret_name(name: &str) -> bool {
     let mut short = [0; 64];
     let mut long = Vec::new();
     let lower = match short.get_mut(..name.len()) {
@@ -163,10 +195,7 @@ pub fn looks_secret(name: &str) -> bool {
     let ends_secret =
         SECRET_ENDS.iter().any(|end| end.as_bytes() == last) && !INNOCENT_KEYS.iter().any(|key| ends(key));
     let word_at = |at: usize| SECRET_WORDS.iter().any(|word| name[at..].starts_with(word.as_bytes()));
-    let begins = |pair: &[u8]| {
-        pair[1].is_ascii_lowercase() && SECOND_LETTERS[usize::from(pair[0])] & (1 << (pair[1] - b'a')) != 0
-    };
-    ends_secret || name.windows(2).enumerate().any(|(at, pair)| begins(pair) && word_at(at))
+    ends_secret || (0..name.len()).any(word_at)
 }
 
 /// A name without its end, where it has that end; the `_` in the name do not count.
@@ -313,7 +342,12 @@ fn masked(text: &str, ranges: &[Range<usize>]) -> String {
 
 /// Where the secrets are: in order, without overlap, on character boundaries.
 pub fn secret_ranges(text: &str, known: &[Secret]) -> Vec<Range<usize>> {
-    ranges(text, known, looks_secret)
+    if may_hold_secret(text) {
+        return ranges(text, known, looks_secret);
+    }
+    let mut ranges = Vec::new();
+    known_values(text, known, &mut ranges);
+    merge(ranges)
 }
 
 /// The same for a line of a configuration, where `NAME: value` in capitals sets a variable of a program.
