@@ -40,7 +40,7 @@ impl Head {
         let start = buffer.len();
         self.seq += 1;
         buffer.extend_from_slice(SEQ);
-        buffer.extend_from_slice(self.seq.to_string().as_bytes());
+        digits(self.seq, |digits| buffer.extend_from_slice(digits.as_bytes()));
         buffer.extend_from_slice(TIME);
         stamp(at, buffer);
         buffer.extend_from_slice(b"\",");
@@ -66,6 +66,20 @@ pub(crate) fn hex(bytes: &[u8]) -> Hash {
         pair[1] = DIGITS[usize::from(byte & 15)];
     }
     hash
+}
+
+/// Gives a number as its decimal digits.
+pub(crate) fn digits<T>(number: u64, take: impl FnOnce(&str) -> T) -> T {
+    let mut digits = [b'0'; 20];
+    let (mut start, mut rest) = (digits.len(), number);
+    loop {
+        start -= 1;
+        digits[start] += (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break take(std::str::from_utf8(&digits[start..]).unwrap_or_default());
+        }
+    }
 }
 
 /// The parts of a line that the log itself relies on.

@@ -30,14 +30,14 @@ pub fn redact(text: &str) {
     });
     let (redactor, fields) = &*PARTS;
     let mut line = String::new();
-    redactor.with(&redactor.known(), &[]).json(text, fields, &mut line);
+    redactor.write(&[], &mut line, |line, out| line.json(text, fields, out));
     assert!(!line.contains('\n'), "one line: {line}");
     let before: Option<Value> = serde_json::from_str(text).ok();
     let after: Option<Value> = serde_json::from_str(&line).ok();
     assert!(before.is_none() || after.is_some(), "what was JSON is JSON: {line}");
     after.iter().for_each(hides);
     let mut line = String::new();
-    redactor.with(&redactor.known(), &[]).text(text, &mut line);
+    redactor.write(&[], &mut line, |line, out| line.text(text, out));
     hides(&serde_json::from_str(&line).expect("a text is JSON"));
 }
 

@@ -3,13 +3,13 @@
 //! Invariant: the members of a line stand in the order of `docs/log.md`, absent ones are left out, and every
 //! text in it went through the redactor: there is no other way into a body.
 
+use std::borrow::Cow;
 use std::error::Error;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use toolgate_types::call::Stage;
-use toolgate_types::json::Raw;
+use toolgate_types::json::{Raw, quote};
 use toolgate_types::{CallError, ErrorCode, Outcome, Secret};
 
 use crate::chain;
@@ -220,154 +220,175 @@ impl Renderer {
     }
 
     pub(crate) fn masked(&self, text: &str) -> String {
-        self.redactor.with(&self.redactor.known(), &[]).masked(text).into_owned()
+        self.redactor.masked(text)
     }
 
     pub(crate) fn ids(&self, begin: &Begin<'_>) -> Ids {
         let secrets = begin.secret.map(|secret| secret.texts(begin.arguments.get())).unwrap_or_default();
         let mut text = String::with_capacity(128);
-        let known = self.redactor.known();
-        let line = self.redactor.with(&known, &secrets);
-        member("call", begin.call, line, &mut text);
-        member("caller", begin.caller, line, &mut text);
-        member("tool", begin.tool, line, &mut text);
-        if let Some(session) = begin.session {
-            member("session", session, line, &mut text);
-        }
+        self.redactor.write(&secrets, &mut text, |line, out| {
+            member("call", begin.call, line, out);
+            member("caller", begin.caller, line, out);
+            member("tool", begin.tool, line, out);
+            if let Some(session) = begin.session {
+                member("session", session, line, out);
+            }
+        });
         Ids { text, secrets }
     }
 
     pub(crate) fn begin(&self, ids: &Ids, begin: &Begin<'_>) -> String {
-        let known = self.redactor.known();
-        let line = self.redactor.with(&known, &ids.secrets);
-        let mut out = String::with_capacity(256 + begin.arguments.bytes().len());
-        out.push_str(r#""kind":"begin""#);
-        out.push_str(&ids.text);
-        member("correlation", begin.correlation, line, &mut out);
-        out.push_str(r#","correlation_from_client":"#);
-        out.push_str(if begin.correlation_from_client { "true" } else { "false" });
-        member("trace", begin.trace, line, &mut out);
-        for (name, value) in [("server", begin.server), ("definition", begin.definition)] {
-            if let Some(value) = value {
-                member(name, value, line, &mut out);
+        let body = Body { name: "arguments", json: begin.arguments, secret: begin.secret };
+        self.line(r#""kind":"begin""#, ids, &ids.secrets, Some(body), |line, out| {
+            member("correlation", begin.correlation, line, out);
+            out.push_str(r#","correlation_from_client":"#);
+            out.push_str(if begin.correlation_from_client { "true" } else { "false" });
+            member("trace", begin.trace, line, out);
+            for (name, value) in [("server", begin.server), ("definition", begin.definition)] {
+                if let Some(value) = value {
+                    member(name, value, line, out);
+                }
             }
-        }
-        word("decision", begin.decision.label(), &mut out);
-        out.push_str(r#","rules":["#);
-        for (index, rule) in begin.rules.iter().enumerate() {
-            if index > 0 {
-                out.push(',');
+            word("decision", begin.decision.label(), out);
+            out.push_str(r#","rules":["#);
+            for (index, rule) in begin.rules.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                line.text(rule, out);
             }
-            line.text(rule, &mut out);
-        }
-        out.push(']');
-        if let Some(asked) = begin.asked {
-            member("asked", asked, line, &mut out);
-        }
-        self.body("arguments", begin.arguments, line, begin.secret, &mut out);
-        out
+            out.push(']');
+            if let Some(asked) = begin.asked {
+                member("asked", asked, line, out);
+            }
+        })
     }
 
     pub(crate) fn end(&self, ids: &Ids, end: &End<'_>) -> String {
-        let mut secrets = ids.secrets.clone();
-        if let (Some(secret), Some(output)) = (end.secret, end.output) {
-            secrets.extend(secret.texts(output.get()));
+        let mut secrets = Cow::Borrowed(&ids.secrets[..]);
+        if let (Some(secret), Some(output)) = (end.secret, end.output)
+            && !secret.is_empty()
+        {
+            secrets.to_mut().extend(secret.texts(output.get()));
         }
-        let known = self.redactor.known();
-        let line = self.redactor.with(&known, &secrets);
-        let mut out = String::with_capacity(512 + end.output.map_or(0, |output| output.bytes().len()));
-        out.push_str(r#""kind":"end""#);
-        out.push_str(&ids.text);
-        word("status", end.status.label(), &mut out);
-        if let Some(error) = &end.error {
-            out.push_str(r#","error":{"code":""#);
-            out.push_str(error.code.label());
-            out.push('"');
-            word("stage", error.stage.label(), &mut out);
-            word("outcome", outcome(error.outcome), &mut out);
-            member("message", error.message, line, &mut out);
-            if let Some(cause) = &error.cause {
-                member("cause", cause, line, &mut out);
+        let body = end.output.map(|json| Body { name: "output", json, secret: end.secret });
+        self.line(r#""kind":"end""#, ids, &secrets, body, |line, out| {
+            word("status", end.status.label(), out);
+            if let Some(error) = &end.error {
+                out.push_str(r#","error":{"code":""#);
+                out.push_str(error.code.label());
+                out.push('"');
+                word("stage", error.stage.label(), out);
+                word("outcome", outcome(error.outcome), out);
+                member("message", error.message, line, out);
+                if let Some(cause) = &error.cause {
+                    member("cause", cause, line, out);
+                }
+                out.push('}');
             }
-            out.push('}');
-        }
-        number("attempts", u128::from(end.attempts), &mut out);
-        out.push_str(if end.cached { r#","cached":true"# } else { r#","cached":false"# });
-        number("micros", end.took.as_micros(), &mut out);
-        out.push_str(r#","stages":["#);
-        for (index, stage) in end.stages.iter().enumerate() {
-            out.push_str(if index > 0 { ",[\"" } else { "[\"" });
-            out.push_str(stage.stage.label());
-            out.push_str("\",");
-            let _ = write!(out, "{}", stage.micros);
-            if let Some(note) = stage.note {
-                out.push(',');
-                line.text(note, &mut out);
+            number("attempts", u64::from(end.attempts), out);
+            out.push_str(if end.cached { r#","cached":true"# } else { r#","cached":false"# });
+            number("micros", u64::try_from(end.took.as_micros()).unwrap_or(u64::MAX), out);
+            out.push_str(r#","stages":["#);
+            for (index, stage) in end.stages.iter().enumerate() {
+                out.push_str(if index > 0 { ",[\"" } else { "[\"" });
+                out.push_str(stage.stage.label());
+                out.push_str("\",");
+                chain::digits(stage.micros, |digits| out.push_str(digits));
+                if let Some(note) = stage.note {
+                    out.push(',');
+                    line.text(note, out);
+                }
+                out.push(']');
             }
             out.push(']');
-        }
-        out.push(']');
-        if let Some(output) = end.output {
-            self.body("output", output, line, end.secret, &mut out);
-        }
-        out
+        })
     }
 
     /// Something that happened beside the calls.
     pub(crate) fn event(&self, event: &Event<'_>) -> String {
-        let known = self.redactor.known();
-        let line = self.redactor.with(&known, &[]);
         let mut out = String::with_capacity(256);
-        match *event {
+        self.redactor.write(&[], &mut out, |line, out| match *event {
             Event::Start { version, policy, config } => {
                 out.push_str(r#""kind":"start""#);
-                member("version", version, line, &mut out);
-                member("policy", policy, line, &mut out);
+                member("version", version, line, out);
+                member("policy", policy, line, out);
                 let hash = chain::hex(&Sha256::digest(config));
-                word("config", std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
-                number("process", u128::from(std::process::id()), &mut out);
+                word("config", std::str::from_utf8(&hash).unwrap_or_default(), out);
+                number("process", u64::from(std::process::id()), out);
             }
             Event::DefinitionChanged { server, tool, was, is, class, held_back } => {
                 out.push_str(r#""kind":"definition_changed""#);
                 for (name, text) in
                     [("server", server), ("tool", tool), ("was", was), ("is", is), ("class", class)]
                 {
-                    member(name, text, line, &mut out);
+                    member(name, text, line, out);
                 }
                 out.push_str(if held_back { r#","held_back":true"# } else { r#","held_back":false"# });
             }
-        }
+        });
         out
     }
 
-    /// All of it, or its head and what tells the rest from any other. It is cut after it was redacted: half
-    /// of a secret would not be recognised.
-    fn body(
+    /// A line of a call: what it begins with, the members that `fields` adds, and a body.
+    fn line(
         &self,
-        name: &str,
-        body: &Raw,
-        line: Redaction<'_>,
-        secret: Option<&SecretFields>,
-        out: &mut String,
-    ) {
-        let start = out.len();
-        key(name, out);
-        let value = out.len();
-        line.json(body.get(), secret.unwrap_or(&self.nothing), out);
-        if out.len() - value <= self.max_body {
-            return;
+        kind: &str,
+        ids: &Ids,
+        secrets: &[Secret],
+        body: Option<Body<'_>>,
+        fields: impl Fn(Redaction<'_>, &mut String),
+    ) -> String {
+        let length = body.as_ref().map_or(0, |body| body.json.bytes().len());
+        let mut out = String::with_capacity(SHORT + length);
+        out.push_str(kind);
+        out.push_str(&ids.text);
+        let start = self.redactor.write(secrets, &mut out, |line, out| {
+            fields(line, out);
+            let start = out.len();
+            if let Some(Body { name, json, secret }) = &body {
+                key(name, out);
+                line.json(json.get(), secret.unwrap_or(&self.nothing), out);
+            }
+            start
+        });
+        match body {
+            Some(body) => self.bounded(out, start, body.name),
+            None => out,
         }
-        let json = out.split_off(value);
-        out.truncate(start);
-        let (head, rest) = json.split_at(json.floor_char_boundary(self.max_body));
-        key(&format!("{name}_cut"), out);
-        out.push_str(r#"{"head":"#);
-        out.push_str(&serde_json::to_string(head).expect("a text has a JSON form"));
-        number("length", json.len() as u128, out);
-        let hash = chain::hex(&Sha256::digest(rest));
-        word("sha256", std::str::from_utf8(&hash).unwrap_or_default(), out);
-        out.push('}');
     }
+
+    /// A line whose last member is a body: all of it, or its head and what tells the rest from any other. It is cut
+    /// after it was redacted: half of a secret would not be recognised.
+    fn bounded(&self, line: String, start: usize, name: &str) -> String {
+        let json = &line[start + name.len() + KEY..];
+        if json.len() <= self.max_body {
+            return line;
+        }
+        let (head, rest) = json.split_at(json.floor_char_boundary(self.max_body));
+        // A little more than most heads take as a text.
+        let mut out = String::with_capacity(SHORT + start + head.len() + head.len() / 16);
+        out.push_str(&line[..start]);
+        out.push_str(",\"");
+        out.push_str(name);
+        out.push_str(r#"_cut":{"head":"#);
+        quote(head, &mut out);
+        number("length", json.len() as u64, &mut out);
+        let hash = chain::hex(&Sha256::digest(rest));
+        word("sha256", std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
+        out.push('}');
+        out
+    }
+}
+
+/// What the members of a line take beside a body, as a rule.
+const SHORT: usize = 512;
+
+/// What a call was given, or gave.
+struct Body<'a> {
+    name: &'static str,
+    json: &'a Raw,
+    secret: Option<&'a SecretFields>,
 }
 
 /// A member with a text from outside.
@@ -375,6 +396,9 @@ fn member(name: &str, text: &str, line: Redaction<'_>, out: &mut String) {
     key(name, out);
     line.text(text, out);
 }
+
+/// What [`key`] adds beside the name.
+const KEY: usize = 4;
 
 fn key(name: &str, out: &mut String) {
     out.push_str(",\"");
@@ -390,9 +414,9 @@ fn word(name: &str, word: &str, out: &mut String) {
     out.push('"');
 }
 
-fn number(name: &str, number: u128, out: &mut String) {
+fn number(name: &str, number: u64, out: &mut String) {
     key(name, out);
-    let _ = write!(out, "{number}");
+    chain::digits(number, |digits| out.push_str(digits));
 }
 
 fn outcome(outcome: Outcome) -> &'static str {
@@ -534,15 +558,10 @@ mod tests {
     #[test]
     fn a_long_body_is_cut_after_it_was_redacted() {
         let arguments = Raw::trusted(r#"["ää","hunter22","b"]"#.to_owned());
-        let mut out = String::new();
         let renderer = renderer(4);
-        renderer.body(
-            "arguments",
-            &arguments,
-            renderer.redactor.with(&renderer.redactor.known(), &[]),
-            None,
-            &mut out,
-        );
+        let ids = Ids { text: String::new(), secrets: Vec::new() };
+        let body = Body { name: "arguments", json: &arguments, secret: None };
+        let out = renderer.line("", &ids, &[], Some(body), |_, _| {});
         let rest = chain::hex(&Sha256::digest("ä\",\"***\",\"b\"]"));
         let rest = std::str::from_utf8(&rest).unwrap();
         assert_eq!(out, format!(r#","arguments_cut":{{"head":"[\"ä","length":18,"sha256":"{rest}"}}"#));

@@ -2,23 +2,22 @@
 //!
 //! Texts are looked at as they mean, not as JSON writes them, so an escape hides nothing. In JSON the name of
 //! a member counts too: what stands under `password`, below it, or after `--password` in a list is not shown
-//! whatever it looks like. Invariant: linear in the text; the result is JSON on one line.
+//! whatever it looks like. Nearly every text holds nothing of all that: a quick look at how it is spelled says so, and
+//! it is written as it came. Invariant: linear in the text; the result is JSON on one line, and quick or not it is the
+//! same.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use memchr::memchr2;
+use aho_corasick::packed::{self, Searcher};
 use toolgate_types::Secret;
-use toolgate_types::redact::{Pattern, Sought, holds, looks_secret, mask_sought};
+use toolgate_types::json::quote;
+use toolgate_types::json::scan::plain_end;
+use toolgate_types::redact::{Pattern, Sought, holds, looks_secret, mask_sought, may_hold_secret};
 use toolgate_types::secret::MASK;
 
 use crate::fields::{At, SecretFields};
-
-/// Below this length a text without a sign holds none of the shapes of keys that providers use.
-const SHORTEST_SHAPE: usize = 19;
-
-/// Below this length nothing follows `basic ` that is taken for a credential.
-const SHORTEST_SCHEME: usize = 14;
 
 /// Shorter ones are not looked for: masking every `a` would hide the record.
 const SHORTEST_KNOWN: usize = 4;
@@ -26,8 +25,8 @@ const SHORTEST_KNOWN: usize = 4;
 /// Knows what must not be shown.
 #[derive(Debug)]
 pub struct Redactor {
-    /// With all their spellings. It grows: what was secret stays so.
-    known: RwLock<Arc<Vec<Secret>>>,
+    /// It grows: what was secret stays so.
+    known: RwLock<Arc<Known>>,
     patterns: Vec<Pattern>,
 }
 
@@ -44,30 +43,90 @@ impl Redactor {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = |secret: &&Secret| {
             let text = secret.expose();
-            text.len() >= SHORTEST_KNOWN && !known.iter().any(|known| known.expose() == text)
+            text.len() >= SHORTEST_KNOWN && !known.secrets.iter().any(|known| known.expose() == text)
         };
         let new: Vec<Secret> = secrets.iter().filter(is_new).cloned().collect();
         if !new.is_empty() {
             let spelled: Vec<_> = new.iter().flat_map(spelled).collect();
-            *known = Arc::new(known.iter().cloned().chain(new).chain(spelled).collect());
+            *known = Arc::new(Known::new(known.secrets.iter().cloned().chain(new).chain(spelled).collect()));
         }
-    }
-
-    /// The secrets that are known now.
-    pub(crate) fn known(&self) -> Arc<Vec<Secret>> {
-        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A JSON text that says the same and shows nothing that must not be.
     pub fn json(&self, json: &str) -> String {
         let mut out = String::with_capacity(json.len());
-        self.with(&self.known(), &[]).json(json, &SecretFields::default(), &mut out);
+        self.write(&[], &mut out, |line, out| line.json(json, &SecretFields::default(), out));
         out
     }
 
-    /// With what is known, and more secrets, those of one call.
-    pub(crate) fn with<'a>(&'a self, known: &'a [Secret], more: &'a [Secret]) -> Redaction<'a> {
-        Redaction { known, more, patterns: &self.patterns }
+    /// A text that shows nothing that must not be.
+    pub(crate) fn masked(&self, text: &str) -> String {
+        let known = self.known();
+        self.with(&known, &[], false).masked(text).into_owned()
+    }
+
+    /// Adds a line, or a part of one, that shows nothing of what is known, nor of these secrets of one call. It is
+    /// written as if there were no known secrets, and once more, with care, where one of them is in it.
+    pub(crate) fn write<T>(
+        &self,
+        more: &[Secret],
+        out: &mut String,
+        line: impl Fn(Redaction<'_>, &mut String) -> T,
+    ) -> T {
+        let known = self.known();
+        if more.is_empty() {
+            let start = out.len();
+            let written = line(self.with(&known, more, true), out);
+            if !known.may_be_in(&out[start..]) {
+                return written;
+            }
+            out.truncate(start);
+        }
+        line(self.with(&known, more, false), out)
+    }
+
+    /// The secrets that are known now.
+    fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn with<'a>(&'a self, known: &'a Known, more: &'a [Secret], quick: bool) -> Redaction<'a> {
+        Redaction { known: &known.secrets, more, patterns: &self.patterns, quick }
+    }
+}
+
+/// The secrets that are known, with all their spellings.
+#[derive(Default)]
+struct Known {
+    secrets: Vec<Secret>,
+    /// Finds any of them; `None` where this machine has no quick way to.
+    search: Option<Vec<Searcher>>,
+}
+
+/// How many texts are looked for at once.
+const AT_ONCE: usize = 48;
+
+impl Known {
+    fn new(secrets: Vec<Secret>) -> Self {
+        let searcher = |some: &[Secret]| {
+            packed::Config::new().builder().extend(some.iter().map(|secret| secret.expose())).build()
+        };
+        let search = secrets.chunks(AT_ONCE).map(searcher).collect();
+        Self { secrets, search }
+    }
+
+    /// Whether one of them may be in a text.
+    fn may_be_in(&self, text: &str) -> bool {
+        match &self.search {
+            Some(search) => search.iter().any(|searcher| searcher.find(text).is_some()),
+            None => !self.secrets.is_empty(),
+        }
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Known").field("secrets", &self.secrets).finish_non_exhaustive()
     }
 }
 
@@ -94,28 +153,44 @@ pub(crate) struct Redaction<'a> {
     known: &'a [Secret],
     more: &'a [Secret],
     patterns: &'a [Pattern],
+    /// Known secrets are looked for in what is written, when all of it is. A text can be written as it came then,
+    /// or as [`quote`] spells it; one that spells a character in another way is read and masked.
+    quick: bool,
 }
 
 impl Redaction<'_> {
     /// Adds a text as a JSON string.
     pub(crate) fn text(&self, text: &str, out: &mut String) {
-        quote(&self.masked(text), out);
+        if self.quick && !self.fits(text) && !may_hold_secret(text) {
+            quote(text, out);
+        } else {
+            quote(&self.masked(text), out);
+        }
     }
 
-    pub(crate) fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let spaced = text.len() >= SHORTEST_SCHEME;
-        let sign = |byte: &u8| matches!(byte, b':' | b'=' | b'-' | b'_') || spaced && *byte == b' ';
-        let plain = text.len() < SHORTEST_SHAPE && !text.as_bytes().iter().any(sign);
-        if plain && !self.knows(text) {
-            return Cow::Borrowed(text);
-        }
-        let Self { known, more, patterns } = *self;
+    fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let Self { known, more, patterns, .. } = *self;
         mask_sought(text, Sought { known, more, patterns })
     }
 
-    fn knows(&self, text: &str) -> bool {
-        self.known.iter().chain(self.more).any(|secret| holds(text, secret.expose()))
-            || self.patterns.iter().any(|pattern| pattern.fits(text))
+    fn fits(&self, text: &str) -> bool {
+        self.patterns.iter().any(|pattern| pattern.fits(text))
+    }
+
+    /// Whether a string of JSON can be written as it came, without a look at what it says.
+    fn is_clean(&self, literal: &str, spelling: Spelling) -> bool {
+        let readable = match spelling {
+            Spelling::Plain => !self.fits(literal),
+            Spelling::Escaped => self.patterns.is_empty(),
+            Spelling::Odd => false,
+        };
+        self.quick && readable && !may_hold_secret(literal)
+    }
+
+    /// Whether a number is not shown.
+    fn hides(&self, number: &str) -> bool {
+        let holds = |secret: &Secret| holds(number, secret.expose());
+        self.fits(number) || !self.quick && self.known.iter().chain(self.more).any(holds)
     }
 
     /// Adds a JSON value, with its strings redacted and without the space between its parts. What is not JSON
@@ -129,17 +204,15 @@ impl Redaction<'_> {
     }
 }
 
-/// Adds a text as a JSON string, as it is.
-fn quote(text: &str, out: &mut String) {
-    let plain = |byte: &u8| *byte >= 0x20 && *byte != b'"' && *byte != b'\\';
-    if text.as_bytes().iter().all(plain) {
-        out.reserve(text.len() + 2);
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
-    } else {
-        out.push_str(&serde_json::to_string(text).expect("a text has a JSON form"));
-    }
+/// How a string is written in JSON.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    /// As it is meant.
+    Plain,
+    /// With escapes, and none that could be spelled in another way or left out.
+    Escaped,
+    /// In one of many ways: `\u0061`, `\/`, or a control character that should be escaped.
+    Odd,
 }
 
 /// An object or a list that is open.
@@ -253,23 +326,34 @@ impl<'a> Walk<'a> {
         let start = self.at + 1;
         let bytes = self.json.as_bytes();
         let mut end = start;
-        let mut escaped = false;
+        let mut spelling = Spelling::Plain;
         loop {
-            end += memchr2(b'"', b'\\', bytes.get(end..)?)?;
-            if bytes[end] == b'"' {
-                break;
+            end = plain_end(bytes, end);
+            match bytes.get(end)? {
+                b'"' => break,
+                b'\\' => {
+                    if matches!(bytes.get(end + 1), Some(b'u' | b'/')) {
+                        spelling = Spelling::Odd;
+                    } else if spelling == Spelling::Plain {
+                        spelling = Spelling::Escaped;
+                    }
+                    end += 2;
+                }
+                _control => {
+                    spelling = Spelling::Odd;
+                    end += 1;
+                }
             }
-            escaped = true;
-            end += 2;
         }
         let literal = &self.json[start..end];
+        let whole = &self.json[start - 1..=end];
         self.at = end + 1;
-        let text = if escaped {
-            // A half of a pair of surrogates has no meaning as a text; what it looks like still has.
-            serde_json::from_str(&self.json[start - 1..=end])
-                .unwrap_or_else(|_| Cow::Owned(literal.to_owned()))
-        } else {
+        let clean = self.redactor.is_clean(literal, spelling);
+        let text = if spelling == Spelling::Plain || clean && !self.reads(literal) {
             Cow::Borrowed(literal)
+        } else {
+            // A half of a pair of surrogates has no meaning as a text; what it looks like still has.
+            serde_json::from_str(whole).unwrap_or_else(|_| Cow::Owned(literal.to_owned()))
         };
         let hidden = self.is_hidden();
         let level = self.levels.last_mut();
@@ -292,29 +376,39 @@ impl<'a> Walk<'a> {
                 return Some(());
             }
         }
+        if clean {
+            self.out.push_str(whole);
+            return Some(());
+        }
         match self.redactor.masked(&text) {
             // As it came, escapes and all.
-            Cow::Borrowed(_) => {
-                // Without an early end it is done many bytes at a time.
-                if literal.bytes().fold(false, |found, byte| found | (byte < 0x20)) {
-                    quote(&text, self.out);
-                } else {
-                    self.out.push_str(&self.json[start - 1..=end]);
-                }
-            }
+            Cow::Borrowed(_) if literal.bytes().all(|byte| byte >= 0x20) => self.out.push_str(whole),
             masked => quote(&masked, self.out),
         }
         Some(())
     }
 
+    /// Whether what the next string says matters to others.
+    fn reads(&self, literal: &str) -> bool {
+        let reads = |level: &Level| {
+            if level.object { level.name_next || level.names_next } else { literal.starts_with('-') }
+        };
+        self.levels.last().is_some_and(reads)
+    }
+
     /// A number, `true`, `false`, `null`.
     fn scalar(&mut self) -> Option<()> {
-        let rest = &self.json[self.at..];
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '+' | '-' | '.'));
-        let text = &rest[..end.unwrap_or(rest.len())];
-        serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
-        let number = !matches!(text, "true" | "false" | "null");
-        if number && (self.is_hidden() || self.redactor.knows(text)) {
+        let rest = &self.json.as_bytes()[self.at..];
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        let end = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+        let text = &self.json[self.at..self.at + end];
+        let word = matches!(text, "true" | "false" | "null");
+        let integer =
+            !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !word && !integer {
+            serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
+        }
+        if !word && (self.is_hidden() || self.redactor.hides(text)) {
             self.out.push('"');
             self.out.push_str(MASK);
             self.out.push('"');
@@ -333,194 +427,4 @@ fn names(member: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn redacted(json: &str) -> String {
-        let known = vec![Secret::new("hun\"ter\n22"), Secret::new("98765432")];
-        let patterns = vec!["ACME-[0-9]+".parse().unwrap()];
-        let mut out = String::new();
-        let redactor = Redactor::new(known, patterns);
-        redactor.with(&redactor.known(), &[Secret::new("swordfish")]).json(
-            json,
-            &SecretFields::default(),
-            &mut out,
-        );
-        out
-    }
-
-    fn check(json: &str, expected: &str) {
-        assert_eq!(redacted(json), expected);
-    }
-
-    #[test]
-    fn under_the_name_of_a_secret() {
-        check(r#"{"password": "abc", "mode": 1}"#, r#"{"password":"***","mode":1}"#);
-        check(r#"{"pass\u0077ord": "abc"}"#, r#"{"pass\u0077ord":"***"}"#);
-        check(
-            r#"{"api_key": ["a", {"b": "c"}, 5], "x": ["a"]}"#,
-            r#"{"api_key":["***",{"b":"***"},"***"],"x":["a"]}"#,
-        );
-        check(
-            r#"{"token": 12345, "secret": null, "max_tokens": 5}"#,
-            r#"{"token":"***","secret":null,"max_tokens":5}"#,
-        );
-        check(r#"["--token", "abc", "--verbose", "x", 7]"#, r#"["--token","***","--verbose","x",7]"#);
-        check(r#"["--token=abc", "x"]"#, r#"["--token=***","x"]"#);
-        check(
-            r#"[{"name": "Authorization", "value": "abc"}, {"name": "Accept", "value": "abc"}]"#,
-            r#"[{"name":"Authorization","value":"***"},{"name":"Accept","value":"abc"}]"#,
-        );
-        check(r#"{"key": "color", "value": "red"}"#, r#"{"key":"color","value":"red"}"#);
-    }
-
-    #[test]
-    fn known_ones_and_shapes_anywhere() {
-        check(r#"{"a": "saw hun\"ter\n22"}"#, r#"{"a":"saw ***"}"#);
-        check(r#"{"a": "saw \u0068un\u0022ter\n22"}"#, r#"{"a":"saw ***"}"#);
-        check(r#"{"a": 98765432, "98765432": 1}"#, r#"{"a":"***","***":1}"#);
-        check(r#""Bearer abcdefghij""#, r#""Bearer ***""#);
-        check(r#"{"url": "https://ann:pw@x.test/"}"#, r#"{"url":"https://ann:***@x.test/"}"#);
-        check(r#"["AKIAABCDEFGHIJKLMNOP"]"#, r#"["***"]"#);
-    }
-
-    #[test]
-    fn of_ones_own() {
-        check(r#"["ACME-1", "x ACME-22.", {"ACME-3": 1}, "ACME-"]"#, r#"["***","x ***.",{"***":1},"ACME-"]"#);
-        check(r#"{"a": "a swordfish"}"#, r#"{"a":"a ***"}"#);
-    }
-
-    #[test]
-    fn a_known_one_in_an_address_and_in_json_that_is_a_text() {
-        check(r#""https://x.test/?q=hun%22ter%0A22&a=1""#, r#""https://x.test/?q=***&a=1""#);
-        check(r#""{\"a\":\"hun\\\"ter\\n22\"}""#, r#""{\"a\":\"***\"}""#);
-    }
-
-    #[test]
-    fn what_a_schema_calls_secret() {
-        let schema = serde_json::json!({ "properties": {
-            "a": { "x-secret": true },
-            "list": { "items": { "properties": { "pin": { "format": "password" } } } },
-        } });
-        let fields = SecretFields::of(&schema);
-        let json =
-            r#"{"a":{"b":["x",1,true,null,""]},"list":[{"pin":12,"mode":12},{"p\u0069n":"z"}],"b":"x"}"#;
-        let mut out = String::new();
-        Redactor::new(Vec::new(), Vec::new()).with(&[], &[]).json(json, &fields, &mut out);
-        let expected = r#"{"a":{"b":["***","***",true,null,""]},"list":[{"pin":"***","mode":12},{"p\u0069n":"***"}],"b":"x"}"#;
-        assert_eq!(out, expected);
-        let whole = SecretFields::of(&serde_json::json!({ "writeOnly": true }));
-        for (json, expected) in [(r#""x""#, r#""***""#), ("[1]", r#"["***"]"#)] {
-            let mut out = String::new();
-            Redactor::new(Vec::new(), Vec::new()).with(&[], &[]).json(json, &whole, &mut out);
-            assert_eq!(out, expected);
-        }
-    }
-
-    #[test]
-    fn what_stays() {
-        for json in
-            [r#"{"a":[1,-2.50e3,true,null,{}],"b":"ä\n\ud800"}"#, "[]", "5", r#""""#, r#"{"password":""}"#]
-        {
-            check(json, json);
-        }
-        check("{ \"a\" :\n 1 }", r#"{"a":1}"#);
-    }
-
-    #[test]
-    fn what_is_not_json_is_a_text() {
-        for (text, expected) in [
-            ("{", r#""{""#),
-            ("[}", r#""[}""#),
-            ("1 2", r#""1 2""#),
-            ("", r#""""#),
-            ("\"a", r#""\"a""#),
-            ("nul", r#""nul""#),
-            ("password: abc", r#""password: ***""#),
-        ] {
-            check(text, expected);
-        }
-    }
-
-    const SECRETS: [&str; 4] = ["hun\"ter\\22", "98765432", "line\nbreak", "grüße-an-alle"];
-
-    /// Values with secrets in their texts, names and numbers.
-    fn value() -> impl Strategy<Value = serde_json::Value> {
-        use serde_json::Value;
-        let text = prop_oneof![
-            "[a-z:= ]{0,8}",
-            (0..SECRETS.len(), "[a-z\"\\\\ ]{0,3}", "[a-z\"\n ]{0,3}")
-                .prop_map(|(at, before, after)| format!("{before}{}{after}", SECRETS[at])),
-            Just("ACME-77".to_owned()),
-        ];
-        let leaf = prop_oneof![
-            text.clone().prop_map(Value::from),
-            Just(Value::from(98_765_432)),
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i32>().prop_map(Value::from),
-        ];
-        leaf.prop_recursive(4, 32, 4, move |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map(text.clone(), inner, 0..4)
-                    .prop_map(|members| members.into_iter().collect::<serde_json::Map<_, _>>().into()),
-            ]
-        })
-    }
-
-    /// Lists and leaves; names may become the same once they are masked.
-    fn parts(value: &serde_json::Value) -> usize {
-        match value {
-            serde_json::Value::Array(items) => 1 + items.iter().map(parts).sum::<usize>(),
-            serde_json::Value::Object(_) => 1,
-            _ => 1,
-        }
-    }
-
-    fn texts(value: &serde_json::Value) -> Vec<String> {
-        match value {
-            serde_json::Value::Array(items) => items.iter().flat_map(texts).collect(),
-            serde_json::Value::Object(members) => {
-                members.iter().flat_map(|(name, value)| [vec![name.clone()], texts(value)].concat()).collect()
-            }
-            other => vec![other.as_str().map_or_else(|| other.to_string(), str::to_owned)],
-        }
-    }
-
-    proptest! {
-        /// The short way says what the long way says.
-        #[test]
-        fn short_texts_are_masked_like_long_ones(text in "(Basic |bearer |AKIA|sk|key|token|[a-z0-9 :=_-]){0,20}") {
-            let mut out = String::new();
-            Redactor::new(Vec::new(), Vec::new()).with(&[], &[]).text(&text, &mut out);
-            prop_assert_eq!(out, serde_json::to_string(&mask_sought(&text, Sought::default())).unwrap());
-        }
-
-        /// Wherever secrets stand in a value, none is in the line, and the line is JSON of the same shape.
-        #[test]
-        fn never_a_secret(value in value()) {
-            let mut out = String::new();
-            let known = SECRETS.map(Secret::new).to_vec();
-            let patterns = vec!["ACME-[0-9]+".parse().unwrap()];
-            let json = value.to_string();
-            out.push_str(&Redactor::new(known, patterns).json(&json));
-            let parsed: serde_json::Value = serde_json::from_str(&out).unwrap();
-            prop_assert_eq!(parts(&parsed), parts(&value), "{}", out);
-            for text in texts(&parsed) {
-                for secret in SECRETS.into_iter().chain(["ACME-77"]) {
-                    prop_assert!(!text.contains(secret), "{} in {}", secret, out);
-                }
-            }
-        }
-
-        #[test]
-        fn always_one_line_of_json(text in "([\\[\\]{}\",:0-9 a\\\\\n]|token|--key|\"a\":|\\PC){0,40}") {
-            let out = redacted(&text);
-            prop_assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok() || serde_json::from_str::<serde_json::Value>(&text).is_err(), "{}", out);
-            prop_assert!(!out.contains('\n'));
-        }
-    }
-}
+mod tests;
