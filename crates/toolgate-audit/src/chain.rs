@@ -40,7 +40,7 @@ impl Head {
         let start = buffer.len();
         self.seq += 1;
         buffer.extend_from_slice(SEQ);
-        digits(self.seq, |digits| buffer.extend_from_slice(digits.as_bytes()));
+        digits(self.seq, &mut |digit| buffer.push(digit));
         buffer.extend_from_slice(TIME);
         stamp(at, buffer);
         buffer.extend_from_slice(b"\",");
@@ -61,25 +61,18 @@ fn follow(before: &Hash, line: &[u8]) -> Hash {
 pub(crate) fn hex(bytes: &[u8]) -> Hash {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut hash = START;
-    for (pair, byte) in hash.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+    for (pair, byte) in hash.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
     }
     hash
 }
 
-/// Gives a number as its decimal digits.
-pub(crate) fn digits<T>(number: u64, take: impl FnOnce(&str) -> T) -> T {
-    let mut digits = [b'0'; 20];
-    let (mut start, mut rest) = (digits.len(), number);
-    loop {
-        start -= 1;
-        digits[start] += (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break take(std::str::from_utf8(&digits[start..]).unwrap_or_default());
-        }
+/// Gives the decimal digits of a number, one by one.
+pub(crate) fn digits(number: u64, give: &mut impl FnMut(u8)) {
+    if number >= 10 {
+        digits(number / 10, give);
     }
+    give(b'0' + (number % 10) as u8);
 }
 
 /// The parts of a line that the log itself relies on.
@@ -129,26 +122,24 @@ impl<'a> Line<'a> {
 fn stamp(at: Timestamp, buffer: &mut Vec<u8>) {
     let at = Offset::UTC.to_datetime(at);
     let (date, time) = (at.date(), at.time());
-    let micros = u32::try_from(time.subsec_nanosecond() / 1000).unwrap_or_default();
-    let number = |value: i8| u32::try_from(value).unwrap_or_default();
-    let year = u32::try_from(date.year()).unwrap_or_default();
-    let parts = [
-        (year, 4, b'-'),
-        (number(date.month()), 2, b'-'),
-        (number(date.day()), 2, b'T'),
-        (number(time.hour()), 2, b':'),
-        (number(time.minute()), 2, b':'),
-        (number(time.second()), 2, b'.'),
-        (micros, 6, b'Z'),
-    ];
-    for (value, digits, after) in parts {
-        let mut unit = 10_u32.pow(digits - 1);
-        while unit > 0 {
-            buffer.push(b'0' + u8::try_from(value / unit % 10).unwrap_or_default());
-            unit /= 10;
-        }
-        buffer.push(after);
-    }
+    let micros = time.subsec_nanosecond().unsigned_abs() / 1000;
+    let year = u32::from(date.year().unsigned_abs());
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    let mut pair = |at: usize, value: u32| {
+        text[at] += (value / 10 % 10) as u8;
+        text[at + 1] += (value % 10) as u8;
+    };
+    pair(0, year / 100);
+    pair(2, year);
+    pair(5, date.month().unsigned_abs().into());
+    pair(8, date.day().unsigned_abs().into());
+    pair(11, time.hour().unsigned_abs().into());
+    pair(14, time.minute().unsigned_abs().into());
+    pair(17, time.second().unsigned_abs().into());
+    pair(20, micros / 10_000);
+    pair(22, micros / 100);
+    pair(24, micros);
+    buffer.extend_from_slice(&text);
 }
 
 /// A stamp as it stands in a line.
@@ -189,6 +180,19 @@ mod tests {
         let text =
             format!("{}{}", "0".repeat(64), r#"{"seq":1,"time":"1970-01-01T00:00:00.000000Z","kind":"a"}"#);
         assert_eq!(head.hash, hex(&Sha256::digest(text)));
+    }
+
+    #[test]
+    fn stamps_and_numbers_are_those_of_others() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..10_000 {
+            let at = Timestamp::from_microsecond(random.i64(0..250_000_000_000_000_000)).unwrap();
+            assert_eq!(stamp_text(at), format!("{at:.6}"));
+            let number = random.u64(..) >> random.u32(..64);
+            let mut text = String::new();
+            digits(number, &mut |digit| text.push(char::from(digit)));
+            assert_eq!(text, number.to_string());
+        }
     }
 
     #[test]

@@ -100,7 +100,12 @@ impl SecretFields {
     }
 
     /// What describes a member of an object.
+    #[inline]
     pub(crate) fn member(&self, at: &At, name: &str) -> At {
+        if at.is_empty() { At::new() } else { self.described(at, name) }
+    }
+
+    fn described(&self, at: &At, name: &str) -> At {
         let mut next = At::new();
         for node in at.iter().map(|node| &self.nodes[*node]) {
             match node.members.get(name) {
@@ -113,6 +118,9 @@ impl SecretFields {
 
     /// What describes the entries of a list.
     pub(crate) fn items(&self, at: &At) -> At {
+        if at.is_empty() {
+            return At::new();
+        }
         self.with_also(at.iter().flat_map(|node| self.nodes[*node].items.iter().copied()).collect())
     }
 

@@ -19,6 +19,7 @@ use toolgate_types::call::Stage;
 use toolgate_types::redact::Pattern;
 use toolgate_types::{CallError, ErrorCode, OnFull, Outcome, Secret};
 
+use crate::chain;
 use crate::clock::{Clock, SystemClock};
 use crate::folder::{self, Lock, Torn};
 use crate::record::{Begin, End, Event, Failure, Ids, Renderer, Status};
@@ -199,7 +200,10 @@ impl Log {
     /// A new id for a call, which sorts by time.
     pub fn call_id(&self) -> String {
         let millis = self.0.queue.clock.now().as_millisecond();
-        format!("{millis:012x}{:016x}", fastrand::u64(..))
+        let bytes = (u128::from(millis.cast_unsigned()) << 64 | u128::from(fastrand::u64(..))).to_be_bytes();
+        // 48 bits are enough for the time.
+        let digits = chain::hex(&bytes[2..]);
+        std::str::from_utf8(&digits[..28]).unwrap_or_default().to_owned()
     }
 
     /// Writes down how a call was decided on. A call that is dispatched before this returned may go

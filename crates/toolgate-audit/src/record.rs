@@ -227,11 +227,11 @@ impl Renderer {
         let secrets = begin.secret.map(|secret| secret.texts(begin.arguments.get())).unwrap_or_default();
         let mut text = String::with_capacity(128);
         self.redactor.write(&secrets, &mut text, |line, out| {
-            member("call", begin.call, line, out);
-            member("caller", begin.caller, line, out);
-            member("tool", begin.tool, line, out);
+            member(r#","call":"#, begin.call, line, out);
+            member(r#","caller":"#, begin.caller, line, out);
+            member(r#","tool":"#, begin.tool, line, out);
             if let Some(session) = begin.session {
-                member("session", session, line, out);
+                member(r#","session":"#, session, line, out);
             }
         });
         Ids { text, secrets }
@@ -240,16 +240,16 @@ impl Renderer {
     pub(crate) fn begin(&self, ids: &Ids, begin: &Begin<'_>) -> String {
         let body = Body { name: "arguments", json: begin.arguments, secret: begin.secret };
         self.line(r#""kind":"begin""#, ids, &ids.secrets, Some(body), |line, out| {
-            member("correlation", begin.correlation, line, out);
+            member(r#","correlation":"#, begin.correlation, line, out);
             out.push_str(r#","correlation_from_client":"#);
             out.push_str(if begin.correlation_from_client { "true" } else { "false" });
-            member("trace", begin.trace, line, out);
-            for (name, value) in [("server", begin.server), ("definition", begin.definition)] {
+            member(r#","trace":"#, begin.trace, line, out);
+            for (name, value) in [(r#","server":"#, begin.server), (r#","definition":"#, begin.definition)] {
                 if let Some(value) = value {
                     member(name, value, line, out);
                 }
             }
-            word("decision", begin.decision.label(), out);
+            word(r#","decision":"#, begin.decision.label(), out);
             out.push_str(r#","rules":["#);
             for (index, rule) in begin.rules.iter().enumerate() {
                 if index > 0 {
@@ -259,7 +259,7 @@ impl Renderer {
             }
             out.push(']');
             if let Some(asked) = begin.asked {
-                member("asked", asked, line, out);
+                member(r#","asked":"#, asked, line, out);
             }
         })
     }
@@ -273,28 +273,28 @@ impl Renderer {
         }
         let body = end.output.map(|json| Body { name: "output", json, secret: end.secret });
         self.line(r#""kind":"end""#, ids, &secrets, body, |line, out| {
-            word("status", end.status.label(), out);
+            word(r#","status":"#, end.status.label(), out);
             if let Some(error) = &end.error {
                 out.push_str(r#","error":{"code":""#);
                 out.push_str(error.code.label());
                 out.push('"');
-                word("stage", error.stage.label(), out);
-                word("outcome", outcome(error.outcome), out);
-                member("message", error.message, line, out);
+                word(r#","stage":"#, error.stage.label(), out);
+                word(r#","outcome":"#, outcome(error.outcome), out);
+                member(r#","message":"#, error.message, line, out);
                 if let Some(cause) = &error.cause {
-                    member("cause", cause, line, out);
+                    member(r#","cause":"#, cause, line, out);
                 }
                 out.push('}');
             }
-            number("attempts", u64::from(end.attempts), out);
+            number(r#","attempts":"#, u64::from(end.attempts), out);
             out.push_str(if end.cached { r#","cached":true"# } else { r#","cached":false"# });
-            number("micros", u64::try_from(end.took.as_micros()).unwrap_or(u64::MAX), out);
+            number(r#","micros":"#, u64::try_from(end.took.as_micros()).unwrap_or(u64::MAX), out);
             out.push_str(r#","stages":["#);
             for (index, stage) in end.stages.iter().enumerate() {
                 out.push_str(if index > 0 { ",[\"" } else { "[\"" });
                 out.push_str(stage.stage.label());
                 out.push_str("\",");
-                chain::digits(stage.micros, |digits| out.push_str(digits));
+                chain::digits(stage.micros, &mut |digit| out.push(char::from(digit)));
                 if let Some(note) = stage.note {
                     out.push(',');
                     line.text(note, out);
@@ -311,18 +311,19 @@ impl Renderer {
         self.redactor.write(&[], &mut out, |line, out| match *event {
             Event::Start { version, policy, config } => {
                 out.push_str(r#""kind":"start""#);
-                member("version", version, line, out);
-                member("policy", policy, line, out);
+                member(r#","version":"#, version, line, out);
+                member(r#","policy":"#, policy, line, out);
                 let hash = chain::hex(&Sha256::digest(config));
-                word("config", std::str::from_utf8(&hash).unwrap_or_default(), out);
-                number("process", u64::from(std::process::id()), out);
+                word(r#","config":"#, std::str::from_utf8(&hash).unwrap_or_default(), out);
+                number(r#","process":"#, u64::from(std::process::id()), out);
             }
             Event::DefinitionChanged { server, tool, was, is, class, held_back } => {
                 out.push_str(r#""kind":"definition_changed""#);
                 for (name, text) in
                     [("server", server), ("tool", tool), ("was", was), ("is", is), ("class", class)]
                 {
-                    member(name, text, line, out);
+                    key(name, out);
+                    line.text(text, out);
                 }
                 out.push_str(if held_back { r#","held_back":true"# } else { r#","held_back":false"# });
             }
@@ -373,9 +374,9 @@ impl Renderer {
         out.push_str(name);
         out.push_str(r#"_cut":{"head":"#);
         quote(head, &mut out);
-        number("length", json.len() as u64, &mut out);
+        number(r#","length":"#, json.len() as u64, &mut out);
         let hash = chain::hex(&Sha256::digest(rest));
-        word("sha256", std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
+        word(r#","sha256":"#, std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
         out.push('}');
         out
     }
@@ -391,9 +392,9 @@ struct Body<'a> {
     secret: Option<&'a SecretFields>,
 }
 
-/// A member with a text from outside.
-fn member(name: &str, text: &str, line: Redaction<'_>, out: &mut String) {
-    key(name, out);
+/// A member with a text from outside; `key` is all that stands before it.
+fn member(key: &str, text: &str, line: Redaction<'_>, out: &mut String) {
+    out.push_str(key);
     line.text(text, out);
 }
 
@@ -407,16 +408,16 @@ fn key(name: &str, out: &mut String) {
 }
 
 /// A member with a word of our own.
-fn word(name: &str, word: &str, out: &mut String) {
-    key(name, out);
+fn word(key: &str, word: &str, out: &mut String) {
+    out.push_str(key);
     out.push('"');
     out.push_str(word);
     out.push('"');
 }
 
-fn number(name: &str, number: u64, out: &mut String) {
-    key(name, out);
-    chain::digits(number, |digits| out.push_str(digits));
+fn number(key: &str, number: u64, out: &mut String) {
+    out.push_str(key);
+    chain::digits(number, &mut |digit| out.push(char::from(digit)));
 }
 
 fn outcome(outcome: Outcome) -> &'static str {

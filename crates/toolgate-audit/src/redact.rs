@@ -233,6 +233,9 @@ struct Level {
     at_next: At,
 }
 
+/// How deep most values are.
+const LEVELS: usize = 8;
+
 struct Walk<'a> {
     redactor: Redaction<'a>,
     fields: &'a SecretFields,
@@ -244,7 +247,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(redactor: Redaction<'a>, json: &'a str, fields: &'a SecretFields, out: &'a mut String) -> Self {
-        Self { redactor, fields, json, at: 0, out, levels: Vec::new() }
+        Self { redactor, fields, json, at: 0, out, levels: Vec::with_capacity(LEVELS) }
     }
 
     /// `None` when it is not JSON. What is checked is what keeps the line whole: strings end, brackets match,
@@ -307,9 +310,11 @@ impl<'a> Walk<'a> {
         self.at += 1;
     }
 
+    #[inline]
     fn is_hidden(&self) -> bool {
+        let described = |at: &At| !at.is_empty() && self.fields.is_hidden(at);
         match self.levels.last() {
-            Some(level) => level.hidden || level.secret_next || self.fields.is_hidden(&level.at_next),
+            Some(level) => level.hidden || level.secret_next || described(&level.at_next),
             None => self.fields.is_hidden(&self.fields.start()),
         }
     }

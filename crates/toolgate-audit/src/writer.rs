@@ -239,8 +239,12 @@ impl Writer {
     /// Writes the backlog and the jobs. On an error, what was not written is refused; where the disk is full, the
     /// room that was reserved is used for what became of calls.
     fn write(&mut self, jobs: VecDeque<Job>) {
-        let jobs: VecDeque<Job> = self.backlog.drain(..).chain(jobs).collect();
-        self.backlog_bytes = 0;
+        let jobs = if self.backlog.is_empty() {
+            jobs
+        } else {
+            self.backlog_bytes = 0;
+            self.backlog.drain(..).chain(jobs).collect()
+        };
         let Err((jobs, error)) = self.write_all(jobs) else { return };
         if !(reserve::is_full(&error) && self.reserve.is_held()) {
             return self.give_up(jobs, error);

@@ -82,6 +82,13 @@ pub fn plain_end(bytes: &[u8], from: usize) -> usize {
         }
         at += 16;
     }
+    if let Some(&word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let ends = ends(u64::from_le_bytes(word));
+        if ends != 0 {
+            return at + ends.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
     let rest = bytes.get(at..).unwrap_or_default();
     let ends = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
     at + rest.iter().position(ends).unwrap_or(rest.len())

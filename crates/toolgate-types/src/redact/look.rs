@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
-use super::{KEY_SHAPES, PART_OF_KEY, looks_secret};
+use super::{KEY_SHAPES, PART_OF_KEY, SHORTEST_SHAPE, looks_secret};
 
 /// Whether the text, or what it spells in JSON without `\u` and `\/`, may hold a secret by its shape.
 pub fn may_hold_secret(text: &str) -> bool {
     let bytes = text.as_bytes();
+    let Some(last) = bytes.last_chunk::<WINDOW>() else { return short(text) };
     let mut look = Look { text, flag_end: 0 };
     let mut from = 0;
     while let Some(window) = bytes[from..].first_chunk::<WINDOW>() {
@@ -20,24 +21,38 @@ pub fn may_hold_secret(text: &str) -> bool {
         }
         from += BLOCK;
     }
-    look.at_any(from..bytes.len())
+    // What is left, with some of what was looked at already, and then what no window covers.
+    let end = bytes.len() - AHEAD;
+    has_sign(last) && look.at_any(from..end) || look.at_any(end..bytes.len())
 }
 
-/// Whether a byte is in every text with a shape: `:` and `=` before a value, `-` and `_` in a flag or a key, `I` and
-/// `J` in keys without those, and the first letter of a scheme.
-const SIGNS: [bool; 256] = {
-    let mut signs = [false; 256];
+/// The same of a text that is too short for most shapes.
+fn short(text: &str) -> bool {
+    let signs = text.bytes().fold(0, |signs, byte| signs | SIGNS[usize::from(byte)]);
+    let possible = if text.len() < SHORTEST_SHAPE { VALUE } else { u8::MAX };
+    signs & possible != 0 && Look { text, flag_end: 0 }.at_any(0..text.len())
+}
+
+/// What every text with a shape has. Of a value: `:` and `=` before it, or the dashes of a flag.
+const VALUE: u8 = 1;
+/// Of a key or a credential: `-` and `_`, `I` and `J` in keys without those, the first letter of a scheme.
+const KEY: u8 = 2;
+
+/// What a byte is a sign of.
+const SIGNS: [u8; 256] = {
+    let mut signs = [0; 256];
     let (all, mut index) = (b":=-_IJbB", 0);
     while index < all.len() {
-        signs[all[index] as usize] = true;
+        signs[all[index] as usize] = if index < 3 { VALUE | KEY } else { KEY };
         index += 1;
     }
     signs
 };
 
 /// How many places of a long text are looked at together, and what is looked at for that.
-const BLOCK: usize = 64;
-const WINDOW: usize = BLOCK + 2;
+const BLOCK: usize = 16;
+const WINDOW: usize = BLOCK + AHEAD;
+const AHEAD: usize = 2;
 
 /// Whether one of [`SIGNS`] is in a block, followed by what may follow it in a scheme. Without a branch, so that an
 /// instruction looks at many places; for the same reason some letters are taken for others.
@@ -89,20 +104,28 @@ struct Look<'a> {
 impl Look<'_> {
     /// Whether there is a shape around any of the signs in a part of the text.
     fn at_any(&mut self, places: Range<usize>) -> bool {
-        let part = &self.text.as_bytes()[places.clone()];
-        let signs = part.iter().zip(places).filter(|(byte, _)| SIGNS[usize::from(**byte)]);
-        signs.into_iter().any(|(_, at)| self.at(at))
+        let is_sign = |byte: &u8| SIGNS[usize::from(*byte)] != 0;
+        let mut part = &self.text.as_bytes()[places.clone()];
+        while let Some(found) = part.iter().position(is_sign) {
+            let at = places.end - part.len() + found;
+            if self.at(at, part[found]) {
+                return true;
+            }
+            part = &part[found + 1..];
+        }
+        false
     }
 
-    #[inline(never)]
-    fn at(&mut self, at: usize) -> bool {
+    /// Whether there is a shape around a sign.
+    #[inline]
+    fn at(&mut self, at: usize, sign: u8) -> bool {
         let bytes = self.text.as_bytes();
-        match bytes[at] {
+        match sign {
             b':' | b'=' => names_secret(&self.text[..at]) || user_info(&bytes[at..]),
             b'-' if bytes.get(at + 1) == Some(&b'-') && self.is_flag(at) => true,
             b'-' | b'_' => bytes[..at].last_chunk().is_some_and(ends_prefix) && is_key(bytes, at),
             b'I' | b'J' => is_key(bytes, at),
-            _ => is_scheme(&bytes[at..]),
+            _ => matches!(bytes.get(at + 1), Some(b'a' | b'A' | b'e' | b'E')) && is_scheme(&bytes[at..]),
         }
     }
 
@@ -131,9 +154,6 @@ fn ends_prefix(letters: &[u8; 2]) -> bool {
 
 /// Whether this is `Bearer ` or `Basic `, and something that is no short word.
 fn is_scheme(bytes: &[u8]) -> bool {
-    if !matches!(bytes.get(1), Some(b'a' | b'A' | b'e' | b'E')) {
-        return false;
-    }
     let stops = |byte: &u8| matches!(byte, b' ' | b'"' | b'\'' | b',' | b'}' | b']');
     [&b"bearer "[..], b"basic "].into_iter().any(|scheme| {
         let Some((start, rest)) = bytes.split_at_checked(scheme.len()) else { return false };
