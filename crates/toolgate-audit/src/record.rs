@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -207,6 +208,8 @@ pub(crate) struct Renderer {
     redactor: Redactor,
     max_body: usize,
     nothing: SecretFields,
+    /// The room of the last line that was cut, for the next long one: the system takes its time to give so much anew.
+    spare: Mutex<String>,
 }
 
 impl Renderer {
@@ -216,7 +219,7 @@ impl Renderer {
     }
 
     pub(crate) fn new(redactor: Redactor, max_body: usize) -> Self {
-        Self { redactor, max_body, nothing: SecretFields::default() }
+        Self { redactor, max_body, nothing: SecretFields::default(), spare: Mutex::default() }
     }
 
     pub(crate) fn masked(&self, text: &str) -> String {
@@ -341,7 +344,8 @@ impl Renderer {
         fields: impl Fn(Redaction<'_>, &mut String),
     ) -> String {
         let length = body.as_ref().map_or(0, |body| body.json.bytes().len());
-        let mut out = String::with_capacity(SHORT + length);
+        let mut out = if length > self.max_body { self.take_spare() } else { String::new() };
+        out.reserve(SHORT + length);
         out.push_str(kind);
         out.push_str(&ids.text);
         let start = self.redactor.write(secrets, &mut out, |line, out| {
@@ -361,7 +365,7 @@ impl Renderer {
 
     /// A line whose last member is a body: all of it, or its head and what tells the rest from any other. It is cut
     /// after it was redacted: half of a secret would not be recognised.
-    fn bounded(&self, line: String, start: usize, name: &str) -> String {
+    fn bounded(&self, mut line: String, start: usize, name: &str) -> String {
         let json = &line[start + name.len() + KEY..];
         if json.len() <= self.max_body {
             return line;
@@ -378,7 +382,15 @@ impl Renderer {
         let hash = chain::hex(&Sha256::digest(rest));
         word(r#","sha256":"#, std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
         out.push('}');
+        line.clear();
+        // One large line should not hold its memory for ever.
+        line.shrink_to(2 * self.max_body);
+        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = line;
         out
+    }
+
+    fn take_spare(&self) -> String {
+        std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

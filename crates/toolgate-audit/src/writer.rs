@@ -2,6 +2,10 @@
 //!
 //! What waits is written at once, so a busy log makes few and large writes. Invariant: whole lines or none.
 //! Where a write fails the file is cut back, and number and chain stand where they stood before.
+//!
+//! Not through a mapping, though a line would cost no system call then: a file that somebody cuts, or a disk without
+//! room, would end the process with a signal instead of an error, and a file made longer than its lines would show
+//! zeros to its readers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
