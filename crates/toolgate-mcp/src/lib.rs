@@ -30,3 +30,4 @@ pub use revision::Revision;
 pub use session::{Handler, RequestError, Session};
 pub use toolgate_types::json::{Raw, scan};
 pub use trace::Trace;
+pub use transport::spread;

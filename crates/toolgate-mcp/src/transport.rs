@@ -26,6 +26,11 @@ pub mod websocket;
 /// What is shown of an address that a server chose.
 const LONGEST_SHOWN: usize = 256;
 
+/// A pause, with up to half of it more: many who begin to wait at the same moment do not come back at the same one.
+pub fn spread(pause: Duration) -> Duration {
+    pause.mul_f64(1.0 + fastrand::f64() / 2.0)
+}
+
 /// Where a server is, and how it is spoken to.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {

@@ -16,9 +16,11 @@ use crate::catalog::normalised;
 
 mod drift;
 pub mod file;
+mod queue;
 
 pub use drift::{Drift, DriftClass};
 pub use file::{LockError, LockFile};
+pub(crate) use queue::Queue;
 
 /// All pins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -30,7 +30,7 @@ use toolgate_upstream::{
 };
 
 use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Changed, Level, Parts, ToolState, Why};
-use crate::pins::{LockError, LockFile, NewPin, Pin, Pins};
+use crate::pins::{LockError, LockFile, NewPin, Pin, Pins, Queue};
 use crate::results::Results;
 use crate::road::Approver;
 use crate::search::Searching;
@@ -131,6 +131,8 @@ pub struct Runtime {
     pub(crate) metrics: Metrics,
     lock: Option<LockFile>,
     pins: Mutex<Pins>,
+    /// What is to be remembered beyond this process.
+    unwritten: Queue,
     /// How often something has changed: what callers see, or the state of a server.
     version: watch::Sender<u64>,
     /// What servers tell of resources that are followed.
@@ -338,6 +340,7 @@ impl Runtime {
             searching: Searching::default(),
             lock: setup.lock,
             pins: Mutex::default(),
+            unwritten: Queue::default(),
             version: watch::Sender::new(0),
             updates: broadcast::Sender::new(QUEUE),
             heard: broadcast::Sender::new(QUEUE),
@@ -393,10 +396,13 @@ impl Runtime {
     /// Makes the catalog from what is known now, and puts it in place in one step.
     async fn rebuild(&self, moment: Moment) -> Result<(), Vec<CatalogError>> {
         let new = self.swap(moment)?;
-        if !new.is_empty()
-            && let Some(Err(error)) = self.change_pins(move |pins| pins.remember(new)).await
-        {
-            tracing::warn!("what servers say of their tools is not remembered: {error}");
+        if !new.is_empty() {
+            let write = async |new: Vec<NewPin>| {
+                if let Some(Err(error)) = self.change_pins(move |pins| pins.remember(new)).await {
+                    tracing::warn!("what servers say of their tools is not remembered: {error}");
+                }
+            };
+            self.unwritten.write(new, write).await;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ pub mod suspicion;
 /// What callers of a server put together and get back.
 pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};
 pub use toolgate_mcp::{
-    Along, Behind, LinkError, Params, Peer, Raw, RequestError, RpcError, Trace, mirror, scan,
+    Along, Behind, LinkError, Params, Peer, Raw, RequestError, RpcError, Trace, mirror, scan, spread,
 };
 
 pub use builtin::Builtin;

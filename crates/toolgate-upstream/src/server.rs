@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_mcp::oauth::{Logins, TokenSource};
 use toolgate_mcp::scan::Limits;
-use toolgate_mcp::{Behind, Params, Raw, RequestError, RpcError};
+use toolgate_mcp::{Behind, Params, Raw, RequestError, RpcError, spread};
 use toolgate_types::ServerSpec;
 use toolgate_types::clean::clean;
 use toolgate_types::redact::mask;
@@ -37,7 +37,7 @@ use lanes::Lanes;
 const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// After an outage has used its attempts, one probe in this time.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How often an optional server is tried in the background.
+/// How often an optional server is tried in the background, at most.
 const BACKGROUND_EVERY: Duration = Duration::from_secs(30);
 /// The pause before a server is asked again to tell of changes, and the longest one.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
@@ -452,7 +452,7 @@ impl Connector {
     async fn wanted(&self) {
         let down = matches!(&*self.tell.borrow(), State::Down { .. });
         if down && self.spec.startup == Startup::Optional {
-            let _ = tokio::time::timeout(BACKGROUND_EVERY, self.wake.notified()).await;
+            let _ = tokio::time::timeout(spread(BACKGROUND_EVERY), self.wake.notified()).await;
         } else {
             self.wake.notified().await;
         }
@@ -543,7 +543,7 @@ impl Connector {
             // One that ends every stream at once is asked less and less often.
             pause =
                 if began.elapsed() > LISTEN_SELDOM { LISTEN_AGAIN } else { (pause * 2).min(LISTEN_SELDOM) };
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(spread(pause)).await;
         }
     }
 

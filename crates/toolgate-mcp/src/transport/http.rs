@@ -25,7 +25,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
-use super::{OpenError, RemoteOptions};
+use super::{OpenError, RemoteOptions, spread};
 use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE, Request};
 use crate::message::{Id, Message};
 use crate::revision::Revision;
@@ -496,7 +496,7 @@ impl Wire {
                 }
                 Err(_) => return None,
             }
-            sleep(pause).await;
+            sleep(spread(pause)).await;
         }
     }
 

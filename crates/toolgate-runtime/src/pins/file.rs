@@ -125,10 +125,11 @@ impl LockFile {
         let mut pins = before.clone();
         change(&mut pins);
         if pins != before {
-            let document =
-                Document { about: ABOUT.to_owned(), version: Version, servers: pins.servers.clone() };
+            let servers = std::mem::take(&mut pins.servers);
+            let document = Document { about: ABOUT.to_owned(), version: Version, servers };
             let mut file = tempfile::Builder::new().prefix(".toolgate.lock.").tempfile_in(folder)?;
             let mut bytes = serde_json::to_vec_pretty(&document).expect("texts and JSON have a JSON form");
+            pins.servers = document.servers;
             bytes.push(b'\n');
             file.write_all(&bytes)?;
             readable_by_all(file.as_file())?;

@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use toolgate_upstream::State;
+use toolgate_upstream::{State, spread};
 
 use super::{Live, Runtime};
 
@@ -92,7 +92,9 @@ impl Runtime {
 
     async fn keep_server(&self, live: &Live, new: bool) {
         let mut at_once = new;
-        let (mut last, mut pace) = (Instant::now(), Pace::default());
+        // Of all that are kept from one moment on, each has its own time for the first look.
+        let mut last = Instant::now() - SHORTEST.mul_f64(fastrand::f64());
+        let mut pace = Pace::default();
         loop {
             live.server.is_stale().await;
             // One that is down is looked at when it is back, and not brought back to be looked at.
@@ -100,7 +102,7 @@ impl Runtime {
             // Somebody waits for one that has just come.
             if !std::mem::take(&mut at_once) {
                 tokio::select! {
-                    () = sleep_until(last + pace.pause(last.elapsed())) => {}
+                    () = sleep_until(last + spread(pace.pause(last.elapsed()))) => {}
                     () = live.hurry.notified() => {}
                 }
             }

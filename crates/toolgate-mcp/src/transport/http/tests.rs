@@ -512,6 +512,38 @@ async fn listening_goes_on() {
     assert!(matches!(link.end().await, LinkError::Closed));
 }
 
+/// Many whose streams end at the same moment do not come back at the same one, and none before it was asked to.
+#[tokio::test]
+async fn listeners_come_back_one_by_one() {
+    const ASKED: Duration = Duration::from_millis(400);
+    let came: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
+    let log = Arc::clone(&came);
+    let server = Server::start(move |request: Asked| {
+        std::future::ready(match header(&request, "x-who") {
+            Some(who) if request.method() == Method::GET => {
+                log.lock().unwrap().entry(who.to_owned()).or_default().push(Instant::now());
+                events("retry: 400\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n")
+            }
+            _ => empty(202),
+        })
+    })
+    .await;
+    let mut links = Vec::new();
+    for who in 0..30 {
+        let headers = vec![("X-Who".to_owned(), Secret::new(who.to_string()))];
+        let link = open(RemoteOptions { headers, ..server.options() }, Limits::default()).unwrap();
+        link.outbox.send(Outgoing::Revision(Revision::V2025_06_18)).await.unwrap();
+        link.tell("notifications/initialized").await;
+        links.push(link);
+    }
+    let waited = || -> Vec<_> {
+        came.lock().unwrap().values().filter_map(|times| Some(*times.get(1)? - *times.first()?)).collect()
+    };
+    until(|| waited().len() == 30).await;
+    let (first, last) = (waited().into_iter().min().unwrap(), waited().into_iter().max().unwrap());
+    assert!(first >= ASKED && last - first > ASKED / 5, "{first:?} {last:?}");
+}
+
 #[tokio::test]
 async fn nobody_listens() {
     let mut options = RemoteOptions::new(Url::parse("http://ann:secret@127.0.0.1:1/mcp?key=secret").unwrap());
