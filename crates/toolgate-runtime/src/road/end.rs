@@ -100,7 +100,8 @@ impl Runtime {
         let Some(tool) = passage.tool.as_deref() else { return Default::default() };
         let session = request.origin.session.as_deref();
         let ran = passage.attempts > 0;
-        if ran && !tool.trusted {
+        // What was kept is as untrusted as it was when it came.
+        if (ran || passage.cached.is_some()) && !tool.trusted {
             self.taints.note(&caller.id, session);
         }
         let record = self.guard(tool).tally.count(ran, good, took);
