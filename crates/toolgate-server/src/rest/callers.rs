@@ -70,7 +70,10 @@ pub(crate) async fn add(
     let pattern = |text: &String| text.parse().map_err(|error| unprocessable(format!("`{text}`: {error}")));
     let permissions = permissions.iter().map(pattern).collect::<Result<_, _>>()?;
     let caller = Caller { id, permissions };
+    let runtime = Arc::clone(&door.runtime);
     let (made, key) = on_disk(move || door.gate.make(&guest, &caller, description)).await?;
+    // Only a hash of it is kept, so this is the moment to know what must not be shown from now on.
+    runtime.learn(std::slice::from_ref(&key));
     let place = made["id"].as_str().map(|id| format!("/v1/callers/{}", encoded(id)));
     let mut response =
         answer::with_status(StatusCode::CREATED, &json!({ "caller": made, "key": key.expose() }));

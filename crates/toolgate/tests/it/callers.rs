@@ -249,3 +249,18 @@ fn streams_end_with_what_let_them_in() {
     let error = stays.into_inner().read_to_end(&mut rest).expect_err("it goes on");
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
+
+/// Only a hash of a key is kept, but while the door is open it knows those it made, and masks them in its log.
+#[test]
+fn a_made_key_is_not_shown_again() {
+    let door = Door::open(&json!({}));
+    let ci = key(&made(&door, OWNER, &json!({ "id": "ci", "permissions": ["s:*"] })));
+    let answer = door.call(OWNER, "echo", &json!({ "message": format!("it is {ci}, is it not?") }));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let lines = door.get("/v1/executions?limit=10", OWNER).body;
+    assert!(lines.contains("it is ***") && !lines.contains(&ci), "{lines}");
+    let ours = door.program.files().into_iter().filter(|(path, _)| !path.ends_with("seen"));
+    for (path, text) in ours {
+        assert!(!String::from_utf8_lossy(&text).contains(&ci), "{}", path.display());
+    }
+}
