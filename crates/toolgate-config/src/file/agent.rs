@@ -32,7 +32,8 @@ keys! {
         budgets: BudgetsFile,
         /// Who answers when an MCP server wants a text of a model (sampling).
         sampling: AnsweringName = "deny",
-        /// Who answers when an MCP server asks a person in the middle of a call (elicitation).
+        /// Who answers when an MCP server asks a person in the middle of a call (elicitation). With `ask` a person
+        /// does, at the terminal, by `toolgate questions` or over HTTP.
         elicitation: AnsweringName = "deny",
     }
 }
@@ -116,7 +117,7 @@ choice! {
     enum AnsweringName as "a way to answer" {
         /// Nobody.
         Deny = "deny",
-        /// The person at the terminal is asked.
+        /// A person is asked, wherever questions are answered.
         Ask = "ask",
         /// The model answers.
         Model = "model",

@@ -20,6 +20,10 @@ pub(crate) struct AgentArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "\
+toolgate run [OPTIONS] <TEXT>
+       toolgate run [OPTIONS] --resume <ID> [TEXT]
+       toolgate run [OPTIONS] --replay <FILE>")]
 pub(crate) struct RunArgs {
     /// The task; `-` reads it from stdin
     #[arg(value_name = "TEXT", required_unless_present_any = ["resume", "replay"])]

@@ -13,7 +13,7 @@ use toolgate_agent::model::{Model, ModelError, Remote};
 use toolgate_agent::planner::Planner;
 use toolgate_agent::run::{Agent, Hands};
 use toolgate_agent::tape::Recorded;
-use toolgate_agent::{Runs, Skills, Tape};
+use toolgate_agent::{RunError, Runs, Skills, Tape};
 use toolgate_audit::redact::Redactor;
 use toolgate_config::Config;
 use toolgate_runtime::desk::Desk;
@@ -176,6 +176,21 @@ fn people_and_results(config: &mut Config, most: usize) {
     {
         results.max_inline = most;
     }
+}
+
+/// Why a run is not taken up or shown, with the way out.
+pub(crate) fn untaken(error: RunError) -> anyhow::Error {
+    let hint = match &error {
+        RunError::Absent(_) | RunError::Ambiguous(_) => "`toolgate runs` lists them".to_owned(),
+        RunError::Over(id) => {
+            format!(
+                "`toolgate chat --resume {id}` says more to it, `toolgate runs show {id}` tells what happened"
+            )
+        }
+        RunError::NotYours { caller, .. } => format!("`--as {caller}` is who may go on with it"),
+        RunError::Busy(_) | RunError::Unreadable { .. } | RunError::Io(_) => return error.into(),
+    };
+    hinted(error.to_string(), hint)
 }
 
 /// The code to end with.

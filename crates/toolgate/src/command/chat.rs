@@ -2,7 +2,6 @@
 //!
 //! Invariant: Ctrl-C stops what the agent is doing and not the chat; whoever leaves leaves nothing running.
 
-use anyhow::Context as _;
 use toolgate_agent::Event;
 use toolgate_agent::model::Part;
 use toolgate_agent::run::{Hands, Run};
@@ -43,8 +42,8 @@ pub(crate) fn run(args: &ChatArgs, project: &Project, output: &Output) -> anyhow
         let tell = |event: Event| printer.tell(event);
         let mut run = match &args.resume {
             Some(id) => {
-                let id = agent.runs.resolve(id).context("`toolgate runs` lists them")?;
-                agent.resume_chat(&id, caller.clone())?
+                let id = agent.runs.resolve(id).map_err(agent::untaken)?;
+                agent.resume_chat(&id, caller.clone()).map_err(agent::untaken)?
             }
             None => agent.begin(caller.clone())?,
         };

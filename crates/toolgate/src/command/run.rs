@@ -49,8 +49,8 @@ pub(crate) fn run(args: &RunArgs, project: &Project, output: &Output) -> anyhow:
     agent::with(&args.agent, project, output, async |Ready { agent, caller }| {
         let mut run = match &args.resume {
             Some(id) => {
-                let id = agent.runs.resolve(id).context("`toolgate runs` lists them")?;
-                agent.resume(&id, caller)?
+                let id = agent.runs.resolve(id).map_err(agent::untaken)?;
+                agent.resume(&id, caller).map_err(agent::untaken)?
             }
             None => agent.begin(caller)?,
         };

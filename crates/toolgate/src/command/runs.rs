@@ -1,6 +1,5 @@
 //! `toolgate runs`: the runs of the agent, and what happened in one.
 
-use anyhow::Context as _;
 use serde_json::json;
 use toolgate_agent::journal::{Entry, Summary, words};
 use toolgate_config::{Environment, load};
@@ -22,7 +21,7 @@ pub(crate) fn run(args: &RunsArgs, project: &Project, output: &Output) -> anyhow
     match &args.command {
         None => list(&runs.list()?, args.limit, output),
         Some(RunsCommand::Show(args)) => {
-            let id = runs.resolve(&args.id).context("`toolgate runs` lists them")?;
+            let id = runs.resolve(&args.id).map_err(agent::untaken)?;
             show(&id, &runs.read(&id)?, output)
         }
     }

@@ -244,7 +244,22 @@ fn what_may_have_happened_is_not_done_again_after_a_kill() {
     assert!(!results[1]["content"].as_str().unwrap().contains("not known"), "{results:?}");
     let again = program.run_list(&["run", "--resume", id]);
     assert_eq!(again.code, 1, "{again}");
-    assert!(again.stderr.contains("has ended"), "{again}");
+    let told = format!("error: run `{id}` has ended\nhint: `toolgate chat --resume {id}` says more to it");
+    assert!(again.stderr.contains(&told), "{again}");
+}
+
+/// What cannot be done says so first, and then what can.
+#[test]
+fn runs_that_are_not_there() {
+    let program = project(&Scripted::start(&json!([])), &json!({}));
+    for arguments in ["run --resume nope", "chat --resume nope", "runs show nope"] {
+        let run = program.run(arguments);
+        let told = "error: there is no run `nope`\nhint: `toolgate runs` lists them\n";
+        assert_eq!((run.code, run.stderr.ends_with(told)), (1, true), "{run}");
+    }
+    let run = program.run("run --replay x text");
+    assert_eq!(run.code, 2, "{run}");
+    assert!(run.stderr.contains("       toolgate run [OPTIONS] --replay <FILE>\n"), "{run}");
 }
 
 #[test]
