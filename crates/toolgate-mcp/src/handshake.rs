@@ -4,6 +4,7 @@
 //! is silent, or ends. Where it is silent the handshake follows on the same connection; where it
 //! ended, the caller opens another one and says [`ProtocolMode::Legacy`].
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -90,9 +91,14 @@ impl Peer {
 }
 
 fn describe_us(params: &mut Params, revision: Revision, capabilities: &serde_json::Value) {
-    params.meta("io.modelcontextprotocol/protocolVersion", &revision.name());
-    params.meta("io.modelcontextprotocol/clientInfo", &client_info());
-    params.meta("io.modelcontextprotocol/clientCapabilities", capabilities);
+    static CLIENT_INFO: LazyLock<String> = LazyLock::new(|| client_info().to_string());
+    params.meta_text("io.modelcontextprotocol/protocolVersion", revision.name());
+    params.meta_fixed("io.modelcontextprotocol/clientInfo", CLIENT_INFO.as_str());
+    let name = "io.modelcontextprotocol/clientCapabilities";
+    match capabilities.as_object() {
+        Some(none) if none.is_empty() => params.meta_fixed(name, "{}"),
+        _ => params.meta(name, capabilities),
+    }
 }
 
 fn client_info() -> serde_json::Value {
@@ -248,7 +254,7 @@ impl Session {
             revision: Revision::NEWEST,
             name: server.name,
             version: server.version,
-            capabilities: answer.slice(found.capabilities),
+            capabilities: answer.slice(found.capabilities.get()),
             instructions: found.instructions,
         }))
     }
@@ -273,7 +279,7 @@ impl Session {
             revision,
             name: found.server_info.name,
             version: found.server_info.version,
-            capabilities: answer.slice(found.capabilities),
+            capabilities: answer.slice(found.capabilities.get()),
             instructions: found.instructions,
         })
     }

@@ -8,8 +8,10 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use toolgate_types::json::unquoted;
+
 use crate::Raw;
-use crate::scan::{Limits, ScanError, scan};
+use crate::scan::{Limits, ScanError};
 
 /// A JSON-RPC message.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,25 +111,39 @@ impl MessageError {
         if matches!(self, Self::Scan(_)) {
             return None;
         }
-        Id::read(serde_json::from_slice::<Named<'_>>(bytes).ok()?.id).ok()
+        Id::read(serde_json::from_slice::<Named<'_>>(bytes).ok()?.id.get()).ok()
     }
 }
 
-#[derive(Deserialize)]
+/// The members of a message, as they are written.
+#[derive(Default)]
 struct Envelope<'a> {
-    #[serde(borrow, default)]
-    jsonrpc: Option<Cow<'a, str>>,
-    /// Also where it is `null`.
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    error: Option<ErrorEnvelope<'a>>,
+    jsonrpc: Option<&'a str>,
+    id: Option<&'a str>,
+    method: Option<&'a str>,
+    params: Option<&'a str>,
+    result: Option<&'a str>,
+    error: Option<&'a str>,
+}
+
+impl<'a> Envelope<'a> {
+    fn of(message: &'a Raw) -> Self {
+        let mut envelope = Self::default();
+        for (name, value) in message.members() {
+            let member = match &*name {
+                "jsonrpc" => &mut envelope.jsonrpc,
+                "id" => &mut envelope.id,
+                "method" => &mut envelope.method,
+                "params" => &mut envelope.params,
+                "result" => &mut envelope.result,
+                "error" => &mut envelope.error,
+                _ => continue,
+            };
+            // An id that is `null` is there all the same.
+            *member = Some(value).filter(|value| *value != "null" || name == "id");
+        }
+        envelope
+    }
 }
 
 #[derive(Deserialize)]
@@ -137,10 +153,6 @@ struct ErrorEnvelope<'a> {
     message: Cow<'a, str>,
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
-}
-
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
-    Deserialize::deserialize(from).map(Some)
 }
 
 /// What an id that is `null` means.
@@ -196,19 +208,15 @@ impl Message {
     }
 
     fn read_all(bytes: &Bytes, limits: Limits, null: Null) -> Result<Vec<Self>, MessageError> {
-        scan(bytes, limits)?;
+        let whole = Raw::new(bytes.clone(), limits)?;
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-            let parts: Vec<&RawValue> =
-                serde_json::from_slice(bytes).map_err(|_| MessageError::Shape("a batch"))?;
+            let parts: Vec<&RawValue> = whole.look().map_err(|_| MessageError::Shape("a batch"))?;
             if parts.is_empty() {
                 return Err(MessageError::Shape("a batch of nothing"));
             }
-            return parts
-                .into_iter()
-                .map(|part| Self::read_one(&bytes.slice_ref(part.get().as_bytes()), null))
-                .collect();
+            return parts.into_iter().map(|part| Self::read_one(&whole.slice(part.get()), null)).collect();
         }
-        Ok(vec![Self::read_one(bytes, null)?])
+        Ok(vec![Self::read_one(&whole, null)?])
     }
 
     /// The request that a message answers which was refused, so that who asked need not wait for
@@ -221,30 +229,28 @@ impl Message {
         glance.id.filter(|_| !glance.has_method && (whole || glance.has_outcome))
     }
 
-    fn read_one(bytes: &Bytes, null: Null) -> Result<Self, MessageError> {
-        let envelope: Envelope<'_> =
-            serde_json::from_slice(bytes).map_err(|_| MessageError::Shape("its members have other types"))?;
-        if envelope.jsonrpc.as_deref() != Some("2.0") {
+    fn read_one(message: &Raw, null: Null) -> Result<Self, MessageError> {
+        let envelope = Envelope::of(message);
+        let other_types = || MessageError::Shape("its members have other types");
+        if envelope.jsonrpc.and_then(unquoted).as_deref() != Some("2.0") {
             return Err(MessageError::Shape("`jsonrpc` is not `2.0`"));
         }
-        let raw = |part: &RawValue| Raw::part(bytes, part);
-        let named = envelope.id.filter(|id| id.get() != "null");
-        if matches!(null, Null::Wrong)
-            && envelope.method.is_some()
-            && named.is_none()
-            && envelope.id.is_some()
-        {
+        let method = envelope.method.map(|method| unquoted(method).ok_or_else(other_types)).transpose()?;
+        let raw = |part: &str| message.slice(part);
+        let named = envelope.id.filter(|id| *id != "null");
+        if matches!(null, Null::Wrong) && method.is_some() && named.is_none() && envelope.id.is_some() {
             return Err(MessageError::Shape("its id is null"));
         }
         let id = named.map(Id::read).transpose()?;
         let params = envelope.params.map(raw);
-        match (envelope.method, id, envelope.result, envelope.error) {
+        match (method, id, envelope.result, envelope.error) {
             (Some(method), Some(id), None, None) => Ok(Self::Request { id, method: method.into(), params }),
             (Some(method), None, None, None) => Ok(Self::Notification { method: method.into(), params }),
             (None, Some(id), Some(result), None) => Ok(Self::Response { id, outcome: Ok(raw(result)) }),
             (None, Some(id), None, Some(error)) => {
-                let error =
-                    RpcError { code: error.code, message: error.message.into(), data: error.data.map(raw) };
+                let error: ErrorEnvelope<'_> = serde_json::from_str(error).map_err(|_| other_types())?;
+                let data = error.data.map(|data| raw(data.get()));
+                let error = RpcError { code: error.code, message: error.message.into(), data };
                 Ok(Self::Response { id, outcome: Err(error) })
             }
             (None, None, None, Some(_)) => Err(MessageError::Shape("an error that answers nothing")),
@@ -308,8 +314,7 @@ impl Message {
 }
 
 impl Id {
-    fn read(raw: &RawValue) -> Result<Self, MessageError> {
-        let text = raw.get();
+    fn read(text: &str) -> Result<Self, MessageError> {
         if text.starts_with('"') {
             if text.len() > LONGEST_ID {
                 return Err(MessageError::Shape("its id is too long"));

@@ -24,7 +24,6 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_types::json::quote;
 
@@ -38,7 +37,7 @@ use crate::{Behind, Raw};
 
 pub use client::Client;
 pub(crate) use http::cancelled;
-pub use http::{Body, HEARTBEAT, Head, Reply, framed};
+pub use http::{Belongs, Body, HEARTBEAT, Head, Reply, framed};
 use meta::Meta;
 use parked::Parked;
 use resumable::Streams;
@@ -275,9 +274,9 @@ fn may_hold_other_than_objects(text: &str) -> bool {
 const NEW: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
 /// Whether a revision has a member of a result.
-pub fn is_said_in(revision: Revision, name: &str, value: &RawValue) -> bool {
+pub fn is_said_in(revision: Revision, name: &str, value: &str) -> bool {
     // Only the newest has structured content that is no object; its text stands beside it.
-    let is_new = NEW.contains(&name) || name == "structuredContent" && !value.get().starts_with('{');
+    let is_new = NEW.contains(&name) || name == "structuredContent" && !value.starts_with('{');
     !revision.has_handshake() || !is_new
 }
 
@@ -296,7 +295,7 @@ pub fn in_words_of(revision: Revision, result: Raw) -> Raw {
                 out.push(if out.is_empty() { '{' } else { ',' });
                 quote(&name, &mut out);
                 out.push(':');
-                out.push_str(value.get());
+                out.push_str(value);
             }
         }
         out.push_str(if out.is_empty() { "{}" } else { "}" });

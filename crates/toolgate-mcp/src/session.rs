@@ -261,8 +261,7 @@ impl Session {
             return Err(end.clone().into());
         }
         let trace = params.take_trace();
-        let raw = params.to_raw();
-        let bytes = Message::Request { id: Id::Number(id), method: method.into(), params: raw }.to_bytes();
+        let bytes = params.to_request(id, method).into();
         let name = params.text("name").or_else(|| params.text("uri")).or_else(|| params.text("taskId"));
         let mirrored = std::mem::take(&mut params.mirrored);
         let request = Request { id, method: method.into(), name, mirrored, trace, bytes };
@@ -314,7 +313,7 @@ impl Session {
             let answers = self.answers(&result, &question, params.client()).await?;
             next = params.clone().with_raw("inputResponses", answers);
             if let Some(state) = question.request_state {
-                next = next.with_raw("requestState", result.slice(state));
+                next = next.with_raw("requestState", result.slice(state.get()));
             }
         }
         let what = format!("it asked {MOST_ROUNDS} times in a row");
@@ -329,7 +328,7 @@ impl Session {
     ) -> Answer {
         let mut answers = serde_json::Map::new();
         for (key, asked) in question.input_requests.iter().flatten() {
-            let params = asked.params.map(|params| result.slice(params));
+            let params = asked.params.map(|params| result.slice(params.get()));
             let outcome = match client {
                 Some(client) => client.ask(&asked.method, params).await,
                 None => self.0.mail.handler.request(&asked.method, params).await,
@@ -367,11 +366,11 @@ impl Session {
             let list = members.get(key).ok_or_else(|| malformed(format!("`{key}` is missing")))?;
             let list: Vec<&RawValue> =
                 Deserialize::deserialize(*list).map_err(|_| malformed(format!("`{key}` is not a list")))?;
-            items.extend(list.into_iter().map(|item| page.slice(item)));
+            items.extend(list.into_iter().map(|item| page.slice(item.get())));
             match members.get("nextCursor").filter(|cursor| cursor.get() != "null") {
                 None => return Ok(items),
                 Some(next) => {
-                    let next = page.slice(next);
+                    let next = page.slice(next.get());
                     // A server that gives the same page for ever must not keep us for ever.
                     if seen.contains(&next) {
                         return Err(malformed("its pages go round in a circle".to_owned()));

@@ -4,22 +4,29 @@
 //! a server writes down can be laid beside what we do. Invariant: an id from outside is taken as it is
 //! or not at all, and none that was taken can end a header.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The longest id that is taken from outside.
 const LONGEST: usize = 128;
 
-/// The ids of one call.
+/// The ids of one call, which many hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trace {
-    /// 32 hexadecimal digits.
-    trace_id: Box<str>,
+pub struct Trace(Arc<Ids>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ids {
+    /// As the W3C spells it: sampled, in version 0.
+    traceparent: Box<str>,
     span_id: u64,
     /// The span that this one is below.
     parent: Option<u64>,
     correlation_id: Box<str>,
     from_client: bool,
 }
+
+/// Where the id of the trace stands in a `traceparent`.
+const TRACE_ID: std::ops::Range<usize> = 3..35;
 
 impl Trace {
     /// The name of the correlation id in `_meta`, where names that are not the protocol's have a prefix.
@@ -28,11 +35,7 @@ impl Trace {
     /// A new trace with a correlation id from outside. One that is not made of letters, digits, `.`, `_`
     /// and `-` is replaced: it could be more than an id to whoever reads it.
     pub fn new(correlation_id: &str) -> Self {
-        if is_good(correlation_id) {
-            Self { from_client: true, ..Self::with(correlation_id.into()) }
-        } else {
-            Self::fresh()
-        }
+        if is_good(correlation_id) { Self::with(correlation_id.into(), true) } else { Self::fresh() }
     }
 
     /// The same as a part of a trace that began elsewhere, where that is one: a `traceparent` as the W3C
@@ -40,8 +43,9 @@ impl Trace {
     #[must_use]
     pub fn within(mut self, parent: &str) -> Self {
         if let Some((id, span)) = trace_id(parent) {
-            self.trace_id = id.into();
-            self.parent = span;
+            let ids = Arc::make_mut(&mut self.0);
+            ids.traceparent = traceparent(id, ids.span_id);
+            ids.parent = span;
         }
         self
     }
@@ -50,44 +54,63 @@ impl Trace {
     pub fn fresh() -> Self {
         // A clock before 1970 costs the order and nothing else.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self::with(uuid_v7(since.as_millis(), fastrand::u128(..)).into())
+        Self::with(uuid_v7(since.as_millis(), fastrand::u128(..)), false)
     }
 
-    fn with(correlation_id: Box<str>) -> Self {
+    fn with(correlation_id: Box<str>, from_client: bool) -> Self {
         // Zero means that there is none.
-        let trace_id = format!("{:032x}", fastrand::u128(1..)).into();
-        Self { trace_id, span_id: fastrand::u64(1..), parent: None, correlation_id, from_client: false }
+        let (trace_id, span_id) = (fastrand::u128(1..), fastrand::u64(1..));
+        let traceparent = traceparent(text(&hex(trace_id)), span_id);
+        Self(Arc::new(Ids { traceparent, span_id, parent: None, correlation_id, from_client }))
     }
 
     /// What joins the records of one call, in our words and in the server's.
     pub fn correlation_id(&self) -> &str {
-        &self.correlation_id
+        &self.0.correlation_id
     }
 
     /// The id of the trace, as 32 hexadecimal digits.
     pub fn trace_id(&self) -> &str {
-        &self.trace_id
+        &self.0.traceparent[TRACE_ID]
     }
 
     /// The span that servers are told.
     pub fn span_id(&self) -> u64 {
-        self.span_id
+        self.0.span_id
     }
 
     /// The span that the caller named.
     pub fn parent(&self) -> Option<u64> {
-        self.parent
+        self.0.parent
     }
 
     /// Whether the correlation id was given by who calls.
     pub fn is_from_client(&self) -> bool {
-        self.from_client
+        self.0.from_client
     }
 
-    /// The trace, as the header and the member of `_meta` of that name spell it: sampled, in version 0.
-    pub fn traceparent(&self) -> String {
-        format!("00-{}-{:016x}-01", self.trace_id, self.span_id)
+    /// The trace, as the header and the member of `_meta` of that name spell it.
+    pub fn traceparent(&self) -> &str {
+        &self.0.traceparent
     }
+}
+
+fn traceparent(trace_id: &str, span_id: u64) -> Box<str> {
+    ["00-", trace_id, "-", &text(&hex(u128::from(span_id)))[16..], "-01"].concat().into()
+}
+
+/// The 32 hexadecimal digits of a number.
+fn hex(number: u128) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
+        (pair[0], pair[1]) = (digit(byte >> 4), digit(byte & 15));
+    }
+    digits
+}
+
+fn text(digits: &[u8; 32]) -> &str {
+    std::str::from_utf8(digits).expect("digits are characters")
 }
 
 fn is_good(id: &str) -> bool {
@@ -114,11 +137,12 @@ fn trace_id(parent: &str) -> Option<(&str, Option<u64>)> {
 }
 
 /// RFC 9562: 48 bits of time, then chance, with the version and the variant in their places.
-fn uuid_v7(millis: u128, chance: u128) -> String {
+fn uuid_v7(millis: u128, chance: u128) -> Box<str> {
     let bits = (millis << 80) | (chance & !(u128::MAX << 80));
     let bits = (bits & !(0xf << 76) & !(0b11 << 62)) | (7 << 76) | (0b10 << 62);
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    let hex = hex(bits);
+    let hex = text(&hex);
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-").into()
 }
 
 #[cfg(test)]
@@ -163,18 +187,14 @@ mod tests {
 
     #[test]
     fn ids_of_our_own() {
-        assert_eq!(uuid_v7(0x0123_4567_89ab, 0), "01234567-89ab-7000-8000-000000000000");
-        assert_eq!(uuid_v7(0, u128::MAX), "00000000-0000-7fff-bfff-ffffffffffff");
+        assert_eq!(&*uuid_v7(0x0123_4567_89ab, 0), "01234567-89ab-7000-8000-000000000000");
+        assert_eq!(&*uuid_v7(0, u128::MAX), "00000000-0000-7fff-bfff-ffffffffffff");
         let (one, other) = (Trace::fresh(), Trace::fresh());
         assert_ne!(one, other);
         assert!(is_good(one.correlation_id()));
-        let trace = Trace {
-            trace_id: format!("{:032x}", 10).into(),
-            span_id: 11,
-            parent: None,
-            correlation_id: "c".into(),
-            from_client: true,
-        };
-        assert_eq!(trace.traceparent(), "00-0000000000000000000000000000000a-000000000000000b-01");
+        let spelled = traceparent(text(&hex(10)), 11);
+        assert_eq!(&*spelled, "00-0000000000000000000000000000000a-000000000000000b-01");
+        assert_eq!(&one.traceparent()[TRACE_ID], one.trace_id());
+        assert_eq!(one.trace_id().len(), 32);
     }
 }

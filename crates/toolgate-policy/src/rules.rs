@@ -17,11 +17,12 @@ use sha2::{Digest, Sha256};
 use crate::decide::{Action, Call};
 use crate::shape;
 
+mod guard;
 pub(crate) mod seen;
 mod slice;
 
 use seen::{KINDS, Ways, arguments};
-use slice::Slices;
+use slice::{Slice, Slices};
 
 /// The types that rules are checked against.
 pub const SCHEMA: &str = include_str!("schema.cedarschema");
@@ -122,11 +123,15 @@ impl Rules {
     }
 
     fn evaluate(&self, call: &Call<'_>, action: Action) -> Result<Ruling, String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
         let slice = self.slices.get(&self.set, call, action);
-        if slice.set.is_empty() {
+        if slice.is_silent_on(call) {
             return Ok(Ruling::Silent);
         }
+        self.evaluate_all(&slice, call)
+    }
+
+    fn evaluate_all(&self, slice: &Slice, call: &Call<'_>) -> Result<Ruling, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
         let [principal, action, resource] = slice.uids.clone();
         let context = KINDS.contexts[usize::from(call.tainted)].clone();
         let request =

@@ -483,7 +483,7 @@ impl CatalogTool {
             out.push_str(match (&**member, &description, words.input_schema) {
                 ("description", Some(description), _) => description,
                 ("inputSchema", _, Some(schema)) => schema,
-                _ => value.get(),
+                _ => value,
             });
         }
         out.push('}');

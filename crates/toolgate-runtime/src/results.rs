@@ -237,7 +237,7 @@ fn preview(raw: &Raw, most: usize, uri: Option<&str>, tool: &str) -> (Raw, usize
     let members = raw.members();
     let part = |name: &str| members.iter().find(|(member, _)| member == name).map(|(_, value)| *value);
     let blocks: Vec<&RawValue> =
-        part("content").and_then(|content| serde_json::from_str(content.get()).ok()).unwrap_or_default();
+        part("content").and_then(|content| serde_json::from_str(content).ok()).unwrap_or_default();
     let mut room = most;
     let mut shown: Vec<Box<RawValue>> = Vec::new();
     let own = |value: &serde_json::Value| serde_json::value::to_raw_value(value).expect("it is JSON");
@@ -252,7 +252,7 @@ fn preview(raw: &Raw, most: usize, uri: Option<&str>, tool: &str) -> (Raw, usize
         }
     }
     if let (true, Some(structured)) = (blocks.is_empty(), part("structuredContent")) {
-        let text = &structured.get()[..structured.get().floor_char_boundary(room)];
+        let text = &structured[..structured.floor_char_boundary(room)];
         shown.push(own(&json!({ "type": "text", "text": text })));
         room = 0;
     }
@@ -266,7 +266,7 @@ fn preview(raw: &Raw, most: usize, uri: Option<&str>, tool: &str) -> (Raw, usize
     }));
     let mut text = format!("{{\"content\":{}", serde_json::to_string(&shown).expect("they are JSON"));
     for (name, value) in members.iter().filter(|(name, _)| name != "content" && name != "structuredContent") {
-        let _ = write!(text, ",{}:{}", json!(name), value.get());
+        let _ = write!(text, ",{}:{}", json!(name), value);
     }
     text.push('}');
     (Raw::trusted(text), most - room)

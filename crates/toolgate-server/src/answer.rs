@@ -224,9 +224,9 @@ pub(crate) fn status(error: &CallError) -> StatusCode {
 
 /// The ids of a request, where its answer does not have them yet.
 pub(crate) fn identified(response: &mut Response, trace: &Trace) {
-    let ids = [(CORRELATION_ID, trace.correlation_id().to_owned()), (TRACEPARENT, trace.traceparent())];
+    let ids = [(CORRELATION_ID, trace.correlation_id()), (TRACEPARENT, trace.traceparent())];
     for (name, id) in ids {
-        if let Ok(value) = HeaderValue::from_str(&id) {
+        if let Ok(value) = HeaderValue::from_str(id) {
             response.headers_mut().entry(name).or_insert(value);
         }
     }

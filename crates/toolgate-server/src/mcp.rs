@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
-use toolgate_mcp::serve::{Body, Head, Reply};
+use toolgate_mcp::serve::{Belongs, Body, Head, Reply};
 use toolgate_types::profile::ProfileName;
 
 use crate::admit::Refusal;
@@ -79,8 +79,9 @@ impl Door {
 }
 
 fn head<'a>(guest: &Guest, headers: &'a HeaderMap) -> Head<'a> {
+    let trace = guest.trace.clone();
     // Ids that a request did not bring may stand in its `_meta`.
-    let trace = (guest.identified || guest.traced).then(|| guest.trace.clone());
+    let trace = if guest.identified || guest.traced { Belongs::To(trace) } else { Belongs::ElseTo(trace) };
     Head { headers, trace }
 }
 

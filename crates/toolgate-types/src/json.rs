@@ -8,14 +8,16 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+mod members;
 pub mod scan;
 
-use scan::{Limits, ScanError, plain_end, scan};
+pub use members::{members_of, unquoted};
+use scan::{Limits, ScanError, plain_end, scan_text};
 
 /// JSON that was scanned, shared without being copied.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,8 +26,12 @@ pub struct Raw(ByteString);
 impl Raw {
     /// Scans a text.
     pub fn new(bytes: Bytes, limits: Limits) -> Result<Self, ScanError> {
-        scan(&bytes, limits)?;
-        Ok(Self::text(bytes))
+        if bytes.len() > limits.size {
+            return Err(ScanError::TooLarge(limits.size));
+        }
+        let text = ByteString::try_from(bytes).map_err(|error| ScanError::Utf8(error.valid_up_to()))?;
+        scan_text(&text, limits)?;
+        Ok(Self(text))
     }
 
     /// The JSON of a value of ours.
@@ -37,15 +43,6 @@ impl Raw {
     pub fn trusted(text: String) -> Self {
         debug_assert!(serde_json::from_str::<&RawValue>(&text).is_ok(), "parts of JSON make JSON");
         Self(text.into())
-    }
-
-    /// A part of a text that was scanned as a whole.
-    pub fn part(whole: &Bytes, part: &RawValue) -> Self {
-        Self::text(whole.slice_ref(part.get().as_bytes()))
-    }
-
-    fn text(bytes: Bytes) -> Self {
-        Self(ByteString::try_from(bytes).expect("what was scanned is UTF-8"))
     }
 
     /// The text.
@@ -69,42 +66,14 @@ impl Raw {
     }
 
     /// The members of an object, in their order; none where it is not an object.
-    pub fn members(&self) -> Vec<(Cow<'_, str>, &RawValue)> {
+    pub fn members(&self) -> Vec<(Cow<'_, str>, &str)> {
         members_of(self.get())
     }
 
-    /// A part of this text, found by a typed look inside.
-    pub fn slice(&self, part: &RawValue) -> Self {
-        Self(self.0.slice_ref(part.get()))
+    /// A part of this text, found by a look inside.
+    pub fn slice(&self, part: &str) -> Self {
+        Self(self.0.slice_ref(part))
     }
-}
-
-/// The members of an object, in their order; none where the text is no object.
-pub fn members_of(text: &str) -> Vec<(Cow<'_, str>, &RawValue)> {
-    struct Members;
-
-    /// The name of a member, which has a text of its own only where it is escaped.
-    #[derive(Deserialize)]
-    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-    impl<'de> Visitor<'de> for Members {
-        type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-            let mut all = Vec::with_capacity(8);
-            while let Some((Name(name), value)) = members.next_entry()? {
-                all.push((name, value));
-            }
-            Ok(all)
-        }
-    }
-
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    serde::Deserializer::deserialize_map(&mut deserializer, Members).unwrap_or_default()
 }
 
 /// Adds a text as a JSON string, spelled as `serde_json` does.

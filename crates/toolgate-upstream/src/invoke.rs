@@ -71,7 +71,7 @@ pub async fn invoke(
         mirrors => mirror::headers(mirrors, &arguments.parse().unwrap_or_default()),
     };
     let params = Params::none()
-        .with("name", &tool.name)
+        .with_text("name", &tool.name)
         .with_raw("arguments", arguments.clone())
         .mirroring(mirrored)
         .along(along)

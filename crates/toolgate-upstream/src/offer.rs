@@ -242,11 +242,11 @@ pub(crate) fn tool(definition: Raw) -> OfferedTool {
     OfferedTool {
         title: shape.title.as_deref().map(|title| clean(title).into_owned()),
         description: clean(description).into_owned(),
-        input_schema: definition.slice(shape.input_schema),
+        input_schema: definition.slice(shape.input_schema.get()),
         output_schema: shape
             .output_schema
             .filter(|schema| schema.get() != "null")
-            .map(|schema| definition.slice(schema)),
+            .map(|schema| definition.slice(schema.get())),
         annotations: serde_json::from_value(annotations).unwrap_or_default(),
         name: shape.name,
         mirrors,

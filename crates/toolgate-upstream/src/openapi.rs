@@ -254,8 +254,7 @@ impl Operation {
         let arguments = input.arguments();
         let values: Map<String, Value> = arguments.parse().unwrap_or_default();
         let members = arguments.members();
-        let written =
-            |name: &str| members.iter().find(|(member, _)| member == name).map(|(_, raw)| raw.get());
+        let written = |name: &str| members.iter().find(|(member, _)| member == name).map(|(_, raw)| *raw);
         let encode::Request { mut url, headers, cookies, body } =
             self.shape.request(&self.base, &values, &written)?;
         let (kind, body) = body.unzip();
@@ -296,7 +295,7 @@ impl Operation {
         if let Some(kind) = kind {
             set(CONTENT_TYPE.as_str(), &kind, false)?;
         }
-        set("traceparent", &trace.traceparent(), false)?;
+        set("traceparent", trace.traceparent(), false)?;
         set("x-correlation-id", trace.correlation_id(), false)?;
         for (spot, name, value) in &self.credentials.0 {
             match spot {

@@ -147,7 +147,7 @@ fn tagged(params: Option<&Raw>, subscription: &str) -> Raw {
     let mut meta = String::new();
     for (name, value) in params.map(Raw::members).unwrap_or_default() {
         if name == "_meta" {
-            let inner = value.get().trim().trim_start_matches('{').trim_end_matches('}').trim();
+            let inner = value.trim().trim_start_matches('{').trim_end_matches('}').trim();
             // One of a server behind us says which of its own streams it came on.
             if !inner.is_empty() && !inner.contains(SUBSCRIPTION) {
                 meta = format!(",{inner}");
@@ -155,7 +155,7 @@ fn tagged(params: Option<&Raw>, subscription: &str) -> Raw {
         } else {
             out.push_str(&quoted(&name));
             out.push(':');
-            out.push_str(value.get());
+            out.push_str(value);
             out.push(',');
         }
     }

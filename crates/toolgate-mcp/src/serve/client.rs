@@ -136,7 +136,7 @@ impl Client {
             out.push_str(if out.len() > 1 { "," } else { "" });
             out.push_str(&quoted(&name));
             out.push(':');
-            out.push_str(if name == "progressToken" { token.get() } else { value.get() });
+            out.push_str(if name == "progressToken" { token.get() } else { value });
         }
         out.push('}');
         Some(Raw::trusted(out))

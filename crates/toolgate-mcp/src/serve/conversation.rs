@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::begin::{Came, Face, Initialize, Keeping, check_meta, stranger};
 use super::exchange::{Exchange, Next};
-use super::http::cancelled;
+use super::http::{Belongs, cancelled};
 use super::meta::Meta;
 use super::session::{Kept, Ticket};
 use super::{Endpoint, Guest as _, Service, negotiated};
@@ -95,7 +95,7 @@ impl<S: Service> Endpoint<S> {
             match message {
                 Message::Request { id, method, params } => {
                     let meta = Meta::read(params.as_ref());
-                    let trace = meta.trace(None);
+                    let trace = meta.trace(&Belongs::Unknown);
                     self.request(guest, conversation, Came { id, method, params, meta, trace }).await;
                 }
                 Message::Response { id, outcome } => conversation.kept.pending.answered(&id, outcome),

@@ -47,8 +47,18 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub struct Head<'a> {
     /// Its headers.
     pub headers: &'a HeaderMap,
-    /// The call that it belongs to, where its headers say so.
-    pub trace: Option<Trace>,
+    /// The call that it belongs to.
+    pub trace: Belongs,
+}
+
+/// What a transport knows of the call that a request belongs to.
+pub enum Belongs {
+    /// It says so.
+    To(Trace),
+    /// It does not say; where the request does not either, it is this one.
+    ElseTo(Trace),
+    /// Nothing.
+    Unknown,
 }
 
 /// The answer to a request.
@@ -150,7 +160,7 @@ impl<S: Service> Endpoint<S> {
             }
         };
         let meta = Meta::read(params.as_ref());
-        let trace = meta.trace(head.trace.clone());
+        let trace = meta.trace(&head.trace);
         let came = Came { id, method, params, meta, trace };
         if let Err(error) = check_meta(&came.meta).and_then(|()| self.check_head(guest, head, &came)) {
             return Reply::error(400, Some(&came.id), error);
@@ -267,7 +277,7 @@ impl<S: Service> Endpoint<S> {
                         face.capabilities = json!({});
                     }
                     let meta = Meta::read(params.as_ref());
-                    let trace = meta.trace(head.trace.clone());
+                    let trace = meta.trace(&head.trace);
                     exchanges.push(self.begin_with(guest, &face, Came { id, method, params, meta, trace }));
                 }
                 Message::Response { id, outcome } => {

@@ -1,9 +1,11 @@
 //! `_meta` of a request: what the protocol says in it, and what is passed on.
 
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
+use std::borrow::Cow;
 
+use serde_json::Value;
+use toolgate_types::json::unquoted;
+
+use super::http::Belongs;
 use crate::Raw;
 use crate::trace::Trace;
 
@@ -31,12 +33,6 @@ const OURS: [&str; 7] = [
     Trace::CORRELATION_ID,
 ];
 
-#[derive(Deserialize)]
-struct Params<'a> {
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-}
-
 impl Meta {
     pub(super) fn read(params: Option<&Raw>) -> Self {
         let mut meta = Self::default();
@@ -45,18 +41,21 @@ impl Meta {
         if !params.get().contains("\"_meta\"") {
             return meta;
         }
-        let Some(found) = params.look::<Params<'_>>().ok().and_then(|params| params.meta) else {
+        let Some((_, found)) = params.members().into_iter().find(|(name, _)| name == "_meta") else {
             return meta;
         };
+        if found == "null" {
+            return meta;
+        }
         let found = params.slice(found);
         meta.is_there = true;
         for (name, value) in found.members() {
-            let text = || serde_json::from_str::<String>(value.get()).ok();
+            let text = || unquoted(value).map(Cow::into_owned);
             match &*name {
                 "progressToken" => meta.progress = Some(found.slice(value)),
                 "io.modelcontextprotocol/protocolVersion" => meta.version = text(),
                 "io.modelcontextprotocol/clientCapabilities" => {
-                    meta.capabilities = serde_json::from_str(value.get())
+                    meta.capabilities = serde_json::from_str(value)
                         .ok()
                         .filter(|capabilities: &Value| capabilities.is_object());
                 }
@@ -76,11 +75,16 @@ impl Meta {
     }
 
     /// The call that a request belongs to: what its transport says counts more than what it says itself.
-    pub(super) fn trace(&self, outer: Option<Trace>) -> Trace {
-        if let Some(trace) = outer {
-            return trace;
+    pub(super) fn trace(&self, outer: &Belongs) -> Trace {
+        let trace = match (outer, &self.correlation) {
+            (Belongs::To(trace), _) => return trace.clone(),
+            (_, Some(correlation)) => Trace::new(correlation),
+            (Belongs::ElseTo(trace), None) => trace.clone(),
+            (Belongs::Unknown, None) => Trace::fresh(),
+        };
+        match &self.traceparent {
+            Some(parent) => trace.within(parent),
+            None => trace,
         }
-        let trace = self.correlation.as_deref().map_or_else(Trace::fresh, Trace::new);
-        self.traceparent.as_deref().map_or(trace.clone(), |parent| trace.within(parent))
     }
 }

@@ -137,7 +137,7 @@ impl Parked {
         let mut open = Vec::new();
         for (key, question) in waiting.questions {
             match found.input_responses.get(&key) {
-                Some(response) => drop(question.answer.send(Ok(params.slice(response)))),
+                Some(response) => drop(question.answer.send(Ok(params.slice(response.get())))),
                 None => open.push((key, question)),
             }
         }

@@ -77,7 +77,7 @@ pub(super) fn named(method: &str, params: Option<&Raw>) -> Box<str> {
     };
     let members = params.map(Raw::members).unwrap_or_default();
     let value = members.iter().find(|(name, _)| name == member);
-    let value = value.and_then(|(_, value)| serde_json::from_str::<String>(value.get()).ok());
+    let value = value.and_then(|(_, value)| serde_json::from_str::<String>(value).ok());
     format!("{method} {}", value.unwrap_or_default()).into()
 }
 
@@ -96,12 +96,13 @@ impl States {
         }
         let members = result.members();
         let is_question =
-            members.iter().any(|(name, value)| name == "resultType" && value.get() == "\"input_required\"");
-        let Some((_, state)) = members.iter().find(|(name, _)| name == MEMBER).filter(|_| is_question) else {
+            members.iter().any(|(name, value)| name == "resultType" && *value == "\"input_required\"");
+        let Some(&(_, state)) = members.iter().find(|(name, _)| name == MEMBER).filter(|_| is_question)
+        else {
             return result;
         };
         // One of ours is bound already.
-        if state.get().starts_with("\"tg1.") {
+        if state.starts_with("\"tg1.") {
             return result;
         }
         let sealed = Sealed {
@@ -109,7 +110,7 @@ impl States {
             guest: whose.guest.into(),
             request: named(whose.method, whose.params),
             ends: self.start.elapsed().saturating_add(LASTS).as_secs(),
-            state,
+            state: serde_json::from_str(state).expect("it is a part of JSON"),
         };
         let said = BASE64.encode(serde_json::to_vec(&sealed).unwrap_or_default());
         let mark = BASE64.encode(hmac::sign(&self.key, said.as_bytes()));
@@ -129,7 +130,7 @@ impl States {
         };
         let bad =
             || RpcError::new(RpcError::INVALID_PARAMS, "the `requestState` is not one that is good here");
-        let sealed: String = serde_json::from_str(sealed.get()).map_err(|_| bad())?;
+        let sealed: String = serde_json::from_str(sealed).map_err(|_| bad())?;
         let (said, mark) = sealed.strip_prefix(PREFIX).and_then(|it| it.split_once('.')).ok_or_else(bad)?;
         let mark = BASE64.decode(mark).map_err(|_| bad())?;
         hmac::verify(&self.key, said.as_bytes(), &mark).map_err(|_| bad())?;
@@ -165,7 +166,7 @@ fn replaced(object: &Raw, state: &str) -> Raw {
         out.push(if out.is_empty() { '{' } else { ',' });
         out.push_str(&quoted(&name));
         out.push(':');
-        out.push_str(if name == MEMBER { state } else { value.get() });
+        out.push_str(if name == MEMBER { state } else { value });
     }
     out.push('}');
     Raw::trusted(out)

@@ -298,7 +298,7 @@ impl Wire {
             self.agreed().session = session_id(response.headers());
         }
         let status = response.status();
-        match content_type(response.headers()).as_str() {
+        match &*content_type(response.headers()) {
             EVENTS => {
                 // Nothing is due on a stream that tells of changes, so silence on it says little.
                 let listens = &*request.method == "subscriptions/listen";
@@ -442,7 +442,9 @@ impl Wire {
     /// A stream of messages that belong to no request.
     async fn get(&self, after: Option<&HeaderValue>) -> Result<Response, LinkError> {
         let mut headers = self.headers(None);
-        headers.extend(after.map(|id| (LAST_EVENT_ID, id.clone())));
+        if let Some(id) = after {
+            headers.insert(LAST_EVENT_ID, id.clone());
+        }
         let response = self.client.send(Method::GET, &self.target, EVENTS, headers, None).await?;
         if !response.status().is_success() {
             return Err(Refusal::read(response).await.into());
@@ -535,26 +537,28 @@ impl Wire {
             Some("server/discover") => revision = Some(Revision::NEWEST),
             _ => {}
         }
-        let mut headers = HeaderMap::new();
+        let mut headers = self.client.headers();
         if let Some(Request { trace, .. }) = request {
-            headers.insert(TRACEPARENT, header_value(&trace.traceparent()));
+            headers.insert(TRACEPARENT, header_value(trace.traceparent()));
             headers.insert(CORRELATION_ID, header_value(trace.correlation_id()));
         }
-        let Some(revision) = revision else {
-            headers.extend(session.map(|session| (SESSION_ID, session)));
-            return headers;
-        };
-        if revision.has_header() {
+        let newest = revision.is_some_and(|revision| !revision.has_handshake());
+        if let Some(revision) = revision.filter(|revision| revision.has_header()) {
             headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.name()));
         }
-        if revision.has_handshake() {
-            headers.extend(session.map(|session| (SESSION_ID, session)));
-        } else if let Some(request) = request {
+        if let Some(session) = session.filter(|_| !newest) {
+            headers.insert(SESSION_ID, session);
+        }
+        if let Some(request) = request.filter(|_| newest) {
             headers.insert(METHOD, header_value(&request.method));
-            headers.extend(request.name.as_deref().map(|name| (NAME, header_value(name))));
+            if let Some(name) = &request.name {
+                headers.insert(NAME, header_value(name));
+            }
             for (name, value) in &request.mirrored {
                 // Names were checked when the tool was discovered.
-                headers.extend(HeaderName::try_from(name).ok().map(|name| (name, header_value(value))));
+                if let Ok(name) = HeaderName::try_from(name) {
+                    headers.insert(name, header_value(value));
+                }
             }
         }
         headers

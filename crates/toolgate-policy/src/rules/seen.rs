@@ -2,6 +2,7 @@
 //!
 //! Invariant: it is what the schema says, which is tested, and not looked at again with every call.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
@@ -105,12 +106,7 @@ impl Ways {
             Self::Named(named) => {
                 let value = value()?;
                 for (way, steps) in named {
-                    let found = steps.iter().try_fold(value, |at, step| match at {
-                        Value::Object(members) => members.get(step),
-                        Value::Array(items) => items.get(index(step)?),
-                        _ => None,
-                    });
-                    if let Some(leaf) = found.filter(|found| !found.is_object() && !found.is_array()) {
+                    if let Some(leaf) = leaf(value, steps) {
                         leaves.add(way, leaf);
                     }
                 }
@@ -120,13 +116,28 @@ impl Ways {
     }
 }
 
+/// What a way leads to, where that is no list and no object.
+pub(super) fn leaf<'a>(value: &'a Value, steps: &[String]) -> Option<&'a Value> {
+    let found = steps.iter().try_fold(value, |at, step| match at {
+        Value::Object(members) => members.get(step),
+        Value::Array(items) => items.get(index(step)?),
+        _ => None,
+    });
+    found.filter(|found| !found.is_object() && !found.is_array())
+}
+
+/// A leaf as rules read it.
+pub(super) fn text(leaf: &Value) -> Cow<'_, str> {
+    leaf.as_str().map_or_else(|| leaf.to_string().into(), Into::into)
+}
+
 /// A place in a list, spelled as [`Leaves`] spells it.
 fn index(step: &str) -> Option<usize> {
     step.parse().ok().filter(|index: &usize| index.to_string() == step)
 }
 
 /// The steps of a way, at its points; one after `\\` is part of a name.
-fn steps(way: &str) -> Vec<String> {
+pub(super) fn steps(way: &str) -> Vec<String> {
     let (mut steps, mut chars) = (vec![String::new()], way.chars());
     while let Some(c) = chars.next() {
         match c {
@@ -178,8 +189,7 @@ impl Leaves {
     }
 
     fn add(&mut self, way: &str, leaf: &Value) {
-        let text = leaf.as_str().map_or_else(|| leaf.to_string(), str::to_owned);
-        self.texts.push((way.to_owned(), RestrictedExpression::new_string(text)));
+        self.texts.push((way.to_owned(), RestrictedExpression::new_string(text(leaf).into_owned())));
         if let Some(number) = leaf.as_i64() {
             self.numbers.push((way.to_owned(), RestrictedExpression::new_long(number)));
         }

@@ -12,6 +12,7 @@ use cedar_policy::{
 };
 use toolgate_types::{Caller, CallerId};
 
+use super::guard::Guard;
 use super::seen::{KINDS, entities, parties, uid};
 use crate::decide::{Action, Call, Subject};
 
@@ -22,6 +23,7 @@ const MOST_SLICES: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Slice {
     pub(super) set: PolicySet,
+    guards: Box<[Guard]>,
     /// The same without those that ask: what they let through is what a yes lets through.
     pub(super) without_asks: PolicySet,
     /// The caller, the action and the tool.
@@ -47,7 +49,16 @@ impl Slice {
             PolicySet::from_policies(policies).expect("they were in a set before")
         };
         let without_asks = some(&|policy| !asks(policy));
-        Self { set: some(&|_| true), without_asks, uids, parties: Mutex::default() }
+        let set = some(&|_| true);
+        let guards = set.policies().map(Guard::of).collect();
+        Self { set, guards, without_asks, uids, parties: Mutex::default() }
+    }
+
+    /// Whether none of the rules applies to this call, as far as that can be told without evaluating them.
+    pub(super) fn is_silent_on(&self, call: &Call<'_>) -> bool {
+        // Arguments that cannot be read are for Cedar to fail on.
+        self.guards.is_empty()
+            || call.arguments.value().is_some() && self.guards.iter().all(|guard| guard.rules_out(call))
     }
 
     /// What rules see of the caller and the tool.

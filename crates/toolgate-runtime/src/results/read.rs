@@ -118,13 +118,13 @@ fn text(reply: &Raw) -> Cow<'_, str> {
         text: Option<String>,
     }
     let members = reply.members();
-    let part = |name: &str| members.iter().find(|(member, _)| member == name).map(|(_, value)| value.get());
+    let part = |name: &str| members.iter().find(|(member, _)| member == name).map(|(_, value)| value);
     let blocks: Vec<Block> =
         part("content").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let texts: Vec<String> = blocks.into_iter().filter_map(|block| block.text).collect();
     match part("structuredContent") {
         _ if !texts.is_empty() => Cow::Owned(texts.join("\n")),
-        Some(structured) if structured != "null" => Cow::Borrowed(structured),
+        Some(structured) if *structured != "null" => Cow::Borrowed(structured),
         _ => Cow::Borrowed(reply.get()),
     }
 }

@@ -7,8 +7,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 use toolgate_types::clean::clean;
 use toolgate_types::hints::{RelatedResource, Share};
 use toolgate_types::redact::mask;
@@ -50,32 +48,55 @@ pub(crate) fn quoted(words: &str) -> String {
 #[error("the reply is not a result of a tool: {0}")]
 pub(crate) struct NoResult(String);
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// What decides, as it is written; what is `null` is not there.
+#[derive(Default)]
 struct Shape<'a> {
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    structured_content: Option<&'a RawValue>,
-    #[serde(default)]
-    is_error: bool,
-    #[serde(default)]
-    ttl_ms: Option<u64>,
-    #[serde(borrow, default)]
-    result_type: Option<Cow<'a, str>>,
-    #[serde(default)]
-    task: Option<IgnoredAny>,
+    content: Option<&'a str>,
+    structured_content: Option<&'a str>,
+    is_error: Option<&'a str>,
+    ttl_ms: Option<&'a str>,
+    result_type: Option<&'a str>,
+    task: Option<&'a str>,
+}
+
+impl<'a> Shape<'a> {
+    fn of(raw: &'a Raw) -> Self {
+        let mut shape = Self::default();
+        for (name, value) in raw.members() {
+            let member = match &*name {
+                "content" => &mut shape.content,
+                "structuredContent" => &mut shape.structured_content,
+                "isError" => &mut shape.is_error,
+                "ttlMs" => &mut shape.ttl_ms,
+                "resultType" => &mut shape.result_type,
+                "task" => &mut shape.task,
+                _ => continue,
+            };
+            *member = Some(value).filter(|value| *value != "null");
+        }
+        shape
+    }
+}
+
+/// What a member says, where it is there.
+fn said<'a, T: Deserialize<'a>>(name: &str, written: Option<&'a str>) -> Result<Option<T>, NoResult> {
+    let wrong = |error| NoResult(format!("`{name}`: {error}"));
+    written.map(|written| serde_json::from_str(written).map_err(wrong)).transpose()
 }
 
 impl Reply {
     pub(crate) fn convert(raw: Raw) -> Result<Self, NoResult> {
-        let shape: Shape<'_> = raw.look().map_err(|error| NoResult(error.to_string()))?;
-        let given =
-            |part: Option<&RawValue>| part.filter(|part| part.get() != "null").map(|part| raw.slice(part));
+        if !raw.get().trim_start().starts_with('{') {
+            return Err(NoResult("it is no object".to_owned()));
+        }
+        let shape = Shape::of(&raw);
+        let given = |part: Option<&str>| part.map(|part| raw.slice(part));
         let (structured, content) = (given(shape.structured_content), given(shape.content));
-        let is_error = shape.is_error;
+        let is_error = said("isError", shape.is_error)?.unwrap_or(false);
+        let ttl_ms = said("ttlMs", shape.ttl_ms)?;
+        let result_type: Option<Cow<'_, str>> = said("resultType", shape.result_type)?;
         // The revision before the newest names no type; a task stands in place of the content there.
-        let unfinished = match shape.result_type.as_deref() {
+        let unfinished = match result_type.as_deref() {
             None => shape.task.is_some() && content.is_none(),
             Some("complete") => false,
             Some("input_required" | "task") => true,
@@ -87,7 +108,7 @@ impl Reply {
             // A tool that gives nothing gives an empty list of it.
             (None, None) => (Raw::of(&[(); 0]), false),
         };
-        let ttl = shape.ttl_ms.map(Duration::from_millis).or(unfinished.then_some(Duration::ZERO));
+        let ttl = ttl_ms.map(Duration::from_millis).or(unfinished.then_some(Duration::ZERO));
         Ok(Self { data, structured, is_error, ttl, unfinished, raw })
     }
 

@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use toolgate_mcp::serve::{Body, Endpoint, Head, Reply};
+use toolgate_mcp::serve::{Belongs, Body, Endpoint, Head, Reply};
 use toolgate_types::Secret;
 
 use super::{Anyone, Served, TOKEN, endpoint};
@@ -144,7 +144,7 @@ impl Door {
             return plain(StatusCode::NOT_FOUND);
         }
         let (parts, body) = request.into_parts();
-        let head = Head { headers: &parts.headers, trace: None };
+        let head = Head { headers: &parts.headers, trace: Belongs::Unknown };
         match parts.method {
             Method::POST => {
                 let read = timeout(ARRIVAL, Limited::new(body, LARGEST_BODY).collect()).await;

@@ -50,6 +50,9 @@ impl Gateway {
     }
 }
 
+/// What hints and metadata take, mostly.
+const BESIDE: usize = 1_792;
+
 /// How a call ended, as MCP says it in the words of a revision.
 fn told(called: Called, revision: Revision) -> Outcome {
     #[derive(Serialize)]
@@ -64,10 +67,13 @@ fn told(called: Called, revision: Revision) -> Outcome {
         tool: Option<&'a RawValue>,
     }
     let Called { result, reply, refusal, .. } = called;
-    let beside = |tool: Option<&RawValue>| {
+    let beside = |tool: Option<&str>| {
         let (agent_hints, metadata) = (&result.agent_hints, &result.metadata);
+        let tool = tool.and_then(|tool| serde_json::from_str(tool).ok());
         let beside = Beside { agent_hints, metadata, error: result.error.as_ref(), tool };
-        serde_json::to_string(&beside).expect("what is ours has a JSON form")
+        let mut out = Vec::with_capacity(BESIDE);
+        serde_json::to_writer(&mut out, &beside).expect("what is ours has a JSON form");
+        String::from_utf8(out).expect("JSON is UTF-8")
     };
     match (&result.error, refusal, reply) {
         (None, _, Some(reply)) => Ok(with(&reply, beside, revision)),
@@ -93,29 +99,29 @@ fn failed(error: &CallError) -> Raw {
 
 /// A result with hints and metadata in its `_meta`, in the words of a revision, put together in one go. What the tool
 /// itself says there of its result goes along in them. One that is no result yet stays as it is.
-fn with(reply: &Raw, beside: impl Fn(Option<&RawValue>) -> String, revision: Revision) -> Raw {
+fn with(reply: &Raw, beside: impl Fn(Option<&str>) -> String, revision: Revision) -> Raw {
     let members = reply.members();
     let unfinished = members.iter().any(|(name, value)| {
-        name == "task" || (name == "resultType" && value.get().trim_matches('"') != "complete")
+        name == "task" || (name == "resultType" && value.trim_matches('"') != "complete")
     });
     if unfinished {
         return in_words_of(revision, reply.clone());
     }
-    let mut out = String::with_capacity(reply.get().len() + 2048);
+    let mut out = String::with_capacity(reply.get().len() + BESIDE + 256);
     out.push('{');
     if !revision.has_handshake() {
         out.push_str("\"resultType\":\"complete\",");
     }
-    let add = |out: &mut String, name: &str, value: &RawValue| {
+    let add = |out: &mut String, name: &str, value: &str| {
         quote(name, out);
         out.push(':');
-        out.push_str(value.get());
+        out.push_str(value);
         out.push(',');
     };
     let mut meta = Vec::new();
     for (name, value) in &members {
         if name == "_meta" {
-            meta = members_of(value.get());
+            meta = members_of(value);
         } else if name != "resultType" && is_said_in(revision, name, value) {
             add(&mut out, name, value);
         }
@@ -141,7 +147,7 @@ fn hints_stand_beside_what_the_server_said() {
     let raw = |text: &'static str| {
         Raw::new(bytes::Bytes::from_static(text.as_bytes()), Default::default()).unwrap()
     };
-    let beside = |tool: Option<&RawValue>| match tool {
+    let beside = |tool: Option<&str>| match tool {
         None => r#"{"a":1}"#.to_owned(),
         Some(tool) => format!(r#"{{"a":1,"tool":{tool}}}"#),
     };

@@ -211,7 +211,7 @@ fn renamed(definition: &Raw, name: Option<&str>, description: Option<&str>) -> S
         let other = others.iter_mut().find(|(of, _)| *of == member).and_then(|(_, other)| other.take());
         match other {
             Some(other) => drop(write!(out, "{}", serde_json::Value::from(other))),
-            None => out.push_str(value.get()),
+            None => out.push_str(value),
         }
     }
     for (member, other) in others {

@@ -209,10 +209,10 @@ fn held(result: Raw, revision: Revision) -> Raw {
     let mut ttl = "0";
     for (name, value) in &members {
         match &**name {
-            "ttlMs" => ttl = value.get(),
+            "ttlMs" => ttl = value,
             "cacheScope" => {}
             _ => {
-                out.push_str(&format!("{}:{},", serde_json::Value::from(&**name), value.get()));
+                out.push_str(&format!("{}:{},", serde_json::Value::from(&**name), value));
             }
         }
     }

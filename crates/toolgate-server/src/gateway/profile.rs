@@ -144,13 +144,13 @@ pub(super) fn with_text(result: &Raw, text: &str) -> Raw {
         out.push_str(if at > 0 { "," } else { "" });
         out.push_str(&serde_json::Value::from(&**name).to_string());
         out.push(':');
-        match value.get().trim_end().strip_suffix(']') {
+        match value.trim_end().strip_suffix(']') {
             Some(list) if name == "content" => {
                 out.push_str(list);
                 let is_empty = list.trim_start_matches('[').trim().is_empty();
                 out.push_str(&format!("{}{block}]", if is_empty { "" } else { "," }));
             }
-            _ => out.push_str(value.get()),
+            _ => out.push_str(value),
         }
     }
     out.push('}');

@@ -13,7 +13,6 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use hyper::HeaderMap;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use toolgate_mcp::{Along, Trace};
 use toolgate_runtime::{CallRequest, Origin};
@@ -175,10 +174,10 @@ impl Sent {
         Ok(sent)
     }
 
-    fn take(&mut self, name: &str, value: &RawValue, whole: &Raw) -> Result<(), Refusal> {
+    fn take(&mut self, name: &str, value: &str, whole: &Raw) -> Result<(), Refusal> {
         let twice = || Refusal::invalid(format!("`{name}` says what another member says already"));
         let text = || {
-            serde_json::from_str::<String>(value.get())
+            serde_json::from_str::<String>(value)
                 .map_err(|_| Refusal::invalid(format!("`{name}` is not a text")))
         };
         match name {
@@ -204,8 +203,8 @@ fn is_object(raw: &Raw) -> bool {
 }
 
 impl Context {
-    fn read(value: &RawValue) -> Result<Self, Refusal> {
-        let context: Self = serde_json::from_str(value.get())
+    fn read(value: &str) -> Result<Self, Refusal> {
+        let context: Self = serde_json::from_str(value)
             .map_err(|error| Refusal::invalid(format!("`context` is not what it should be: {error}")))?;
         let Self { user_id, session_id, agent_id, agent_version, timestamp, .. } = &context;
         let long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > LONGEST);

@@ -70,6 +70,29 @@ fn bodies_that_are_no_messages() {
     assert_eq!(door.seen().len(), 1);
 }
 
+/// Whoever finds an id in the head of an answer finds its call by it.
+#[test]
+fn the_ids_of_an_answer_are_those_of_its_call() {
+    let door = Door::open(&json!({}));
+    let head = ["Content-Type: application/json", NEWEST, "Mcp-Method: tools/call", "Mcp-Name: echo"];
+    let body = call(&json!({ "message": "x" }));
+    let ids = |headers: &[&str], body: &Json| {
+        let answer = sent(&door, &[&head, headers].concat(), body.to_string().as_bytes());
+        let metadata = answer.json()["result"]["_meta"]["toolgate/result"]["metadata"].clone();
+        let of_call = metadata["correlationId"].as_str().expect("an id").to_owned();
+        let trace = metadata["traceId"].as_str().expect("an id").to_owned();
+        (answer.header("x-correlation-id").expect("an id").to_owned(), of_call, trace, answer)
+    };
+    let (told, of_call, trace, answer) = ids(&[], &body);
+    assert_eq!(told, of_call);
+    assert!(answer.header("traceparent").expect("a trace").contains(&trace), "{answer:?}");
+    let (told, of_call, ..) = ids(&["X-Correlation-Id: order-7"], &body);
+    assert_eq!((told.as_str(), of_call.as_str()), ("order-7", "order-7"));
+    let mut own = body;
+    own["params"]["_meta"]["toolgate/correlationId"] = json!("mine");
+    assert_eq!(ids(&[], &own).1, "mine");
+}
+
 /// Where answers come on a stream, what is no message is told there.
 #[test]
 fn what_is_no_message_over_events() {

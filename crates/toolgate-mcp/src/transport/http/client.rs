@@ -1,6 +1,7 @@
 //! HTTP as all our HTTP transports speak it: pooled, without redirects, with what we send with
 //! every request, and with errors that say what happened.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ const SHOWN_BYTES: usize = 2 << 10;
 /// The kinds of body that we take.
 pub(in crate::transport) const EITHER: &str = "application/json, text/event-stream";
 pub(in crate::transport) const EVENTS: &str = "text/event-stream";
+/// Headers of a request, mostly.
+const MOST_HEADERS: usize = 12;
 /// What we call ourselves.
 pub(super) const AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
 
@@ -122,7 +125,16 @@ impl Client {
         Ok(Self { fixed, shown: shown(&options.url), way, options })
     }
 
-    /// Sends one request and waits for the start of its answer. One that is refused for want of a
+    /// Headers of every request, to which those of one are added.
+    pub(in crate::transport) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(MOST_HEADERS);
+        if !self.fixed.is_empty() {
+            headers.extend(self.fixed.clone());
+        }
+        headers
+    }
+
+    /// Sends one request with [headers](Self::headers) and waits for the start of its answer. One that is refused for want of a
     /// token is sent again where a token can be had without a person.
     pub(in crate::transport) async fn send(
         &self,
@@ -138,7 +150,9 @@ impl Client {
         let mut renewed = false;
         loop {
             let (authorization, generation) = tokens.authorization().await;
-            headers.extend(authorization.map(|token| (AUTHORIZATION, token)));
+            if let Some(token) = authorization {
+                headers.insert(AUTHORIZATION, token);
+            }
             let sending = self.send_once(method.clone(), url, accept, headers.clone(), body.clone());
             let response = sending.await?;
             let challenge = challenge(response.headers());
@@ -156,23 +170,21 @@ impl Client {
         method: Method,
         url: &Url,
         accept: &'static str,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<Response, LinkError> {
         // What the protocol says is said by us, whatever the configuration says.
-        let mut all = self.fixed.clone();
-        all.extend(headers);
-        all.insert(ACCEPT, HeaderValue::from_static(accept));
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
         if body.is_some() {
-            all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let response = match &self.way {
             Way::Plain(plain) => {
-                let sent = plain.send(method, url, all, body).await;
+                let sent = plain.send(method, url, headers, body).await;
                 Response::Plain(sent.map_err(|failure| self.explain_plain(&failure))?)
             }
             Way::Other(built) => {
-                let request = self.current(built).request(method, url.clone()).headers(all);
+                let request = self.current(built).request(method, url.clone()).headers(headers);
                 let request = match body {
                     Some(body) => request.body(body),
                     None => request,
@@ -337,7 +349,12 @@ pub(in crate::transport) fn excerpt(bytes: &[u8]) -> String {
 }
 
 /// The kind of a body, in lower case and without parameters.
-pub(in crate::transport) fn content_type(headers: &HeaderMap) -> String {
+pub(in crate::transport) fn content_type(headers: &HeaderMap) -> Cow<'_, str> {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    let kind = value.split(';').next().unwrap_or_default().trim();
+    if kind.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        kind.to_ascii_lowercase().into()
+    } else {
+        kind.into()
+    }
 }

@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper::Uri;
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
+use hyper::http::uri::InvalidUri;
 use hyper_util::rt::TokioIo;
 use reqwest::header::{HOST, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::{Method, StatusCode};
@@ -50,6 +52,8 @@ pub(super) struct Plain {
     host: Host,
     port: u16,
     authority: HeaderValue,
+    /// Where requests go mostly, and that as they say it.
+    home: (Url, Uri),
     connect_timeout: Duration,
     idle: Mutex<Idle>,
 }
@@ -105,6 +109,7 @@ impl Plain {
             host: url.host()?.to_owned(),
             port: url.port_or_known_default()?,
             authority: HeaderValue::from_str(authority).ok()?,
+            home: (url.clone(), target(url).ok()?),
             connect_timeout,
             idle: Mutex::default(),
         }))
@@ -118,11 +123,14 @@ impl Plain {
         mut headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<Answer, Failure> {
-        let target = &url[Position::BeforePath..Position::AfterQuery];
         headers.insert(HOST, self.authority.clone());
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
         let mut request = hyper::Request::new(Full::new(body.unwrap_or_default()));
-        *request.uri_mut() = target.parse().map_err(|_| Failure::Unreachable("it has no path".to_owned()))?;
+        *request.uri_mut() = if *url == self.home.0 {
+            self.home.1.clone()
+        } else {
+            target(url).map_err(|_| Failure::Unreachable("it has no path".to_owned()))?
+        };
         *request.method_mut() = method;
         *request.headers_mut() = headers;
         loop {
@@ -192,6 +200,11 @@ impl Plain {
             idle.sweeper.spawn(sweep(Arc::downgrade(self)));
         }
     }
+}
+
+/// What a request says of where it goes.
+fn target(url: &Url) -> Result<Uri, InvalidUri> {
+    url[Position::BeforePath..Position::AfterQuery].parse()
 }
 
 /// Closes what nobody uses, as long as there is something.
