@@ -41,6 +41,8 @@ pub enum Message {
     },
 }
 
+/// A result of so many bytes is copied sooner than sent on its own.
+const SMALL: usize = 16 << 10;
 /// The longest id that is carried around.
 const LONGEST_ID: usize = 1024;
 
@@ -258,10 +260,10 @@ impl Message {
         }
     }
 
-    /// The message in parts that follow each other: what a result holds is not copied.
+    /// The message in parts that follow each other: what a large result holds is not copied.
     pub fn to_parts(&self) -> Vec<Bytes> {
         match self {
-            Self::Response { id, outcome: Ok(result) } => vec![
+            Self::Response { id, outcome: Ok(result) } if result.bytes().len() > SMALL => vec![
                 format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.to_json()).into(),
                 result.bytes().clone(),
                 Bytes::from_static(b"}"),
@@ -272,7 +274,12 @@ impl Message {
 
     /// The message as bytes, without a line end.
     pub fn to_bytes(&self) -> Bytes {
-        let mut out = String::from(r#"{"jsonrpc":"2.0""#);
+        let body = match self {
+            Self::Request { params, .. } | Self::Notification { params, .. } => params.as_ref(),
+            Self::Response { outcome, .. } => outcome.as_ref().ok(),
+        };
+        let mut out = String::with_capacity(body.map_or(0, |body| body.get().len()) + 128);
+        out.push_str(r#"{"jsonrpc":"2.0""#);
         let member = |out: &mut String, name: &str, value: &str| {
             out.push_str(",\"");
             out.push_str(name);

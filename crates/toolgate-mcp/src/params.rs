@@ -12,6 +12,9 @@ use crate::Raw;
 use crate::behind::{Along, Behind};
 use crate::trace::Trace;
 
+/// What the ids of a trace take, and a little more.
+const TRACE: usize = 192;
+
 type Member = (Cow<'static, str>, Said);
 
 /// What a member is.
@@ -32,6 +35,8 @@ pub struct Params {
     meta: Vec<Member>,
     pub(crate) mirrored: Vec<(String, String)>,
     trace: Option<Trace>,
+    /// Whether they are to be said.
+    tells_trace: bool,
     client: Option<Arc<dyn Behind>>,
 }
 
@@ -112,10 +117,9 @@ impl Params {
     }
 
     /// The ids of the request, which are in its `_meta` from now on.
-    pub(crate) fn take_trace(&mut self) -> Trace {
-        let trace = self.trace.take().unwrap_or_else(Trace::fresh);
-        self.meta.push(("traceparent".into(), Said::Text(trace.traceparent().to_owned().into())));
-        self.meta.push((Trace::CORRELATION_ID.into(), Said::Text(trace.correlation_id().to_owned().into())));
+    pub(crate) fn told_trace(&mut self) -> Trace {
+        let trace = self.trace.get_or_insert_with(Trace::fresh).clone();
+        self.tells_trace = true;
         trace
     }
 
@@ -153,23 +157,31 @@ impl Params {
     }
 
     fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.meta.is_empty()
+        self.members.is_empty() && self.meta.is_empty() && !self.tells_trace
     }
 
     /// How long they are when they are written, or a little more.
     fn length(&self) -> usize {
         let members = self.members.iter().chain(&self.meta);
-        members.map(|(name, value)| name.len() + value.length() + 8).sum::<usize>() + 16
+        members.map(|(name, value)| name.len() + value.length() + 8).sum::<usize>() + TRACE
     }
 
     fn write(&self, out: &mut String) {
         object(&self.members, out);
-        if !self.meta.is_empty() {
-            out.pop();
-            out.push_str(if self.members.is_empty() { "\"_meta\":" } else { ",\"_meta\":" });
-            object(&self.meta, out);
-            out.push('}');
+        let trace = self.trace.as_ref().filter(|_| self.tells_trace);
+        if self.meta.is_empty() && trace.is_none() {
+            return;
         }
+        out.pop();
+        out.push_str(if self.members.is_empty() { "\"_meta\":" } else { ",\"_meta\":" });
+        object(&self.meta, out);
+        if let Some(trace) = trace {
+            out.pop();
+            out.push_str(if self.meta.is_empty() { "\"traceparent\":\"" } else { ",\"traceparent\":\"" });
+            out.push_str(trace.traceparent());
+            let _ = write!(out, "\",\"{}\":\"{}\"}}", Trace::CORRELATION_ID, trace.correlation_id());
+        }
+        out.push('}');
     }
 }
 
@@ -229,6 +241,13 @@ mod tests {
         params.meta.pop();
         let raw = params.to_raw().unwrap();
         assert_eq!(raw.get(), r#"{"name":"echo","arguments":{"n":1.0},"_meta":{"progressToken":7}}"#);
+        let mut traced = Params::none().traced(&Trace::new("c"));
+        assert_eq!(traced.to_raw(), None);
+        let trace = traced.told_trace();
+        let ids = format!(r#""traceparent":"{}","toolgate/correlationId":"c""#, trace.traceparent());
+        assert_eq!(traced.to_raw().unwrap().get(), format!(r#"{{"_meta":{{{ids}}}}}"#));
+        traced.meta("a", &1);
+        assert_eq!(traced.to_raw().unwrap().get(), format!(r#"{{"_meta":{{"a":1,{ids}}}}}"#));
         let mut only_meta = Params::none();
         only_meta.meta("a", &1);
         assert_eq!(only_meta.to_raw().unwrap().get(), r#"{"_meta":{"a":1}}"#);

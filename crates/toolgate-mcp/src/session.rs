@@ -260,7 +260,7 @@ impl Session {
         if let Some(end) = mail.end.get() {
             return Err(end.clone().into());
         }
-        let trace = params.take_trace();
+        let trace = params.told_trace();
         let bytes = params.to_request(id, method).into();
         let name = params.text("name").or_else(|| params.text("uri")).or_else(|| params.text("taskId"));
         let mirrored = std::mem::take(&mut params.mirrored);

@@ -3,7 +3,6 @@
 pub(crate) mod sse;
 pub(crate) mod ws;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use axum::body::Body as HttpBody;
@@ -89,9 +88,9 @@ fn respond(door: &Arc<Door>, guest: &Guest, reply: Reply) -> Response {
     let (kind, body) = match reply.body {
         Body::Empty => (None, HttpBody::empty()),
         Body::Json(mut parts) => {
-            let body = match (parts.pop(), parts.is_empty()) {
-                (Some(only), true) => HttpBody::from(only),
-                (last, _) => HttpBody::new(Document::new(parts, last)),
+            let body = match parts.as_mut_slice() {
+                [only] => HttpBody::from(std::mem::take(only)),
+                _ => HttpBody::new(Document::new(parts)),
             };
             (Some("application/json"), body)
         }
@@ -126,15 +125,14 @@ fn streamed(door: &Arc<Door>, guest: &Guest, events: impl Stream<Item = Bytes> +
 
 /// A document in parts: sent one after the other, with the length of all.
 struct Document {
-    parts: VecDeque<Bytes>,
+    parts: std::vec::IntoIter<Bytes>,
     left: u64,
 }
 
 impl Document {
-    fn new(parts: Vec<Bytes>, last: Option<Bytes>) -> Self {
-        let parts: VecDeque<_> = parts.into_iter().chain(last).collect();
+    fn new(parts: Vec<Bytes>) -> Self {
         let left = parts.iter().map(|part| part.len() as u64).sum();
-        Self { parts, left }
+        Self { parts: parts.into_iter(), left }
     }
 }
 
@@ -146,7 +144,7 @@ impl hyper::body::Body for Document {
         mut self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
-        let part = self.parts.pop_front();
+        let part = self.parts.next();
         if let Some(part) = &part {
             self.left -= part.len() as u64;
         }
@@ -154,7 +152,7 @@ impl hyper::body::Body for Document {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.parts.is_empty()
+        self.parts.as_slice().is_empty()
     }
 
     fn size_hint(&self) -> hyper::body::SizeHint {

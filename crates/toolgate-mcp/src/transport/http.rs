@@ -284,9 +284,8 @@ impl Wire {
         }
         let slot = self.slot().await?;
         let had_session = self.agreed().session.is_some() && &*request.method != "initialize";
-        let headers = self.headers(Some(&request));
-        let response =
-            self.client.send(Method::POST, &self.target, EITHER, headers, Some(request.bytes)).await?;
+        let (headers, body) = (|| self.headers(Some(&request)), Some(request.bytes.clone()));
+        let response = self.client.send(Method::POST, &self.target, EITHER, headers, body).await?;
         if !response.status().is_success() {
             return Box::pin(self.refused(request.id, response, had_session)).await;
         }
@@ -441,10 +440,13 @@ impl Wire {
 
     /// A stream of messages that belong to no request.
     async fn get(&self, after: Option<&HeaderValue>) -> Result<Response, LinkError> {
-        let mut headers = self.headers(None);
-        if let Some(id) = after {
-            headers.insert(LAST_EVENT_ID, id.clone());
-        }
+        let headers = || {
+            let mut headers = self.headers(None);
+            if let Some(id) = after {
+                headers.insert(LAST_EVENT_ID, id.clone());
+            }
+            headers
+        };
         let response = self.client.send(Method::GET, &self.target, EVENTS, headers, None).await?;
         if !response.status().is_success() {
             return Err(Refusal::read(response).await.into());
@@ -505,7 +507,8 @@ impl Wire {
     /// Sends what wants no answer. The first of its kind ends the handshake.
     async fn other(self: Arc<Self>, bytes: Bytes, first: bool) -> Finished {
         let had_session = self.agreed().session.is_some();
-        let sending = self.client.send(Method::POST, &self.target, EITHER, self.headers(None), Some(bytes));
+        let headers = || self.headers(None);
+        let sending = self.client.send(Method::POST, &self.target, EITHER, headers, Some(bytes));
         let response = timeout(NOTIFY_TIME, sending).await;
         if first {
             self.settled.send_replace(true);
@@ -522,7 +525,7 @@ impl Wire {
     /// Ends the session on the server, as far as it can be done in a short time.
     async fn farewell(&self) {
         if self.client.options.terminate_on_close && self.agreed().session.is_some() {
-            let headers = self.headers(None);
+            let headers = || self.headers(None);
             let sending = self.client.send(Method::DELETE, &self.target, EITHER, headers, None);
             let _ = timeout(FAREWELL_TIME, sending).await;
         }
@@ -612,8 +615,12 @@ fn header_value(text: &str) -> HeaderValue {
     let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let mistakable = text.starts_with("=?base64?") && text.ends_with("?=");
     let plain = visible && !mistakable && text.trim_matches(' ') == text;
-    let value = if plain { text.to_owned() } else { format!("=?base64?{}?=", STANDARD.encode(text)) };
-    HeaderValue::try_from(value).expect("visible ASCII is a header value")
+    let value = if plain {
+        HeaderValue::from_str(text)
+    } else {
+        HeaderValue::try_from(format!("=?base64?{}?=", STANDARD.encode(text)))
+    };
+    value.expect("visible ASCII is a header value")
 }
 
 /// The code of the error with which a body answers a request.

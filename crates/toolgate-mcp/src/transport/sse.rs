@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use reqwest::Method;
-use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -39,7 +38,7 @@ pub async fn open(options: RemoteOptions, limits: Limits) -> Result<Link, OpenEr
 /// The stream, and where the server wants our messages.
 async fn begin(client: &Arc<Client>, limits: Limits) -> Result<(Url, Stream), LinkError> {
     let url = &client.options.url;
-    let response = client.send(Method::GET, url, EVENTS, client.headers(), None).await?;
+    let response = client.send(Method::GET, url, EVENTS, || client.headers(), None).await?;
     if !response.status().is_success() {
         return Err(Refusal::read(response).await.into());
     }

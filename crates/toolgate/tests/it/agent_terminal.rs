@@ -93,6 +93,8 @@ fn a_chat_at_a_terminal() {
     screen.wait("✗ [2] echo", 1);
     screen.keys("/cost\r");
     screen.wait("4 turns · 2 calls", 1);
+    // An end that comes before somebody reads is lost.
+    until("the next line", || screen.shown().ends_with("› "));
     screen.keys("\u{4}");
     let status = screen.child.wait().expect("it ends");
     assert_eq!(status.code(), Some(0), "{}", screen.shown());

@@ -141,20 +141,24 @@ impl Client {
         method: Method,
         url: &Url,
         accept: &'static str,
-        mut headers: HeaderMap,
+        headers: impl Fn() -> HeaderMap,
         body: Option<Bytes>,
     ) -> Result<Response, LinkError> {
         let Some(tokens) = &self.options.tokens else {
-            return self.send_once(method, url, accept, headers, body).await;
+            return self.send_once(method, url, accept, headers(), body).await;
         };
         let mut renewed = false;
         loop {
             let (authorization, generation) = tokens.authorization().await;
+            let mut headers = headers();
             if let Some(token) = authorization {
                 headers.insert(AUTHORIZATION, token);
             }
-            let sending = self.send_once(method.clone(), url, accept, headers.clone(), body.clone());
+            let sending = self.send_once(method.clone(), url, accept, headers, body.clone());
             let response = sending.await?;
+            if response.status().is_success() {
+                return Ok(response);
+            }
             let challenge = challenge(response.headers());
             match tokens.demand(response.status().as_u16(), challenge, generation) {
                 None => return Ok(response),
