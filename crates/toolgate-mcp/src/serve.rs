@@ -25,7 +25,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::{Value, json};
-use toolgate_types::json::quote;
+use toolgate_types::json::{Name, quote};
 
 use crate::behind::Along;
 use crate::message::RpcError;
@@ -38,7 +38,6 @@ use crate::{Behind, Raw};
 pub use client::Client;
 pub(crate) use http::cancelled;
 pub use http::{Belongs, Body, HEARTBEAT, Head, Reply, framed};
-use meta::Meta;
 use parked::Parked;
 use resumable::Streams;
 pub use session::unguessable;
@@ -119,7 +118,9 @@ pub struct Request {
     /// What is asked for.
     pub method: Box<str>,
     /// With what.
-    pub params: Option<Raw>,
+    members: Vec<(Name, Raw)>,
+    /// What else its `_meta` says, to be passed on.
+    others: Vec<(Box<str>, Raw)>,
     /// Who asks.
     pub client: Arc<Client>,
     /// The session it is part of, where there is one.
@@ -142,26 +143,18 @@ impl Request {
 
     /// A member of the parameters, as it came.
     pub fn raw_member(&self, name: &str) -> Option<Raw> {
-        let params = self.params.as_ref()?;
-        let members = params.members();
-        let (_, value) = members.into_iter().find(|(member, _)| member == name)?;
-        Some(params.slice(value))
+        self.members.iter().find(|(member, _)| *member == name).map(|(_, value)| value.clone())
     }
 
     /// What goes along when the request is passed on: all parameters but these, which whoever passes it on
     /// says itself.
     pub fn along(&self, known: &[&str]) -> Along {
-        let mut along =
-            Along { client: Some(Arc::clone(&self.client) as Arc<dyn Behind>), ..Along::default() };
-        let Some(params) = &self.params else { return along };
-        for (name, value) in params.members() {
-            if name == "_meta" {
-                along.meta = Meta::others(&params.slice(value));
-            } else if !known.contains(&&*name) {
-                along.members.push((name.into(), params.slice(value)));
-            }
+        let members = self.members.iter().filter(|(name, _)| *name != "_meta" && !known.contains(&&**name));
+        Along {
+            members: members.map(|(name, value)| ((**name).into(), value.clone())).collect(),
+            meta: self.others.clone(),
+            client: Some(Arc::clone(&self.client) as Arc<dyn Behind>),
         }
-        along
     }
 }
 

@@ -19,6 +19,9 @@ pub mod scan;
 pub use members::{members_of, unquoted};
 use scan::{Limits, ScanError, plain_end, scan_text};
 
+/// The name of a member.
+pub type Name = ByteString;
+
 /// JSON that was scanned, shared without being copied.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Raw(ByteString);
@@ -68,6 +71,15 @@ impl Raw {
     /// The members of an object, in their order; none where it is not an object.
     pub fn members(&self) -> Vec<(Cow<'_, str>, &str)> {
         members_of(self.get())
+    }
+
+    /// The same, each to be kept on its own: nothing is copied.
+    pub fn parts(&self) -> Vec<(Name, Self)> {
+        let name = |name: Cow<'_, str>| match name {
+            Cow::Borrowed(name) => self.0.slice_ref(name),
+            Cow::Owned(name) => name.into(),
+        };
+        self.members().into_iter().map(|(member, value)| (name(member), self.slice(value))).collect()
     }
 
     /// A part of this text, found by a look inside.

@@ -7,9 +7,11 @@ use std::sync::{Arc, OnceLock};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use toolgate_types::json::Name;
 
 use super::client::{Client, QUEUE, is_level};
 use super::exchange::{Asking, Exchange, Running};
+use super::http::Belongs;
 use super::meta::Meta;
 use super::session::{Kept, MOST_SUBSCRIPTIONS, Sessions};
 use super::state::For;
@@ -24,8 +26,20 @@ pub(super) struct Came {
     pub(super) id: Id,
     pub(super) method: Box<str>,
     pub(super) params: Option<Raw>,
+    /// What is in them.
+    pub(super) members: Vec<(Name, Raw)>,
     pub(super) meta: Meta,
     pub(super) trace: Trace,
+}
+
+impl Came {
+    /// Looked into once.
+    pub(super) fn new(id: Id, method: Box<str>, params: Option<Raw>, outer: &Belongs) -> Self {
+        let members = params.as_ref().map(Raw::parts).unwrap_or_default();
+        let meta = Meta::of(&members);
+        let trace = meta.trace(outer);
+        Self { id, method, params, members, meta, trace }
+    }
 }
 
 /// A client that has made a handshake.
@@ -83,7 +97,7 @@ pub(super) fn check_meta(meta: &Meta) -> Result<(), RpcError> {
 impl<S: Service> Endpoint<S> {
     /// A request of the newest revision, whose headers fit, where it has some.
     pub(super) fn begin(&self, guest: &S::Guest, came: Came) -> Exchange {
-        let Came { id, method, params, meta, trace } = came;
+        let Came { id, method, params, mut members, meta, trace } = came;
         let revision = Revision::NEWEST;
         let asking = Asking::Parked {
             parked: Arc::clone(&self.parked),
@@ -110,10 +124,13 @@ impl<S: Service> Endpoint<S> {
             None => {}
         }
         let whose = For { guest: guest.id(), method: &method, params: params.as_ref() };
-        let params = match self.states.open(whose) {
-            Ok(params) => params,
+        let opened = match self.states.open(whose) {
+            Ok(opened) => opened,
             Err(error) => return refused(id, asking, error),
         };
+        if opened != params {
+            members = opened.as_ref().map(Raw::parts).unwrap_or_default();
+        }
         let (out, said) = mpsc::channel(QUEUE);
         let client = Arc::new(Client {
             identity: stranger(),
@@ -126,11 +143,13 @@ impl<S: Service> Endpoint<S> {
             lacked: OnceLock::new(),
         });
         let (asked, states, of) = (Arc::clone(&client), Arc::clone(&self.states), guest.clone());
-        let (named, about) = (method.clone(), params.clone());
-        let answer = self.service.request(guest, Request { method, params, client, session: None, trace });
+        let named = method.clone();
+        let (session, others) = (None, meta.others);
+        let request = Request { method, members, others, client, session, trace };
+        let answer = self.service.request(guest, request);
         let answer = Box::pin(async move {
             let result = answer.await.map_err(|error| undeclared(&asked, error))?;
-            let whose = For { guest: of.id(), method: &named, params: about.as_ref() };
+            let whose = For { guest: of.id(), method: &named, params: opened.as_ref() };
             Ok(states.seal(whose, result))
         });
         Exchange::new(id, revision, asking, Running { answer, said })
@@ -138,7 +157,7 @@ impl<S: Service> Endpoint<S> {
 
     /// A request of a client that has made a handshake.
     pub(super) fn begin_with(&self, guest: &S::Guest, face: &Face, came: Came) -> Exchange {
-        let Came { id, method, params, meta, trace } = came;
+        let Came { id, method, members, meta, trace, .. } = came;
         let (revision, asking) = (face.revision, Asking::Live(face.keeping.clone()));
         let (out, said) = mpsc::channel(QUEUE);
         let client = Arc::new(Client {
@@ -152,7 +171,8 @@ impl<S: Service> Endpoint<S> {
             lacked: OnceLock::new(),
         });
         let session = face.session.clone();
-        let request = Request { method, params, client, session, trace };
+        let others = meta.others;
+        let request = Request { method, members, others, client, session, trace };
         let answer = match &*request.method {
             "ping" => return Exchange::ended(id, revision, asking, Ok(Raw::of(&json!({})))),
             "server/discover" | "subscriptions/listen" => {

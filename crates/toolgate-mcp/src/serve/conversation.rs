@@ -16,7 +16,6 @@ use tokio::time::timeout;
 use super::begin::{Came, Face, Initialize, Keeping, check_meta, stranger};
 use super::exchange::{Exchange, Next};
 use super::http::{Belongs, cancelled};
-use super::meta::Meta;
 use super::session::{Kept, Ticket};
 use super::{Endpoint, Guest as _, Service, negotiated};
 use crate::link::{Incoming, Link, Outgoing};
@@ -94,9 +93,8 @@ impl<S: Service> Endpoint<S> {
         for message in messages {
             match message {
                 Message::Request { id, method, params } => {
-                    let meta = Meta::read(params.as_ref());
-                    let trace = meta.trace(&Belongs::Unknown);
-                    self.request(guest, conversation, Came { id, method, params, meta, trace }).await;
+                    let came = Came::new(id, method, params, &Belongs::Unknown);
+                    self.request(guest, conversation, came).await;
                 }
                 Message::Response { id, outcome } => conversation.kept.pending.answered(&id, outcome),
                 Message::Notification { method, params } if &*method == "notifications/cancelled" => {

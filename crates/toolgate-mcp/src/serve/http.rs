@@ -17,6 +17,7 @@ use memchr::memchr2;
 use reqwest::header::{HeaderMap, HeaderName};
 use serde_json::json;
 use tokio::time::timeout;
+use toolgate_types::json::unquoted;
 
 use super::begin::{Came, Face, Initialize, Keeping, check_meta};
 use super::exchange::{Exchange, Next};
@@ -138,7 +139,7 @@ impl<S: Service> Endpoint<S> {
             (Some(Err(_)), _) => true,
             // One that says of itself what only the newest revision says is of that.
             (_, [Message::Request { params, method, .. }]) if &**method != "initialize" => {
-                Meta::read(params.as_ref()).version.is_some()
+                Meta::of(&params.as_ref().map(crate::Raw::parts).unwrap_or_default()).version.is_some()
             }
             _ => false,
         };
@@ -159,9 +160,7 @@ impl<S: Service> Endpoint<S> {
                 return Reply::error(400, Some(&id), RpcError::new(-32600, "answers have no place here"));
             }
         };
-        let meta = Meta::read(params.as_ref());
-        let trace = meta.trace(&head.trace);
-        let came = Came { id, method, params, meta, trace };
+        let came = Came::new(id, method, params, &head.trace);
         if let Err(error) = check_meta(&came.meta).and_then(|()| self.check_head(guest, head, &came)) {
             return Reply::error(400, Some(&came.id), error);
         }
@@ -202,14 +201,11 @@ impl<S: Service> Endpoint<S> {
             method if method.starts_with("tasks/") => "taskId",
             _ => return Ok(()),
         };
-        let params = came.params.as_ref();
-        let find = |name: &str| {
-            let (_, value) = params?.members().into_iter().find(|(member, _)| member == name)?;
-            Some(params?.slice(value))
-        };
-        let named: Option<String> = find(member).and_then(|value| value.parse().ok());
+        let find =
+            |name: &str| came.members.iter().find(|(member, _)| *member == name).map(|(_, value)| value);
+        let named = find(member).and_then(|value| unquoted(value.get()));
         let header = head.text(&NAME).map(plain).transpose().map_err(|()| mismatch("Mcp-Name"))?;
-        if header != named {
+        if header.as_deref() != named.as_deref() {
             return Err(mismatch("Mcp-Name"));
         }
         if &*came.method != "tools/call" {
@@ -276,9 +272,8 @@ impl<S: Service> Endpoint<S> {
                         // Whoever cannot hear a question is asked none.
                         face.capabilities = json!({});
                     }
-                    let meta = Meta::read(params.as_ref());
-                    let trace = meta.trace(&head.trace);
-                    exchanges.push(self.begin_with(guest, &face, Came { id, method, params, meta, trace }));
+                    let came = Came::new(id, method, params, &head.trace);
+                    exchanges.push(self.begin_with(guest, &face, came));
                 }
                 Message::Response { id, outcome } => {
                     if let Some(kept) = face.keeping.find() {

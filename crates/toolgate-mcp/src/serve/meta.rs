@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use toolgate_types::json::unquoted;
+use toolgate_types::json::{Name, unquoted};
 
 use super::http::Belongs;
 use crate::Raw;
@@ -20,34 +20,16 @@ pub(super) struct Meta {
     pub(super) progress: Option<Raw>,
     pub(super) traceparent: Option<String>,
     pub(super) correlation: Option<String>,
+    /// What is passed on as it is: all that we do not say ourselves when a request is passed on.
+    pub(super) others: Vec<(Box<str>, Raw)>,
 }
 
-/// The members that we say ourselves when a request is passed on.
-const OURS: [&str; 7] = [
-    "progressToken",
-    "io.modelcontextprotocol/protocolVersion",
-    "io.modelcontextprotocol/clientCapabilities",
-    "io.modelcontextprotocol/clientInfo",
-    "io.modelcontextprotocol/logLevel",
-    "traceparent",
-    Trace::CORRELATION_ID,
-];
-
 impl Meta {
-    pub(super) fn read(params: Option<&Raw>) -> Self {
+    /// Of parameters.
+    pub(super) fn of(members: &[(Name, Raw)]) -> Self {
         let mut meta = Self::default();
-        let Some(params) = params else { return meta };
-        // Most requests of older revisions have none, and need no look inside.
-        if !params.get().contains("\"_meta\"") {
-            return meta;
-        }
-        let Some((_, found)) = params.members().into_iter().find(|(name, _)| name == "_meta") else {
-            return meta;
-        };
-        if found == "null" {
-            return meta;
-        }
-        let found = params.slice(found);
+        let found = members.iter().find(|(name, value)| *name == "_meta" && value.get() != "null");
+        let Some((_, found)) = found else { return meta };
         meta.is_there = true;
         for (name, value) in found.members() {
             let text = || unquoted(value).map(Cow::into_owned);
@@ -62,16 +44,11 @@ impl Meta {
                 "io.modelcontextprotocol/logLevel" => meta.log_level = text().map(Into::into),
                 "traceparent" => meta.traceparent = text(),
                 Trace::CORRELATION_ID => meta.correlation = text(),
-                _ => {}
+                "io.modelcontextprotocol/clientInfo" => {}
+                _ => meta.others.push((name.into(), found.slice(value))),
             }
         }
         meta
-    }
-
-    /// What is passed on as it is.
-    pub(super) fn others(meta: &Raw) -> Vec<(Box<str>, Raw)> {
-        let members = meta.members().into_iter().filter(|(name, _)| !OURS.contains(&&**name));
-        members.map(|(name, value)| (name.into(), meta.slice(value))).collect()
     }
 
     /// The call that a request belongs to: what its transport says counts more than what it says itself.
