@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use aho_corasick::packed::{self, Searcher};
+use memchr::memchr;
 use toolgate_types::Secret;
 use toolgate_types::json::quote;
 use toolgate_types::json::scan::plain_end;
@@ -91,13 +92,13 @@ impl Redactor {
     }
 
     fn with<'a>(&'a self, known: &'a Known, more: &'a [Secret], quick: bool) -> Redaction<'a> {
-        Redaction { known: &known.secrets, more, patterns: &self.patterns, quick }
+        Redaction { known, more, patterns: &self.patterns, quick }
     }
 }
 
 /// The secrets that are known, with all their spellings.
 #[derive(Default)]
-struct Known {
+pub(crate) struct Known {
     secrets: Vec<Secret>,
     /// Finds any of them; `None` where this machine has no quick way to.
     search: Option<Vec<Searcher>>,
@@ -150,7 +151,7 @@ fn spelled(secret: &Secret) -> impl Iterator<Item = Secret> + use<> {
 /// What must not be shown of one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Redaction<'a> {
-    known: &'a [Secret],
+    known: &'a Known,
     more: &'a [Secret],
     patterns: &'a [Pattern],
     /// Known secrets are looked for in what is written, when all of it is. A text can be written as it came then,
@@ -170,7 +171,7 @@ impl Redaction<'_> {
 
     fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let Self { known, more, patterns, .. } = *self;
-        mask_sought(text, Sought { known, more, patterns })
+        mask_sought(text, Sought { known: &known.secrets, more, patterns })
     }
 
     fn fits(&self, text: &str) -> bool {
@@ -187,10 +188,39 @@ impl Redaction<'_> {
         self.quick && readable && !may_hold_secret(literal)
     }
 
+    /// Adds a string of JSON with its shapes masked, line by line, and says so; where more must be looked for than
+    /// shapes, it adds nothing. No shape reaches over the end of a line, and most lines have none.
+    fn shapes(&self, literal: &str, spelling: Spelling, out: &mut String) -> bool {
+        if !self.quick
+            || spelling == Spelling::Odd
+            || !self.patterns.is_empty()
+            || self.known.may_be_in(literal)
+        {
+            return false;
+        }
+        out.push('"');
+        for line in lines(literal) {
+            if !may_hold_secret(line) {
+                out.push_str(line);
+                continue;
+            }
+            match mask_sought(&unescaped(line), Sought::default()) {
+                Cow::Borrowed(_) => out.push_str(line),
+                Cow::Owned(masked) => {
+                    let mut quoted = String::with_capacity(masked.len() + 2);
+                    quote(&masked, &mut quoted);
+                    out.push_str(&quoted[1..quoted.len() - 1]);
+                }
+            }
+        }
+        out.push('"');
+        true
+    }
+
     /// Whether a number is not shown.
     fn hides(&self, number: &str) -> bool {
         let holds = |secret: &Secret| holds(number, secret.expose());
-        self.fits(number) || !self.quick && self.known.iter().chain(self.more).any(holds)
+        self.fits(number) || !self.quick && self.known.secrets.iter().chain(self.more).any(holds)
     }
 
     /// Adds a JSON value, with its strings redacted and without the space between its parts. What is not JSON
@@ -204,6 +234,33 @@ impl Redaction<'_> {
     }
 }
 
+/// The lines of a text, as JSON spells it, each with its end.
+fn lines(literal: &str) -> impl Iterator<Item = &str> {
+    let mut rest = literal;
+    std::iter::from_fn(move || {
+        let mut from = 0;
+        let end = loop {
+            let Some(found) = memchr(b'\\', &rest.as_bytes()[from..]) else { break rest.len() };
+            from += found + 2;
+            if rest.as_bytes().get(from - 1) == Some(&b'n') {
+                break from;
+            }
+        };
+        let (line, after) = rest.split_at(end);
+        rest = after;
+        (!line.is_empty()).then_some(line)
+    })
+}
+
+/// What a string of JSON says, given without its quotes.
+fn unescaped(literal: &str) -> Cow<'_, str> {
+    if !literal.contains('\\') {
+        return Cow::Borrowed(literal);
+    }
+    // A half of a pair of surrogates has no meaning as a text; what it looks like still has.
+    serde_json::from_str(&format!("\"{literal}\"")).map_or(Cow::Borrowed(literal), Cow::Owned)
+}
+
 /// How a string is written in JSON.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spelling {
@@ -211,7 +268,7 @@ enum Spelling {
     Plain,
     /// With escapes, and none that could be spelled in another way or left out.
     Escaped,
-    /// In one of many ways: `\u0061`, `\/`, or a control character that should be escaped.
+    /// In one of many ways, or in none: `\u0061`, `\/`, `\x`, a control character that should be escaped.
     Odd,
 }
 
@@ -337,7 +394,7 @@ impl<'a> Walk<'a> {
             match bytes.get(end)? {
                 b'"' => break,
                 b'\\' => {
-                    if matches!(bytes.get(end + 1), Some(b'u' | b'/')) {
+                    if !matches!(bytes.get(end + 1), Some(b'n' | b'"' | b'\\' | b't' | b'r' | b'b' | b'f')) {
                         spelling = Spelling::Odd;
                     } else if spelling == Spelling::Plain {
                         spelling = Spelling::Escaped;
@@ -354,13 +411,10 @@ impl<'a> Walk<'a> {
         let whole = &self.json[start - 1..=end];
         self.at = end + 1;
         let clean = self.redactor.is_clean(literal, spelling);
-        let text = if spelling == Spelling::Plain || clean && !self.reads(literal) {
-            Cow::Borrowed(literal)
-        } else {
-            // A half of a pair of surrogates has no meaning as a text; what it looks like still has.
-            serde_json::from_str(whole).unwrap_or_else(|_| Cow::Owned(literal.to_owned()))
-        };
-        let hidden = self.is_hidden();
+        // What a string with escapes says is looked at where it matters to others, and before it is masked.
+        let read = spelling != Spelling::Escaped || self.reads(literal);
+        let text =
+            if read && spelling != Spelling::Plain { unescaped(literal) } else { Cow::Borrowed(literal) };
         let level = self.levels.last_mut();
         if let Some(level) = level.filter(|level| level.name_next) {
             level.name_next = false;
@@ -368,6 +422,7 @@ impl<'a> Walk<'a> {
             level.names_next = names(&text);
             level.at_next = self.fields.member(&level.at, &text);
         } else {
+            let hidden = self.is_hidden();
             let level = self.levels.last_mut();
             let flag = level.as_ref().is_some_and(|level| !level.object) && text.starts_with('-');
             if let Some(level) = level.filter(|level| level.object && level.names_next) {
@@ -383,12 +438,13 @@ impl<'a> Walk<'a> {
         }
         if clean {
             self.out.push_str(whole);
-            return Some(());
-        }
-        match self.redactor.masked(&text) {
-            // As it came, escapes and all.
-            Cow::Borrowed(_) if literal.bytes().all(|byte| byte >= 0x20) => self.out.push_str(whole),
-            masked => quote(&masked, self.out),
+        } else if !self.redactor.shapes(literal, spelling, self.out) {
+            let text = if read { text } else { unescaped(literal) };
+            match self.redactor.masked(&text) {
+                // As it came, escapes and all.
+                Cow::Borrowed(_) if literal.bytes().all(|byte| byte >= 0x20) => self.out.push_str(whole),
+                masked => quote(&masked, self.out),
+            }
         }
         Some(())
     }

@@ -95,7 +95,7 @@ pub fn quote(text: &str, out: &mut String) {
     out.push('"');
     let bytes = text.as_bytes();
     let mut from = 0;
-    loop {
+    while from < bytes.len() {
         let end = plain_end(bytes, from);
         out.push_str(&text[from..end]);
         let Some(&byte) = bytes.get(end) else { break };

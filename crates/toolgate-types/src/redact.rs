@@ -160,8 +160,8 @@ pub fn looks_secret(name: &str) -> bool {
         places = (places << 1 | first) & letters[usize::from(byte & 31)];
         found |= places & last;
     }
-    let ends = bytes.last_chunk::<3>().is_some_and(|end| {
-        let end = end.map(|byte| byte | 0x20);
+    let ends = bytes.last_chunk::<3>().is_some_and(|[one, two, three]| {
+        let end = [one | 0x20, two | 0x20, three | 0x20];
         matches!(&end, b"uth" | b"key" | b"ass" | b"pat" | b"pin" | b"jwt" | b"otp" | b"sig")
     });
     (ends || found != 0) && is_secret_name(name)

@@ -34,6 +34,7 @@ fn under_the_name_of_a_secret() {
         r#"{"token":"***","secret":null,"max_tokens":5}"#,
     );
     check(r#"["--token", "abc", "--verbose", "x", 7]"#, r#"["--token","***","--verbose","x",7]"#);
+    check(r#"["\u002d-token", "abc"]"#, r#"["\u002d-token","***"]"#);
     check(r#"["--token=abc", "x"]"#, r#"["--token=***","x"]"#);
     check(
         r#"[{"name": "Authorization", "value": "abc"}, {"name": "Accept", "value": "abc"}]"#,
@@ -188,6 +189,13 @@ proptest! {
         prop_assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok() || serde_json::from_str::<serde_json::Value>(&text).is_err(), "{}", out);
         prop_assert!(!out.contains('\n'));
     }
+}
+
+/// What is no spelling at all is a text as it stands, all of it.
+#[test]
+fn an_escape_that_is_none() {
+    let out = Redactor::new(Vec::new(), Vec::new()).json(r#"["a\x\npassword: abc", "a\npassword: abc"]"#);
+    assert_eq!(out, r#"["a\\x\\npassword: ***","a\npassword: ***"]"#);
 }
 
 /// Parts of texts: what is secret, what makes something else so, and what has more than one spelling.
