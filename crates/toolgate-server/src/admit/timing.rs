@@ -97,3 +97,42 @@ fn a_comparison_that_ends_early_is_seen() {
     let classes = [wrong(0), wrong(KEY.len() - 1)];
     assert!(differs(&classes, refuse).any(|differs| differs));
 }
+
+/// Every beginning, and a key that is like none: a hundred thousand of each, and the middle of their times.
+#[test]
+#[ignore = "takes a minute"]
+#[expect(clippy::disallowed_methods, reason = "time is what is measured")]
+fn every_wrong_key_takes_as_long() {
+    const EACH: usize = 100_000;
+    let mut classes: Vec<_> = (0..=32).map(wrong).collect();
+    let unknown =
+        Request::builder().uri("/").header("host", "localhost").header("x-api-key", "y".repeat(KEY.len()));
+    classes.push(unknown.body(()).unwrap().into_parts().0);
+    let mut samples = vec![Vec::with_capacity(EACH + EACH / 10); classes.len()];
+    let mut random = fastrand::Rng::new();
+    for _ in 0..EACH * classes.len() / SAMPLES as usize {
+        let gate = gate();
+        for number in 0..SAMPLES {
+            let class = random.usize(..classes.len());
+            let peer = Ipv4Addr::from_bits(0x0a00_0000 + number).into();
+            let ends = Ends { peer, local: peer, secure: false };
+            let start = Instant::now();
+            let known =
+                gate.recognised(&classes[class], ends, None, tokio::time::Instant::now()).now_or_never();
+            samples[class].push(start.elapsed().as_nanos() as f64);
+            assert!(known.unwrap().is_err());
+        }
+    }
+    let mut all: Vec<_> = samples.iter().flatten().copied().collect();
+    all.sort_unstable_by(f64::total_cmp);
+    let longest = all[all.len() * 9 / 10];
+    samples.iter_mut().for_each(|times| times.sort_unstable_by(f64::total_cmp));
+    let middles: Vec<_> = samples.iter().map(|times| times[times.len() / 2]).collect();
+    samples.iter_mut().for_each(|times| times.retain(|time| *time < longest));
+    let first = samples[0].clone();
+    let t = samples[1..].iter().map(|times| welch(&[first.clone(), times.clone()]).abs()).fold(0.0, f64::max);
+    let (least, most) =
+        middles.iter().fold((f64::MAX, 0.0), |(least, most), time| (time.min(least), time.max(most)));
+    eprintln!("medians {least} to {most} ns, bar: 2000 apart; the largest t {t:.1}, bar: {THRESHOLD}");
+    assert!(most - least <= 2_000.0, "{middles:?}");
+}
