@@ -448,8 +448,8 @@ fn a_session_is_its_doors_alone() {
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
         door.post("/mcp", "key-of-ann", &body).session().expect("a session").to_owned()
     };
-    let id = session(&here);
-    let headers = |key: &str| {
+    let (id, of_before) = (session(&here), session(&there));
+    let headers = |key: &str, id: &str| {
         vec![
             format!("X-API-Key: {key}"),
             ACCEPT.to_owned(),
@@ -458,8 +458,8 @@ fn a_session_is_its_doors_alone() {
             format!("Mcp-Session-Id: {id}"),
         ]
     };
-    let send = |door: &Door, key: &str, first: &str| {
-        let headers = headers(key);
+    let send_as = |door: &Door, key: &str, id: &str, first: &str| {
+        let headers = headers(key, id);
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
         let body = if first.starts_with("POST") { body } else { String::new() };
         let mut stream = door.connect();
@@ -468,13 +468,13 @@ fn a_session_is_its_doors_alone() {
         std::io::Write::write_all(&mut stream, request.as_bytes()).expect("it is sent");
         stream
     };
+    let send = |door: &Door, key: &str, first: &str| send_as(door, key, &id, first);
+    let status = |stream| Answer::read(&mut std::io::BufReader::new(stream)).expect("an answer").status;
     let mut stream = crate::client::Events::read(send(&here, "key-of-ann", "GET /mcp"));
     assert_eq!(stream.status, 200);
     for first in ["POST /mcp", "GET /mcp", "DELETE /mcp"] {
         for (door, key) in [(&there, "key-of-ann"), (&there, OWNER), (&here, OWNER)] {
-            let answer =
-                Answer::read(&mut std::io::BufReader::new(send(door, key, first))).expect("an answer");
-            assert_eq!(answer.status, 404, "{first} with {key}");
+            assert_eq!(status(send(door, key, first)), 404, "{first} with {key}");
         }
     }
     // Its stream is still there, and all that it gets is its own.
@@ -482,6 +482,17 @@ fn a_session_is_its_doors_alone() {
     assert_eq!(here.post("/v1/servers", OWNER, &added).status, 201);
     assert_eq!(stream.message()["method"], "notifications/tools/list_changed");
     assert!(!here.program.read("seen").contains(&id) && !here.program.run("log --json").stdout.contains(&id));
+    // One that was ended is over, and so is one of a process that is gone.
+    let ended = session(&here);
+    assert!((200..300).contains(&status(send_as(&here, "key-of-ann", &ended, "DELETE /mcp"))));
+    let Door { program, running, .. } = there;
+    drop(running);
+    let there = Door::of(program);
+    for first in ["POST /mcp", "GET /mcp", "DELETE /mcp"] {
+        assert_eq!(status(send_as(&here, "key-of-ann", &ended, first)), 404, "{first}");
+        assert_eq!(status(send_as(&there, "key-of-ann", &of_before, first)), 404, "{first}");
+    }
+    assert_eq!(status(send(&here, "key-of-ann", "POST /mcp")), 200, "that of somebody else goes on");
 }
 
 /// What is documented is in the list.
