@@ -88,24 +88,24 @@ type Answer = Result<Raw, RequestError>;
 /// A result that is a question.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Question<'a> {
+pub(crate) struct Question<'a> {
     #[serde(default)]
     result_type: Option<String>,
     #[serde(borrow, default)]
-    input_requests: Option<std::collections::BTreeMap<&'a str, Asked<'a>>>,
+    pub(crate) input_requests: Option<std::collections::BTreeMap<&'a str, Asked<'a>>>,
     #[serde(borrow, default)]
     request_state: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Asked<'a> {
-    method: String,
+pub(crate) struct Asked<'a> {
+    pub(crate) method: String,
     #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
+    pub(crate) params: Option<&'a RawValue>,
 }
 
 impl Question<'_> {
-    fn is_one(&self) -> bool {
+    pub(crate) fn is_one(&self) -> bool {
         self.result_type.as_deref() == Some("input_required")
     }
 }

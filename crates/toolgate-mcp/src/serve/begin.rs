@@ -149,6 +149,9 @@ impl<S: Service> Endpoint<S> {
         let answer = self.service.request(guest, request);
         let answer = Box::pin(async move {
             let result = answer.await.map_err(|error| undeclared(&asked, error))?;
+            if asked.is_asked_too_much(&result) {
+                return Err(undeclared(&asked, RpcError::new(-32603, "it asks for what was not declared")));
+            }
             let whose = For { guest: of.id(), method: &named, params: opened.as_ref() };
             Ok(states.seal(whose, result))
         });

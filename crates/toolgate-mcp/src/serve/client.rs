@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use memchr::memmem;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ use crate::Raw;
 use crate::behind::{Behind, Thought};
 use crate::message::{Id, Message, RpcError, quoted};
 use crate::revision::Revision;
+use crate::session::Question;
 
 /// What waits to be told of one request.
 pub(super) const QUEUE: usize = 256;
@@ -85,6 +87,22 @@ impl Client {
     /// Whether it declared an extension.
     pub fn extends(&self, extension: &str) -> bool {
         self.capabilities.get("extensions").is_some_and(|all| all.get(extension).is_some())
+    }
+
+    /// Whether a result asks for what the client did not declare, and must not be asked for.
+    pub(super) fn is_asked_too_much(&self, result: &Raw) -> bool {
+        // A look at the text is quick, and few results are questions.
+        if memmem::find(result.get().as_bytes(), b"input_required").is_none() {
+            return false;
+        }
+        let Some(question) = result.look::<Question<'_>>().ok().filter(Question::is_one) else {
+            return false;
+        };
+        let mut asked = question.input_requests.iter().flatten();
+        let lacks = asked.find_map(|(_, asked)| {
+            self.lacks(&asked.method, asked.params.map(|params| result.slice(params.get())).as_ref())
+        });
+        lacks.is_some_and(|lacks| self.lacked.set(lacks.due).is_ok())
     }
 
     /// What it would have to declare to be asked this, where it did not.

@@ -255,6 +255,34 @@ fn heads_that_say_something_else() {
     assert_eq!(door.seen().len(), 2, "each of them once");
 }
 
+/// What a request needs and its client did not declare has a code of its own, with what is to be declared.
+#[test]
+fn what_was_not_declared() {
+    let door = Door::open(&json!({ "server": { "args": ["faulty", "modern"] } }));
+    let ask = |method: &str, name: &str, params: Json, capabilities: &Json| {
+        let mut body = call(&json!({}));
+        let meta = body["params"]["_meta"].take();
+        body["method"] = method.into();
+        body["params"] = params;
+        body["params"]["_meta"] = meta;
+        body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
+        let (method, name) = (format!("Mcp-Method: {method}"), format!("Mcp-Name: {name}"));
+        sent(&door, &[NEWEST, &method, &name, "Content-Type: application/json"], body.to_string().as_bytes())
+    };
+    let needs = |answer: &Answer| answer.json()["error"]["data"]["requiredCapabilities"].clone();
+    let question = json!({ "name": "ask", "arguments": { "message": "What size?" } });
+    let refused = ask("tools/call", "ask", question.clone(), &json!({}));
+    assert_eq!(told(&refused), (400, -32021), "{refused:?}");
+    assert!(needs(&refused)["elicitation"].is_object(), "{refused:?}");
+    let asked = ask("tools/call", "ask", question, &needs(&refused)).json();
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let task = json!({ "taskId": "none" });
+    let refused = ask("tasks/get", "none", task.clone(), &json!({}));
+    assert_eq!(told(&refused), (400, -32021), "{refused:?}");
+    let known = ask("tasks/get", "none", task, &needs(&refused));
+    assert_eq!(told(&known).1, -32602, "there is no such task: {known:?}");
+}
+
 /// A long list comes page by page, and a change at its end is a change.
 #[test]
 fn a_list_of_many_pages() {
