@@ -59,7 +59,7 @@ pub(crate) fn with<F>(
 where
     F: Future<Output = anyhow::Result<u8>>,
 {
-    let Some((mut config, _)) = live::config(project, output)? else { return Ok(REFUSED) };
+    let Some((mut config, files)) = live::config(project, output)? else { return Ok(REFUSED) };
     let rules = std::mem::take(&mut config.agent);
     let (skills, wrong) = Skills::read(&rules.skills);
     for error in wrong {
@@ -91,9 +91,17 @@ where
             let hands = Hands::Road(Arc::clone(&runtime));
             let record = args.record.clone();
             let agent = Agent { hands, model, rules, name, skills, runs, desk, record };
+            // Beside the work: nobody waits for a second look at the files.
+            let changes = async {
+                if let Some((_, actor)) = files.open_for(&runtime, output).await {
+                    actor.run().await;
+                }
+                std::future::pending::<std::convert::Infallible>().await
+            };
             tokio::select! {
                 outcome = work(Ready { agent, caller }) => outcome,
                 never = runtime.keep() => match never {},
+                never = changes => match never {},
             }
         };
         let outcome = job.await;

@@ -1,6 +1,7 @@
 //! The agent: the real executable with real tools, and a model that follows a script in its protocol.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
@@ -246,6 +247,38 @@ fn what_may_have_happened_is_not_done_again_after_a_kill() {
     assert_eq!(again.code, 1, "{again}");
     let told = format!("error: run `{id}` has ended\nhint: `toolgate chat --resume {id}` says more to it");
     assert!(again.stderr.contains(&told), "{again}");
+}
+
+/// What is written to tools.json while a run goes on is there for its next turn.
+#[test]
+fn tools_that_come_in_the_middle_of_a_run() {
+    let model = Scripted::start(&json!([
+        { "calls": [call("c1", "wait", json!({}))] },
+        { "text": "Done." },
+    ]));
+    let program = project(&model, &json!({ "registries": { "tools": "tools/tools.json" } }));
+    let tool = |name: &str| {
+        json!({ "name": name, "description": "Waits.", "script_path": "wait.sh", "timeout": "50s",
+            "input_schema": { "type": "object" }, "env": { "FILE": program.path("go") } })
+    };
+    program.write("tools/tools.json", json!({ "tools": [tool("wait")] }).to_string());
+    let script =
+        "#!/bin/sh\ntouch \"$FILE.began\"\nwhile ! [ -e \"$FILE\" ]; do sleep 0.05; done\necho '{}'\n";
+    write_script(&program, "wait.sh", script);
+    let running = program.start("run --json wait");
+    until("the tool runs", || program.path("go.began").exists());
+    program.write("tools/tools.json", json!({ "tools": [tool("wait"), tool("later")] }).to_string());
+    // The files are looked at every second, and nobody tells when.
+    std::thread::sleep(Duration::from_secs(4));
+    program.write("go", "");
+    running.line(|line| line.contains("\"ended\""));
+    let names = |seen: &Json| -> Vec<String> {
+        let tools = seen["tools"].as_array().unwrap().iter();
+        tools.filter_map(|tool| Some(tool["function"]["name"].as_str()?.to_owned())).collect()
+    };
+    let seen = model.seen();
+    assert!(!names(&seen[0]).contains(&"later".to_owned()), "{:?}", names(&seen[0]));
+    assert!(names(&seen[1]).contains(&"later".to_owned()), "{:?}", names(&seen[1]));
 }
 
 /// What cannot be done says so first, and then what can.
