@@ -6,7 +6,12 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr2;
+
 use super::scan::plain_end;
+
+/// From here on a string is long.
+const LONG: usize = 128;
 
 /// The members of an object, in their order, each value as it is written; none where the text is no object.
 pub fn members_of(text: &str) -> Vec<(Cow<'_, str>, &str)> {
@@ -89,7 +94,13 @@ impl<'a> Walk<'a> {
         let bytes = self.text.as_bytes();
         let mut at = self.at + 1;
         loop {
-            at = plain_end(bytes, at);
+            // Most strings are short; what is set up for a search pays off in long ones.
+            at = if at - self.at < LONG {
+                plain_end(&bytes[..bytes.len().min(self.at + LONG)], at)
+            } else {
+                let rest = bytes.get(at..).unwrap_or_default();
+                memchr2(b'"', b'\\', rest).map_or(bytes.len(), |found| at + found)
+            };
             match bytes.get(at) {
                 Some(b'"') => break self.at = at + 1,
                 Some(b'\\') => at += 2,
@@ -180,6 +191,7 @@ mod tests {
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
             "[a\"\\\\{}\\[\\],: \n\u{0}ü]{0,8}".prop_map(Value::from),
+            "[a\"\\\\ \n]{100,300}".prop_map(Value::from),
         ];
         leaf.prop_recursive(4, 32, 4, |inner| {
             prop_oneof![
