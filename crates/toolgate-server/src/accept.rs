@@ -4,6 +4,7 @@
 //! ever. HTTP/1.1 alone, with TLS where there is a certificate: what is in front of it may speak more. Invariant: a connection that does nothing ends,
 //! and nobody has all of them.
 
+mod again;
 mod pace;
 pub(crate) mod tls;
 
@@ -26,6 +27,7 @@ use toolgate_types::DoorRules;
 
 use crate::entry::Entry;
 use crate::{Door, rest};
+use again::again;
 use pace::Paced;
 use tls::Shown;
 
@@ -204,13 +206,16 @@ where
         // A WebSocket begins as a request.
         .with_upgrades();
     let mut connection = pin!(connection);
-    let outcome = tokio::select! {
-        outcome = &mut connection => outcome,
-        () = &mut closing => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let outcome = again(async {
+        tokio::select! {
+            outcome = &mut connection => outcome,
+            () = &mut closing => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
-    };
+    })
+    .await;
     if let Err(error) = outcome {
         tracing::debug!(whence = ?entry.whence, "a connection ended early: {error}");
     }
