@@ -21,6 +21,7 @@ mod guard;
 pub(crate) mod seen;
 mod slice;
 
+use guard::{Guard, Guards};
 use seen::{KINDS, Ways, arguments};
 use slice::{Slice, Slices};
 
@@ -43,6 +44,7 @@ pub struct RuleError {
 #[derive(Clone)]
 pub struct Rules {
     set: PolicySet,
+    guards: Arc<Guards>,
     slices: Arc<Slices>,
     ways: Ways,
     version: Box<str>,
@@ -95,7 +97,16 @@ impl Rules {
             .map(|warning| type_error(warning, warning.policy_id(), &set))
             .collect();
         let ways = Ways::of(text);
-        Ok(Self { set, slices: Arc::default(), ways, version: version.into(), warnings })
+        let guards =
+            set.policies().map(|policy| (policy.id().clone(), Arc::new(Guard::of(policy)))).collect();
+        Ok(Self {
+            set,
+            guards: Arc::new(guards),
+            slices: Arc::default(),
+            ways,
+            version: version.into(),
+            warnings,
+        })
     }
 
     /// What is odd about them and wrong with none, such as a rule that can never apply.
@@ -123,11 +134,15 @@ impl Rules {
     }
 
     fn evaluate(&self, call: &Call<'_>, action: Action) -> Result<Ruling, String> {
-        let slice = self.slices.get(&self.set, call, action);
+        let slice = self.slice(call, action);
         if slice.is_silent_on(call) {
             return Ok(Ruling::Silent);
         }
         self.evaluate_all(&slice, call)
+    }
+
+    fn slice(&self, call: &Call<'_>, action: Action) -> Arc<Slice> {
+        self.slices.get(&self.set, &self.guards, call, action)
     }
 
     fn evaluate_all(&self, slice: &Slice, call: &Call<'_>) -> Result<Ruling, String> {

@@ -7,7 +7,10 @@
 //! Cedar evaluates, so an error behind an unknown is never skipped.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
 
+use cedar_policy::PolicyId;
 use serde_json::Value;
 
 use super::seen::{leaf, steps, text};
@@ -15,6 +18,9 @@ use crate::decide::Call;
 
 /// Rules beyond this many bytes have none: what they say is nested as deep as they are long.
 const LONGEST: usize = 1_024;
+
+/// The guards of rules, read once.
+pub(super) type Guards = HashMap<PolicyId, Arc<Guard>>;
 
 /// What is known of a rule's conditions.
 #[derive(Debug, PartialEq, Eq)]

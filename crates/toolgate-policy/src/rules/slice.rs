@@ -12,7 +12,7 @@ use cedar_policy::{
 };
 use toolgate_types::{Caller, CallerId};
 
-use super::guard::Guard;
+use super::guard::{Guard, Guards};
 use super::seen::{KINDS, entities, parties, uid};
 use crate::decide::{Action, Call, Subject};
 
@@ -23,7 +23,7 @@ const MOST_SLICES: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Slice {
     pub(super) set: PolicySet,
-    guards: Box<[Guard]>,
+    guards: Box<[Arc<Guard>]>,
     /// The same without those that ask: what they let through is what a yes lets through.
     pub(super) without_asks: PolicySet,
     /// The caller, the action and the tool.
@@ -40,7 +40,7 @@ struct Parties {
 }
 
 impl Slice {
-    fn new(set: &PolicySet, call: &Call<'_>, action: Action) -> Self {
+    fn new(set: &PolicySet, known: &Guards, call: &Call<'_>, action: Action) -> Self {
         let (principal, resource) = parties(call);
         let uids = [principal, uid(&KINDS.action, action.label()), resource];
         let asks = |policy: &Policy| policy.annotation("ask").is_some();
@@ -50,7 +50,7 @@ impl Slice {
         };
         let without_asks = some(&|policy| !asks(policy));
         let set = some(&|_| true);
-        let guards = set.policies().map(Guard::of).collect();
+        let guards = set.policies().map(|policy| Arc::clone(&known[policy.id()])).collect();
         Self { set, guards, without_asks, uids, parties: Mutex::default() }
     }
 
@@ -85,14 +85,20 @@ pub(super) struct Slices(RwLock<HashMap<CallerId, Tools>>);
 type Tools = HashMap<Box<str>, [Option<Arc<Slice>>; 2]>;
 
 impl Slices {
-    pub(super) fn get(&self, set: &PolicySet, call: &Call<'_>, action: Action) -> Arc<Slice> {
+    pub(super) fn get(
+        &self,
+        set: &PolicySet,
+        guards: &Guards,
+        call: &Call<'_>,
+        action: Action,
+    ) -> Arc<Slice> {
         let (caller, tool) = (&call.caller.id, call.subject.name.as_str());
         let known =
             |slices: &HashMap<CallerId, Tools>| slices.get(caller)?.get(tool)?[action as usize].clone();
         if let Some(slice) = known(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
             return slice;
         }
-        let slice = Arc::new(Slice::new(set, call, action));
+        let slice = Arc::new(Slice::new(set, guards, call, action));
         let mut slices = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if slices.values().map(HashMap::len).sum::<usize>() >= MOST_SLICES {
             slices.clear();

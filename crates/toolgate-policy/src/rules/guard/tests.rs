@@ -34,7 +34,7 @@ fn both(rules: &Rules, arguments: Value, tainted: bool) -> (Result<Ruling, Strin
     let arguments = Arguments::from(Raw::of(&arguments));
     let now = SystemTime::UNIX_EPOCH;
     let call = Call { caller: &caller, subject: &subject, arguments: &arguments, tainted, now };
-    let slice = rules.slices.get(&rules.set, &call, Action::Call);
+    let slice = rules.slice(&call, Action::Call);
     (rules.evaluate_all(&slice, &call), slice.is_silent_on(&call))
 }
 
@@ -106,7 +106,7 @@ fn what_guards_know() {
     let unreadable = Arguments::from(Raw::trusted("{\"n\":1e999}".to_owned()));
     let call = Call { arguments: &unreadable, ..call };
     let rules = when(r#"context.arguments.hasTag("path")"#);
-    assert!(!rules.slices.get(&rules.set, &call, Action::Call).is_silent_on(&call));
+    assert!(!rules.slice(&call, Action::Call).is_silent_on(&call));
     let long = when(&vec!["context.tainted"; 200].join(" && "));
     assert_eq!(Guard::of(long.set.policies().next().unwrap()), Guard::Unknown);
 }
