@@ -6,6 +6,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use toolgate_types::json::members_of;
 
 use super::begin::Keeping;
 use super::{Change, Endpoint, Service, Subscription};
@@ -141,25 +142,20 @@ impl<S: Service> Endpoint<S> {
     }
 }
 
-/// Parameters that say which stream they are on.
+/// Parameters that say which stream they are on, and not on which stream of the server behind us they came.
 fn tagged(params: Option<&Raw>, subscription: &str) -> Raw {
     let mut out = String::from("{");
-    let mut meta = String::new();
+    let mut meta = format!("{}:{subscription}", quoted(SUBSCRIPTION));
     for (name, value) in params.map(Raw::members).unwrap_or_default() {
         if name == "_meta" {
-            let inner = value.trim().trim_start_matches('{').trim_end_matches('}').trim();
-            // One of a server behind us says which of its own streams it came on.
-            if !inner.is_empty() && !inner.contains(SUBSCRIPTION) {
-                meta = format!(",{inner}");
+            for (name, value) in members_of(value).into_iter().filter(|(name, _)| name != SUBSCRIPTION) {
+                meta.push_str(&format!(",{}:{value}", quoted(&name)));
             }
         } else {
-            out.push_str(&quoted(&name));
-            out.push(':');
-            out.push_str(value);
-            out.push(',');
+            out.push_str(&format!("{}:{value},", quoted(&name)));
         }
     }
-    out.push_str(&format!("\"_meta\":{{\"{SUBSCRIPTION}\":{subscription}{meta}}}}}"));
+    out.push_str(&format!("\"_meta\":{{{meta}}}}}"));
     Raw::trusted(out)
 }
 

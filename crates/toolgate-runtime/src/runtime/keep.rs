@@ -102,7 +102,7 @@ impl Runtime {
             // Somebody waits for one that has just come.
             if !std::mem::take(&mut at_once) {
                 tokio::select! {
-                    () = sleep_until(last + spread(pace.pause(last.elapsed()))) => {}
+                    () = sleep_until(last + pace.wait(last.elapsed())) => {}
                     () = live.hurry.notified() => {}
                 }
             }
@@ -156,6 +156,13 @@ struct Pace {
 }
 
 impl Pace {
+    /// The time from one look to the next, for this server among many: long pauses do not end together. The shortest
+    /// one is nobody's to lengthen, since it is what a client waits for a change at most.
+    fn wait(&mut self, since: Duration) -> Duration {
+        let pause = self.pause(since);
+        if pause > SHORTEST { spread(pause) } else { pause }
+    }
+
     /// The time from one look to the next. A server that was quiet for long starts afresh.
     fn pause(&mut self, since: Duration) -> Duration {
         let pause = SHORTEST.saturating_mul(1 << self.fruitless.saturating_sub(1).min(10)).min(LONGEST);
@@ -183,6 +190,11 @@ fn a_storm_is_asked_less_and_less_often() {
     assert_eq!(pauses, [1, 1, 2, 4, 8, 16, 32, 60, 60]);
     pace.looked(true);
     assert_eq!(pace.pause(Duration::ZERO).as_secs(), 1);
+    assert_eq!(pace.wait(Duration::ZERO), SHORTEST, "what a client waits for");
     pace.fruitless = 7;
+    assert!(
+        (0..20).map(|_| pace.wait(Duration::ZERO)).any(|wait| wait > LONGEST),
+        "and long ones are spread"
+    );
     assert_eq!(pace.pause(Duration::from_secs(120)).as_secs(), 1);
 }

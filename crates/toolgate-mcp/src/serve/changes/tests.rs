@@ -82,3 +82,22 @@ async fn whoever_missed_something_hears_of_all_it_follows() {
     let nothing = endpoint.heard(&Anybody, Keeping::Own(Arc::default()));
     assert_eq!(nothing.count().await, 1);
 }
+
+#[test]
+fn what_a_server_says_beside_its_stream_is_kept() {
+    for (from, due) in [
+        (r#"{}"#, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#),
+        (
+            r#"{"uri":"a:1","_meta":{"x":{"y":{}}},"z":1}"#,
+            r#"{"uri":"a:1","z":1,"_meta":{"io.modelcontextprotocol/subscriptionId":7,"x":{"y":{}}}}"#,
+        ),
+        (
+            r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":"theirs","x":[1]}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"x":[1]}}"#,
+        ),
+        (r#"{"_meta":null}"#, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#),
+    ] {
+        let params: Raw = serde_json::from_str::<Value>(from).map(|value| Raw::of(&value)).unwrap();
+        assert_eq!(super::tagged(Some(&params), "7").get(), due);
+    }
+}
