@@ -20,8 +20,10 @@ use crate::Raw;
 use crate::message::{Id, Message, RpcError};
 use crate::revision::Revision;
 
-/// Questions that come within so much time are asked together.
-const GATHER: Duration = Duration::from_millis(20);
+/// Questions that follow each other this closely are asked together, where whoever asked first waits this long at
+/// most. A person or a model takes seconds; a server on a busy machine takes its time between two questions, too.
+const GATHER: Duration = Duration::from_millis(100);
+const GATHER_MOST: Duration = Duration::from_millis(500);
 /// Questions that are open at one client.
 const MOST_QUESTIONS: usize = 64;
 
@@ -140,8 +142,9 @@ impl Exchange {
                 // What is asked at the same time is answered at the same time.
                 let mut running = self.running.take()?;
                 let (mut questions, mut rest) = (vec![question], None);
-                let moment = Instant::now() + GATHER;
-                while let Ok(Some(said)) = timeout_at(moment, running.said.recv()).await {
+                let most = Instant::now() + GATHER_MOST;
+                let soon = || most.min(Instant::now() + GATHER);
+                while let Ok(Some(said)) = timeout_at(soon(), running.said.recv()).await {
                     match said {
                         Said::Question { method, params, answer, asked } => {
                             questions.push(Question { method, params, answer, asked });
@@ -164,5 +167,38 @@ impl Exchange {
         let outcome = self.end.take().unwrap_or_else(gone);
         let code = outcome.as_ref().err().map(|error| error.code);
         Next::End(Message::Response { id: self.id.clone(), outcome }, code)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_that_follow_each_other_closely_are_asked_together() {
+    for (pauses, together) in [(&[0, 60, 60][..], 3), (&[60, 110], 1), (&[0, 90, 90, 90, 90, 90, 90, 90], 6)]
+    {
+        let (say, said) = mpsc::channel(1);
+        let ask = async move {
+            let mut open = Vec::new();
+            for pause in pauses {
+                tokio::time::sleep(Duration::from_millis(*pause)).await;
+                let (method, params, asked) = ("roots/list".into(), None, super::client::Asked::default());
+                let (answer, answered) = oneshot::channel();
+                open.push(answered);
+                // Nobody hears what is asked too late.
+                let _ = say.send(Said::Question { method, params, answer, asked }).await;
+            }
+            std::future::pending().await
+        };
+        let (parked, guest, method) = (Arc::default(), "ann".into(), "tools/call".into());
+        let asking = Asking::Parked { parked, guest, method, params: None };
+        let running = Running { answer: Box::pin(std::future::pending()), said };
+        let mut exchange = Exchange::new(Id::Number(1), Revision::NEWEST, asking, running);
+        let next = tokio::select! {
+            () = ask => unreachable!("it asks for ever"),
+            next = exchange.next() => next,
+        };
+        let Next::End(Message::Response { outcome: Ok(result), .. }, None) = next else {
+            panic!("no result")
+        };
+        let result: serde_json::Value = result.parse().unwrap();
+        assert_eq!(result["inputRequests"].as_object().unwrap().len(), together, "{pauses:?}");
     }
 }
