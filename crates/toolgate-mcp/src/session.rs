@@ -5,7 +5,7 @@
 //! in the order they came.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -26,8 +26,11 @@ use crate::params::Params;
 use crate::scan::Limits;
 use crate::transport::http::{Failure, Reply, Wire};
 
-/// Requests of the server that are answered at the same time.
-const SERVER_REQUESTS: usize = 16;
+/// Requests of the server that are answered at the same time, and how long all of them are. Many clients may be
+/// behind one session, each with questions that wait for a person; what one client keeps open is bounded where it is
+/// asked.
+const SERVER_REQUESTS: usize = 1_024;
+const SERVER_REQUEST_BYTES: usize = 16 << 20;
 /// How long a goodbye may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Questions of the server before it answers one of ours.
@@ -490,9 +493,33 @@ impl Mail {
 struct Answering {
     tasks: JoinSet<()>,
     by_id: HashMap<Id, AbortHandle>,
+    bytes: Arc<AtomicUsize>,
+}
+
+/// The bytes of a question, as long as it is open.
+struct Held {
+    all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
 }
 
 impl Answering {
+    /// Room for another question, if there is.
+    fn hold(&self, params: Option<&Raw>) -> Option<Held> {
+        let own = params.map_or(0, |params| params.get().len());
+        let fits = self.bytes.load(Ordering::Relaxed) + own <= SERVER_REQUEST_BYTES;
+        if self.tasks.len() >= SERVER_REQUESTS || !fits {
+            return None;
+        }
+        self.bytes.fetch_add(own, Ordering::Relaxed);
+        Some(Held { all: Arc::clone(&self.bytes), own })
+    }
+
     fn tidy(&mut self) {
         let mut ended = false;
         while self.tasks.try_join_next().is_some() {
@@ -560,13 +587,13 @@ fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut
             }
         }
         Message::Request { id, method, params } => {
-            if answering.tasks.len() >= SERVER_REQUESTS {
-                let busy = Err(RpcError::new(-32603, "too many requests at once"));
-                return answer(mail, id, busy);
-            }
             if &*method == "ping" {
                 return answer(mail, id, Ok(Raw::of(&serde_json::json!({}))));
             }
+            let Some(held) = answering.hold(params.as_ref()) else {
+                let busy = Err(RpcError::new(-32603, "too many requests at once"));
+                return answer(mail, id, busy);
+            };
             mail.handler.asked();
             let client = mail.concerned(during);
             if client.is_none() && mail.has_clients() {
@@ -575,6 +602,7 @@ fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut
             }
             let (mail, asked) = (Arc::clone(mail), id.clone());
             let task = answering.tasks.spawn(async move {
+                let _held = held;
                 let outcome = match client {
                     Some(client) => client.ask(&method, params).await,
                     None => mail.handler.request(&method, params).await,

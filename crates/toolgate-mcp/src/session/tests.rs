@@ -25,6 +25,9 @@ impl Handler for Ear {
     }
 
     fn request(&self, method: &str, _params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>> {
+        if method == "wait" {
+            return Box::pin(std::future::pending());
+        }
         let error = RpcError::new(RpcError::METHOD_NOT_FOUND, format!("{method} is not for us"));
         Box::pin(async { Err(error) })
     }
@@ -200,6 +203,37 @@ async fn requests_of_the_server_are_answered() {
     let said = said.lock().unwrap();
     assert_eq!(said[1], json!({ "jsonrpc": "2.0", "id": "a", "result": {} }));
     assert_eq!((&said[2]["id"], &said[2]["error"]["code"]), (&json!("b"), &json!(-32601)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_that_wait_keep_nobody_else_from_asking() {
+    let ask = |id: usize, method: &str, text: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "text": text } });
+    let cases = [
+        // Many clients may each have questions open; in number and in bytes there is an end.
+        (200, 1, &[][..]),
+        (SERVER_REQUESTS + 2, 1, &[SERVER_REQUESTS, SERVER_REQUESTS + 1]),
+        (17, SERVER_REQUEST_BYTES / 16, &[15, 16]),
+    ];
+    for (many, long, refused) in cases {
+        let text = "x".repeat(long);
+        let (session, _, said) = server(move |message| match message["method"].as_str() {
+            Some(_) => {
+                let mut all: Vec<_> = (0..many).map(|id| ask(id, "wait", &text)).collect();
+                all.push(ask(many, "ping", ""));
+                all.extend(ok(message, json!({})));
+                all
+            }
+            None => vec![],
+        });
+        session.request("x", Params::none(), SOON).await.unwrap();
+        tokio::time::sleep(SOON).await;
+        let said = said.lock().unwrap();
+        let code = |answer: &Value| Some((answer["id"].as_u64()? as usize, answer["error"]["code"].as_i64()));
+        let answers: Vec<_> = said.iter().filter(|it| it.get("method").is_none()).filter_map(code).collect();
+        let mut due: Vec<_> = refused.iter().map(|id| (*id, Some(-32603))).collect();
+        due.push((many, None));
+        assert_eq!(answers, due, "{many} of {long}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
