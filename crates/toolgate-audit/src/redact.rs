@@ -13,8 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use aho_corasick::packed::{self, Searcher};
 use memchr::memchr;
 use toolgate_types::Secret;
-use toolgate_types::json::quote;
-use toolgate_types::json::scan::plain_end;
+use toolgate_types::json::{Ends, quote};
 use toolgate_types::redact::{Pattern, Sought, holds, looks_secret, mask_sought, may_hold_secret};
 use toolgate_types::secret::MASK;
 
@@ -297,6 +296,7 @@ struct Walk<'a> {
     redactor: Redaction<'a>,
     fields: &'a SecretFields,
     json: &'a str,
+    ends: Ends<'a>,
     at: usize,
     out: &'a mut String,
     levels: Vec<Level>,
@@ -304,7 +304,15 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(redactor: Redaction<'a>, json: &'a str, fields: &'a SecretFields, out: &'a mut String) -> Self {
-        Self { redactor, fields, json, at: 0, out, levels: Vec::with_capacity(LEVELS) }
+        Self {
+            redactor,
+            fields,
+            json,
+            ends: Ends::new(json.as_bytes()),
+            at: 0,
+            out,
+            levels: Vec::with_capacity(LEVELS),
+        }
     }
 
     /// `None` when it is not JSON. What is checked is what keeps the line whole: strings end, brackets match,
@@ -390,7 +398,7 @@ impl<'a> Walk<'a> {
         let mut end = start;
         let mut spelling = Spelling::Plain;
         loop {
-            end = plain_end(bytes, end);
+            end = self.ends.from(end);
             match bytes.get(end)? {
                 b'"' => break,
                 b'\\' => {

@@ -13,11 +13,13 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+mod ends;
 mod members;
 pub mod scan;
 
+pub use ends::Ends;
 pub use members::{members_of, unquoted};
-use scan::{Limits, ScanError, plain_end, scan_text};
+use scan::{Limits, ScanError, scan_text};
 
 /// The name of a member.
 pub type Name = ByteString;
@@ -94,9 +96,9 @@ pub fn quote(text: &str, out: &mut String) {
     out.reserve(text.len() + 2);
     out.push('"');
     let bytes = text.as_bytes();
-    let mut from = 0;
+    let (mut from, mut ends) = (0, Ends::new(bytes));
     while from < bytes.len() {
-        let end = plain_end(bytes, from);
+        let end = ends.from(from);
         out.push_str(&text[from..end]);
         let Some(&byte) = bytes.get(end) else { break };
         match byte {

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use super::ends::Ends;
+
 /// What a message may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -65,6 +67,7 @@ pub(super) fn scan_text(text: &str, limits: Limits) -> Result<(), ScanError> {
     let scanner = Scanner {
         text,
         bytes: text.as_bytes(),
+        ends: Ends::new(text.as_bytes()),
         at: 0,
         depth: limits.depth,
         frames: Vec::with_capacity(8),
@@ -73,43 +76,10 @@ pub(super) fn scan_text(text: &str, limits: Limits) -> Result<(), ScanError> {
     scanner.run()
 }
 
-/// Where the bytes end that mean themselves in a string: at a quote, a backslash, a control character, or the end.
-/// Sixteen at a time.
-pub fn plain_end(bytes: &[u8], from: usize) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGH: u64 = ONES << 7;
-    // The highest bit of every byte that ends it; of several the lowest is right. But for one bit, a quote is the
-    // first after the control characters.
-    let ends = |word: u64| {
-        let (quote, backslash) = (word ^ (ONES * 0x02), word ^ (ONES * 0x5c));
-        let quote = quote.wrapping_sub(ONES * 0x21) & !quote;
-        (quote | backslash.wrapping_sub(ONES) & !backslash) & HIGH
-    };
-    let mut at = from;
-    while let Some(&word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
-        let word = u128::from_le_bytes(word);
-        let (low, high) = (ends(word as u64), ends((word >> 64) as u64));
-        if low | high != 0 {
-            let bit = if low != 0 { low.trailing_zeros() } else { 64 + high.trailing_zeros() };
-            return at + bit as usize / 8;
-        }
-        at += 16;
-    }
-    if let Some(&word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let ends = ends(u64::from_le_bytes(word));
-        if ends != 0 {
-            return at + ends.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    let rest = bytes.get(at..).unwrap_or_default();
-    let ends = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
-    at + rest.iter().position(ends).unwrap_or(rest.len())
-}
-
 struct Scanner<'a> {
     text: &'a str,
     bytes: &'a [u8],
+    ends: Ends<'a>,
     at: usize,
     depth: usize,
     frames: Vec<Frame<'a>>,
@@ -231,7 +201,7 @@ impl<'a> Scanner<'a> {
 
     /// A string that is a value: what it says is of no interest here.
     fn text(&mut self) -> Result<(), ScanError> {
-        let mut at = plain_end(self.bytes, self.at + 1);
+        let mut at = self.ends.from(self.at + 1);
         loop {
             match self.bytes.get(at) {
                 Some(b'"') => {
@@ -241,7 +211,7 @@ impl<'a> Scanner<'a> {
                 Some(b'\\') => {
                     self.at = at;
                     let (_, length) = self.escape(at)?;
-                    at = plain_end(self.bytes, at + length);
+                    at = self.ends.from(at + length);
                 }
                 _ => {
                     self.at = at;
@@ -254,7 +224,7 @@ impl<'a> Scanner<'a> {
     /// The content of a string, without escapes where it has none.
     fn string(&mut self) -> Result<Cow<'a, str>, ScanError> {
         let start = self.at + 1;
-        let at = plain_end(self.bytes, start);
+        let at = self.ends.from(start);
         match self.bytes.get(at) {
             Some(b'"') => {
                 self.at = at + 1;
@@ -440,13 +410,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn eight_at_a_time_is_the_same_as_one(text in proptest::collection::vec(0x1e_u8.., 0..160), from in 0..48_usize) {
-            let ends = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
-            let rest = text.get(from..).unwrap_or_default();
-            prop_assert_eq!(plain_end(&text, from), from + rest.iter().position(ends).unwrap_or(rest.len()));
-        }
-
         #[test]
         fn agrees_with_serde_json(text in r#"([\[\]{}:,0-9a\\"ue. -]|true|null){0,24}"#) {
             let ours = scan(text.as_bytes(), Limits::default());
