@@ -33,6 +33,8 @@ use tls::Shown;
 
 /// How long a client may take to send the head of a request, and how long it may say nothing between two.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+/// The part of it that the first head may have to do without.
+const HEAD_SPREAD: f64 = 0.4;
 /// Headers of a request.
 const MOST_HEADERS: usize = 64;
 /// Bytes of them.
@@ -183,7 +185,7 @@ where
     let mut closing = pin!(door.running.closing());
     let mut stream = Paced::new(stream);
     tokio::select! {
-        begun = stream.begun(HEAD_BYTES, HEAD_TIME) => {
+        begun = stream.begun(HEAD_BYTES, first_head_time()) => {
             if !begun {
                 return;
             }
@@ -219,6 +221,12 @@ where
     if let Err(error) = outcome {
         tracing::debug!(whence = ?entry.whence, "a connection ended early: {error}");
     }
+}
+
+/// How long this client may take. Those who came in one moment are not all closed in one moment, and so do not all come
+/// again in one, which everybody else would have to wait for.
+fn first_head_time() -> Duration {
+    HEAD_TIME.mul_f64(1.0 - HEAD_SPREAD * fastrand::f64())
 }
 
 /// Who is counted together: one address, or the network that one subscriber has of the newer kind.
@@ -315,6 +323,13 @@ fn nobody_has_all_the_places() {
     drop(held);
     assert!(take("10.0.0.1").is_some());
     assert_eq!(places.taken.lock().unwrap().each.len(), 1, "who left is not counted");
+}
+
+#[test]
+fn clients_that_drip_are_not_closed_in_one_moment() {
+    let times: Vec<_> = (0..100).map(|_| first_head_time()).collect();
+    assert!(times.iter().all(|time| (HEAD_TIME / 2..=HEAD_TIME).contains(time)), "{times:?}");
+    assert!(times.iter().max().unwrap().saturating_sub(*times.iter().min().unwrap()) > HEAD_TIME / 5);
 }
 
 #[test]

@@ -45,33 +45,28 @@ impl<'a> Ends<'a> {
 
     /// Looks at the block that begins here.
     fn look(&mut self, at: usize) -> u64 {
+        const LAST_CONTROL: u8 = 0x1f;
         let rest = &self.bytes[at..];
-        self.start = at;
-        self.found = match rest.first_chunk() {
-            Some(block) => ends_in(block),
-            None => {
-                let mut block = [b' '; BLOCK];
-                block[..rest.len()].copy_from_slice(rest);
-                // The end of the text is one, too.
-                ends_in(&block) | 1 << rest.len()
-            }
-        };
-        self.found
+        let (parts, tail) = rest[..rest.len().min(BLOCK)].as_chunks();
+        let (mut found, mut end) = (0, 0);
+        for part in parts {
+            let bytes = u8x16::new(*part);
+            let is = |byte: u8| bytes.simd_eq(u8x16::splat(byte));
+            let control = bytes.min(u8x16::splat(LAST_CONTROL)).simd_eq(bytes);
+            found |= u64::from((control | is(b'"') | is(b'\\')).to_bitmask()) << end;
+            end += part.len();
+        }
+        for byte in tail {
+            found |= u64::from(matches!(byte, 0..=LAST_CONTROL | b'"' | b'\\')) << end;
+            end += 1;
+        }
+        if end < BLOCK {
+            // The end of the text is one, too.
+            found |= 1 << end;
+        }
+        (self.start, self.found) = (at, found);
+        found
     }
-}
-
-/// A bit for each byte that is an end.
-fn ends_in(block: &[u8; BLOCK]) -> u64 {
-    const LAST_CONTROL: u8 = 0x1f;
-    let mut ends = 0;
-    for (index, part) in block.as_chunks().0.iter().enumerate() {
-        let bytes = u8x16::new(*part);
-        let is = |byte: u8| bytes.simd_eq(u8x16::splat(byte));
-        let control = bytes.min(u8x16::splat(LAST_CONTROL)).simd_eq(bytes);
-        let found = (control | is(b'"') | is(b'\\')).to_bitmask();
-        ends |= u64::from(found) << (16 * index);
-    }
-    ends
 }
 
 #[cfg(test)]

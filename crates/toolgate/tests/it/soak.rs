@@ -273,6 +273,7 @@ fn a_thousand_servers_flap() {
         after.files
     );
     over.store(true, Ordering::SeqCst);
+    assert!(mean < 3.0 || most as f64 <= 3.0 * mean, "{most} in 100 ms, {mean:.1} in the mean");
     assert!(after.resident_kib - resident <= 128 << 10, "{resident} KiB alone, {after:?}");
     assert!(after.files <= before.files.max(3 * count) + 64, "{before:?} {after:?}");
 }
@@ -364,7 +365,7 @@ fn five_thousand_drip() {
         "{closed} were closed, each within {lived:.1?} of its opening, bar: 11s; {slowest:.1?} at most to open one"
     );
     eprintln!("{more} MiB more at most, bar: 64");
-    // Nobody is closed before ten seconds.
+    // Nobody needs to be closed before ten seconds.
     assert!(closed >= count || long < Duration::from_secs(12), "each of them was closed: {closed}");
     assert!(more <= 64, "{more} MiB");
 }
