@@ -296,16 +296,13 @@ impl Runtime {
         let size = setup.limits.max_output.as_usize();
         let wire = WireLimits { size, depth: DEPTH };
         let live = |spec| Arc::new(Live::new(spec, wire, &setup.logins, &setup.questions));
-        let given = Given {
-            own: setup.own.into_iter().map(Arc::new).collect(),
-            settings: setup.settings,
-            servers: setup.servers.into_iter().map(live).collect(),
-            apis: setup
-                .apis
-                .into_iter()
-                .map(|spec| Arc::new(Api::new(spec, wire, setup.read_document)))
-                .collect(),
-        };
+        let api = |spec| Arc::new(Api::new(spec, wire, setup.read_document));
+        let given = Given::new(
+            setup.own.into_iter().map(Arc::new).collect(),
+            setup.settings,
+            setup.servers.into_iter().map(live).collect(),
+            setup.apis.into_iter().map(api).collect(),
+        );
         let most = usize::try_from(setup.limits.max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
         let reader = setup.results.as_ref().map(Results::tool);
         Self {
@@ -638,9 +635,7 @@ impl Runtime {
 
     /// A server by its name.
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {
-        let given = self.given.load();
-        let found = given.servers.iter().find(|live| live.server.spec().name.as_str() == name);
-        found.map(|live| Arc::clone(&live.server))
+        self.given.load().server(name).map(|live| Arc::clone(&live.server))
     }
 
     /// What stands before a tool. It outlives the catalog that the tool is in, as long as its limits are

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use toolgate_audit::{Begin, Clock, Decision, End, Log, Options, Reader, Status, Verified};
+use toolgate_audit::{Begin, Clock, Decision, End, Log, OpenError, Options, Reader, Status, Verified};
 use toolgate_types::json::Raw;
 
 /// Both clocks of a log, in microseconds.
@@ -49,8 +49,15 @@ pub(crate) fn options(clock: &Arc<Hands>) -> Options {
     Options { clock: Arc::clone(clock) as Arc<dyn Clock>, reserve: 0, ..Options::default() }
 }
 
+/// A child that another test starts holds all locks of this process for a moment, those that were let go of included.
 pub(crate) fn open(folder: &Path, clock: &Arc<Hands>) -> Log {
-    Log::open(folder, options(clock)).unwrap()
+    for _ in 0..200 {
+        match Log::open(folder, options(clock)) {
+            Err(OpenError::InUse(_)) => std::thread::sleep(Duration::from_millis(5)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("somebody has the log in {}", folder.display());
 }
 
 pub(crate) fn raw(json: &str) -> Raw {

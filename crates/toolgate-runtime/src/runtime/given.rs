@@ -3,7 +3,7 @@
 //! Invariant: a server whose description is the same stays the same one, connection and all; a call that has begun
 //! ends as it began; and the catalog is swapped in one step.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use toolgate_types::{ApiSpec, Caller, Profiles, ServerSpec, ToolDefinition, ToolSettings};
@@ -19,6 +19,25 @@ pub(super) struct Given {
     pub(super) settings: Vec<ToolSettings>,
     pub(super) servers: Vec<Arc<Live>>,
     pub(super) apis: Vec<Arc<Api>>,
+    /// The same servers, for every call that looks for its own.
+    by_name: HashMap<Box<str>, Arc<Live>>,
+}
+
+impl Given {
+    pub(super) fn new(
+        own: Vec<Arc<ToolDefinition>>,
+        settings: Vec<ToolSettings>,
+        servers: Vec<Arc<Live>>,
+        apis: Vec<Arc<Api>>,
+    ) -> Self {
+        let named = |live: &Arc<Live>| (live.server.spec().name.as_str().into(), Arc::clone(live));
+        let by_name = servers.iter().map(named).collect();
+        Self { own, settings, servers, apis, by_name }
+    }
+
+    pub(super) fn server(&self, name: &str) -> Option<&Arc<Live>> {
+        self.by_name.get(name)
+    }
 }
 
 impl Runtime {
@@ -42,7 +61,7 @@ impl Runtime {
         let servers: Vec<_> = servers.into_iter().map(live).collect();
         let stays = |gone: &Arc<Live>| servers.iter().any(|live| Arc::ptr_eq(live, gone));
         let gone: Vec<_> = before.servers.iter().filter(|live| !stays(live)).cloned().collect();
-        self.given.store(Arc::new(Given { own, settings, servers, apis }));
+        self.given.store(Arc::new(Given::new(own, settings, servers, apis)));
         self.rebuild_now().await;
         self.scripts.keep(self.given.load().own.iter().map(Arc::as_ref));
         self.forget_guards();
@@ -84,9 +103,7 @@ impl Runtime {
             return true;
         }
         let given = self.given.load_full();
-        let Some(old) = given.servers.iter().find(|live| live.server.spec().name.as_str() == name) else {
-            return false;
-        };
+        let Some(old) = given.server(name) else { return false };
         let mut leaving = self.leaving.lock().await;
         // What was given may be another by now; so may the server.
         let given = self.given.load_full();
@@ -95,10 +112,10 @@ impl Runtime {
         let renewed = |live: &Arc<Live>| Arc::clone(if Arc::ptr_eq(live, old) { &new } else { live });
         let servers: Vec<_> = given.servers.iter().map(renewed).collect();
         if !servers.iter().any(|live| Arc::ptr_eq(live, &new)) {
-            return given.servers.iter().any(|live| live.server.spec().name.as_str() == name);
+            return given.server(name).is_some();
         }
         let (own, settings, apis) = (given.own.clone(), given.settings.clone(), given.apis.clone());
-        self.given.store(Arc::new(Given { own, settings, servers, apis }));
+        self.given.store(Arc::new(Given::new(own, settings, servers, apis)));
         self.replaced.send_modify(|times| *times += 1);
         let old = Arc::clone(old);
         leaving.spawn(async move { old.server.stop().await });

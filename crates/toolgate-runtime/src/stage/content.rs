@@ -182,6 +182,8 @@ fn what_a_tool_gave() {
     assert_eq!(reply(unknown), (r#"[{"type":"hologram","z":1}]"#.to_owned(), false, true));
     assert_eq!(reply(r#"{"structuredContent":null}"#), ("[]".to_owned(), false, false));
     assert_eq!(reply("{}"), ("[]".to_owned(), false, false));
+    // Some servers write what is not there as `null`.
+    assert_eq!(reply(r#"{"content":null,"isError":null,"ttlMs":null}"#), ("[]".to_owned(), false, false));
 }
 
 #[test]

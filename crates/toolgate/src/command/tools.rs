@@ -237,7 +237,8 @@ fn arguments(args: &CallArgs, tool: Option<&CatalogTool>) -> anyhow::Result<Raw>
         return Ok(raw);
     }
     let schema: Json = tool.and_then(|tool| tool.input_schema.parse().ok()).unwrap_or_default();
-    Ok(Raw::of(&pairs(&args.pairs, &schema)?))
+    let whole = |error: anyhow::Error| hinted(error.to_string(), "`--args` takes a whole JSON object");
+    Ok(Raw::of(&pairs(&args.pairs, &schema).map_err(whole)?))
 }
 
 /// `key=value` pairs, read as the schema says: a number where it wants a number.

@@ -168,6 +168,9 @@ fn arguments_that_do_not_fit_stay_here() {
         assert!(run.stderr.contains("`--args` is not valid JSON"), "{run}");
         assert_eq!(calls(&program), before);
     }
+    // Who writes JSON where pairs are expected is told where it goes.
+    let run = program.run_list(&["tools", "call", "bank__echo", r#"{"text":"x"}"#]);
+    assert!(run.code != 0 && run.stderr.contains("`--args` takes a whole JSON object"), "{run}");
 }
 
 #[test]

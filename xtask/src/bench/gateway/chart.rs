@@ -11,9 +11,10 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 60.0;
 const GAP: f64 = 60.0;
 
-const COLOURS: [(&str, &str); 7] = [
+const COLOURS: [(&str, &str); 8] = [
     ("direct", "#9aa5b1"),
     ("nginx", "#3d8b5f"),
+    ("plain", "#8cc2a3"),
     ("toolgate", "#2f5fd0"),
     ("short log", "#8fb0f5"),
     ("fastmcp", "#d08a2f"),

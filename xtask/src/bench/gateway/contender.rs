@@ -184,9 +184,11 @@ pub(super) fn all(place: &Place<'_>, upstream: u16) -> anyhow::Result<(Vec<Conte
     };
     let mut absent = Vec::new();
     let mut contenders = vec![direct];
-    match nginx::start(place, upstream) {
-        Ok((process, what)) => contenders.push(passing("nginx", what, process, Part::All)),
-        Err(why) => absent.push(format!("nginx: {why:#}")),
+    for (name, setup) in [("nginx", nginx::Setup::Tuned), ("plain", nginx::Setup::Plain)] {
+        match nginx::start(place, upstream, setup) {
+            Ok((process, what)) => contenders.push(passing(name, what, process, Part::All)),
+            Err(why) => absent.push(format!("{name}: {why:#}")),
+        }
     }
     contenders.push(toolgate(place, upstream, "toolgate", None)?);
     contenders.push(toolgate(place, upstream, "short log", Some("4KiB"))?);
