@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use toolgate_mcp::oauth::{Logins, TokenSource};
 use toolgate_mcp::scan::Limits;
 use toolgate_mcp::{Behind, Params, Raw, RequestError, RpcError, spread};
@@ -27,13 +27,11 @@ use crate::offer::Kinds;
 
 mod ear;
 mod lanes;
-mod turns;
 
 use ear::Ear;
 pub use ear::log;
 pub use lanes::Lane;
 use lanes::Lanes;
-use turns::turn;
 
 /// Pauses between the attempts of one outage, each with up to half of it more or less.
 const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
@@ -419,13 +417,13 @@ impl Connector {
     async fn run(self, stop: &Notify) {
         let mut attempts = PAUSES.len() + 1;
         loop {
-            let awaited = tokio::select! {
+            tokio::select! {
                 () = stop.notified() => return,
-                awaited = self.wanted() => awaited,
-            };
+                () = self.wanted() => {}
+            }
             let connected = tokio::select! {
                 () = stop.notified() => return,
-                connected = self.outage(attempts, awaited) => connected,
+                connected = self.outage(attempts) => connected,
             };
             // A server that was down for a whole outage is probed, not stormed.
             attempts = if connected.is_some() { PAUSES.len() + 1 } else { 1 };
@@ -450,26 +448,21 @@ impl Connector {
         }
     }
 
-    /// Until somebody wants the server; an optional one is wanted every now and then anyway. Says whether somebody
-    /// waits for it.
-    async fn wanted(&self) -> bool {
+    /// Until somebody wants the server; an optional one is wanted every now and then anyway.
+    async fn wanted(&self) {
         let down = matches!(&*self.tell.borrow(), State::Down { .. });
         if down && self.spec.startup == Startup::Optional {
-            tokio::time::timeout(spread(BACKGROUND_EVERY), self.wake.notified()).await.is_ok()
+            let _ = tokio::time::timeout(spread(BACKGROUND_EVERY), self.wake.notified()).await;
         } else {
             self.wake.notified().await;
-            true
         }
     }
 
-    /// Tries to connect, with pauses, and in turn with others as long as nobody waits. `None` when the outage goes on.
-    async fn outage(&self, attempts: usize, mut awaited: bool) -> Option<Arc<Connection>> {
+    /// Tries to connect, with pauses. `None` when the outage goes on.
+    async fn outage(&self, attempts: usize) -> Option<Arc<Connection>> {
         self.tell.send_replace(State::Connecting);
         let mut pauses = PAUSES.iter();
         for attempt in 1..=attempts {
-            if !awaited {
-                awaited = timeout_at(turn(), self.wake.notified()).await.is_ok();
-            }
             match self.opening.connect().await {
                 Ok(connection) => {
                     let connection = Arc::new(connection);

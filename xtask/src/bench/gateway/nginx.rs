@@ -18,7 +18,7 @@ use crate::{peers, program};
 pub(super) enum Setup {
     /// Connections to the upstream are kept, nothing is written, nothing is held back.
     Tuned,
-    /// What Debian's own file says of requests, and one `proxy_pass`.
+    /// What Debian's own file says of requests, and one `proxy_pass`; but clients may stay, as ours do.
     Plain,
 }
 
@@ -105,6 +105,7 @@ fn config(folder: &Path, port: u16, upstream: u16, setup: Setup) -> String {
     types_hash_max_size 2048;
     access_log {folder}/access.log;
     gzip on;
+    keepalive_requests 1000000000;
     server {{
         listen 127.0.0.1:{port};
         location / {{ proxy_pass http://127.0.0.1:{upstream}; }}
