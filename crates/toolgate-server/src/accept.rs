@@ -5,6 +5,7 @@
 //! and nobody has all of them.
 
 mod again;
+mod lines;
 mod pace;
 pub(crate) mod tls;
 
@@ -20,7 +21,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 use toolgate_types::DoorRules;
@@ -28,7 +29,7 @@ use toolgate_types::DoorRules;
 use crate::entry::Entry;
 use crate::{Door, rest};
 use again::again;
-use pace::Paced;
+use pace::{Begun, Paced};
 use tls::Shown;
 
 /// How long a client may take to send the head of a request, and how long it may say nothing between two.
@@ -49,6 +50,9 @@ const MOST_AT_MACHINE: usize = 64;
 /// What is said to whoever finds no place.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+
+/// What is said to whoever ends a line with a line feed alone.
+const UNCLEAR: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -185,11 +189,14 @@ where
     let mut closing = pin!(door.running.closing());
     let mut stream = Paced::new(stream);
     tokio::select! {
-        begun = stream.begun(HEAD_BYTES, first_head_time()) => {
-            if !begun {
+        begun = stream.begun(HEAD_BYTES, first_head_time()) => match begun {
+            Begun::Yes => {}
+            Begun::No => return,
+            Begun::Unclear => {
+                let _ = stream.write_all(UNCLEAR).await;
                 return;
             }
-        }
+        },
         () = &mut closing => return,
     }
     let entry = Arc::new(Entry::new(Arc::clone(&door), router, whence));

@@ -14,14 +14,29 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use super::lines::{BareLine, Lines};
+
 /// How long nothing may be taken of what is written.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most first requests are no longer than this.
 const FIRST: usize = 1 << 10;
 
-/// A stream whose writes fail when nothing moves for long.
+/// Whether a client has begun to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// There is a head to be read, or the beginning of one that is too long.
+    Yes,
+    /// Nothing more comes, or not in time.
+    No,
+    /// Two readers could understand it differently.
+    Unclear,
+}
+
+/// A stream whose writes fail when nothing moves for long, and whose reads fail where a line of a head has no proper
+/// end.
 pub(crate) struct Paced<S> {
     stream: S,
+    lines: Lines,
     /// What was read already, and not taken yet.
     before: BytesMut,
     /// Runs while something waits to be written.
@@ -31,20 +46,20 @@ pub(crate) struct Paced<S> {
 
 impl<S> Paced<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, before: BytesMut::new(), waiting: false, limit: Box::pin(sleep(PATIENCE)) }
+        let lines = Lines::default();
+        Self { stream, lines, before: BytesMut::new(), waiting: false, limit: Box::pin(sleep(PATIENCE)) }
     }
 
-    /// Waits for a whole head, or so many bytes that somebody else shall say that they are too many. `false` where
-    /// nothing more comes, or not in time.
-    pub(crate) async fn begun(&mut self, most: usize, within: Duration) -> bool
+    /// Waits for a whole head, or so many bytes that somebody else shall say that they are too many.
+    pub(crate) async fn begun(&mut self, most: usize, within: Duration) -> Begun
     where
         S: AsyncRead + Unpin,
     {
         // One time for all of it: what comes byte by byte earns no more.
-        timeout(within, self.head(most)).await.unwrap_or(false)
+        timeout(within, self.head(most)).await.unwrap_or(Begun::No)
     }
 
-    async fn head(&mut self, most: usize) -> bool
+    async fn head(&mut self, most: usize) -> Begun
     where
         S: AsyncRead + Unpin,
     {
@@ -54,11 +69,14 @@ impl<S> Paced<S> {
             // The end may have come in parts.
             looked = began.len().saturating_sub(2);
             if !matches!(self.stream.read_buf(&mut began).await, Ok(1..)) {
-                return false;
+                return Begun::No;
             }
         }
+        if self.lines.follow(&began).is_err() {
+            return Begun::Unclear;
+        }
         self.before = began;
-        true
+        Begun::Yes
     }
 
     /// What became of a write, or that it took too long.
@@ -97,7 +115,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
             }
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let start = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        let unclear =
+            |BareLine| io::Error::new(io::ErrorKind::InvalidData, "a line ends in a line feed alone");
+        Poll::Ready(self.lines.follow(&buffer.filled()[start..]).map_err(unclear))
     }
 }
 
@@ -146,7 +168,7 @@ async fn who_does_not_listen_is_left() {
 #[tokio::test]
 async fn a_head_is_waited_for_and_read_again() {
     use tokio::io::AsyncWriteExt as _;
-    let check = async |parts: &[&str], begun: bool| {
+    let check = async |parts: &[&str], begun: Begun| {
         let (mut client, server) = tokio::io::duplex(4);
         let whole = parts.concat();
         let parts: Vec<String> = parts.iter().map(ToString::to_string).collect();
@@ -161,17 +183,17 @@ async fn a_head_is_waited_for_and_read_again() {
             assert_eq!(paced.begun(32, PATIENCE).await, begun, "{whole}");
             let mut text = String::new();
             paced.read_to_string(&mut text).await.unwrap();
-            assert_eq!(text, if begun { whole.as_str() } else { "" });
+            assert_eq!(text, if begun == Begun::Yes { whole.as_str() } else { "" });
         };
         tokio::join!(sends, reads);
     };
-    check(&["GET / HTTP/1.1\r\n\r\n"], true).await;
-    check(&["GET / HTTP/1.1\r", "\n", "\r", "\nand a body"], true).await;
-    check(&["GET / HTTP/1.1\n\n"], true).await;
-    check(&["GET / HTTP/1.1\r\nHost: x"], false).await;
-    check(&[""], false).await;
+    check(&["GET / HTTP/1.1\r\n\r\n"], Begun::Yes).await;
+    check(&["GET / HTTP/1.1\r", "\n", "\r", "\nand more"], Begun::Yes).await;
+    check(&["GET / HTTP/1.1\n\n"], Begun::Unclear).await;
+    check(&["GET / HTTP/1.1\r\nHost: x"], Begun::No).await;
+    check(&[""], Begun::No).await;
     // Too long a head is for the reader of heads to refuse.
-    check(&["GET / HTTP/1.1\r\nX-Long: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"], true).await;
+    check(&["GET / HTTP/1.1\r\nX-Long: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"], Begun::Yes).await;
 }
 
 /// However many drip, each of them is closed at its time: not earlier, and not later because it went on sending.
@@ -191,7 +213,7 @@ async fn who_drips_is_closed_in_time() {
                 }
             };
             let held = async {
-                assert!(!Paced::new(server).begun(1 << 10, TIME).await);
+                assert_eq!(Paced::new(server).begun(1 << 10, TIME).await, Begun::No);
                 opened.elapsed()
             };
             tokio::join!(held, drips).0

@@ -150,6 +150,7 @@ fn heads_that_are_too_much() {
         vec!["Transfer-Encoding: xchunked"],
         vec!["X-Folded: a\r\n b"],
         vec!["X-Space : a"],
+        vec!["X-Bare: a\nX-More: b"],
     ] {
         let headers: Vec<_> = [key.as_str(), json].into_iter().chain(bad.iter().copied()).collect();
         let hidden =
@@ -157,6 +158,15 @@ fn heads_that_are_too_much() {
         let first = request("POST /v1/tools/nothing/call", &headers, "").replace("Connection: close\r\n", "");
         let told = status(&format!("{first}0\r\n\r\n{hidden}"));
         assert!(told.is_none_or(|told| (400..500).contains(&told)), "{bad:?}: {told:?}");
+    }
+    let call = request("POST /v1/tools/echo/call", &[&key, json], r#"{"arguments":{"message":"bare"}}"#);
+    let bare = call.replace("json\r\n", "json\n");
+    assert_ne!(bare, call);
+    assert_eq!(status(&bare), Some(400));
+    // Behind a good one, too, whatever stood in its body.
+    for (first, body) in [("GET /healthz", ""), ("POST /v1/tools/nothing/call", "{\n\n}")] {
+        let first = request(first, &[&key, json], body).replace("Connection: close\r\n", "");
+        status(&format!("{first}{bare}"));
     }
     assert!(door.seen().is_empty(), "{:?}", door.seen());
 }
