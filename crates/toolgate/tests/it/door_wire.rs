@@ -1,5 +1,7 @@
 //! What comes over the wire: what is not a request, not for us, not JSON, or not the same to every reader.
 
+use std::io::{Read as _, Write as _};
+
 use serde_json::{Value as Json, json};
 
 use crate::door::{Door, OWNER, request};
@@ -166,7 +168,14 @@ fn heads_that_are_too_much() {
     // Behind a good one, too, whatever stood in its body.
     for (first, body) in [("GET /healthz", ""), ("POST /v1/tools/nothing/call", "{\n\n}")] {
         let first = request(first, &[&key, json], body).replace("Connection: close\r\n", "");
-        status(&format!("{first}{bare}"));
+        let (mut stream, mut told) = (door.connect(), vec![0; 64 << 10]);
+        stream.write_all(first.as_bytes()).expect("it listens");
+        let length = stream.read(&mut told).expect("an answer");
+        stream.write_all(bare.as_bytes()).expect("it listens");
+        told.truncate(length);
+        let _ = stream.read_to_end(&mut told);
+        let told = String::from_utf8_lossy(&told);
+        assert_eq!(told.matches("HTTP/1.1 ").count(), 1, "{told}");
     }
     assert!(door.seen().is_empty(), "{:?}", door.seen());
 }
