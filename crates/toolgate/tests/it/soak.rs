@@ -298,6 +298,7 @@ fn five_thousand_drip() {
     let before = Held::at_rest(&door);
     let (over, oldest) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let (most, closed, slowest) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Duration::ZERO));
+    let came = AtomicUsize::new(0);
     let busy = std::thread::scope(|scope| {
         for _ in 0..THREADS {
             // One opens and another watches: who waits for a connection cannot see when the others end.
@@ -314,6 +315,7 @@ fn five_thousand_drip() {
                     drop(slowest);
                     let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
                     let _ = stream.set_nonblocking(true);
+                    came.fetch_add(1, Ordering::Relaxed);
                     if opened.send((stream, since)).is_err() {
                         break;
                     }
@@ -329,9 +331,13 @@ fn five_thousand_drip() {
                     all.extend(fresh.try_iter());
                     let mut number = 0;
                     all.retain_mut(|(stream, since): &mut (TcpStream, Instant)| {
+                        // Each at its own time, ten a second and a byte in five, or the looks at all of them would be
+                        // what the good calls wait for.
                         number += 1;
-                        // Each at its own time.
-                        if (round + number).is_multiple_of(50) {
+                        if !(round + number).is_multiple_of(10) {
+                            return true;
+                        }
+                        if (round + number).is_multiple_of(500) {
                             let _ = stream.write_all(b"x");
                         }
                         // Until it is closed there is nothing to read; a goodbye may come first.
@@ -349,7 +355,7 @@ fn five_thousand_drip() {
                         }
                         !is_over
                     });
-                    std::thread::sleep(Duration::from_millis(100));
+                    std::thread::sleep(Duration::from_millis(10));
                 }
                 oldest.lock().expect("nobody panics with it").push(lived);
             });
@@ -361,6 +367,10 @@ fn five_thousand_drip() {
                 std::thread::sleep(Duration::from_millis(250));
             }
         });
+        // What is measured is how it is among them, not how all of them come at once.
+        while came.load(Ordering::Relaxed) < count {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let busy = steady(200.0, long, |_| good_call(&door, "echo"));
         over.store(true, Ordering::SeqCst);
         watched.join().expect("it ends");
