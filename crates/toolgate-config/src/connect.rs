@@ -241,10 +241,13 @@ fn entry(client: Client, format: Format, way: &Way) -> Result<Map<String, Json>,
 fn is_ours(entry: &Json) -> bool {
     let command = entry["command"].as_str().and_then(|command| command.rsplit(['/', '\\']).next());
     let ours = command.is_some_and(|command| command == "toolgate" || command == "toolgate.exe");
-    let stdio = entry["args"].as_array().is_some_and(|args| args.iter().any(|word| word == "stdio"));
+    let args = entry["args"].as_array().map_or(&[][..], Vec::as_slice);
+    let stdio = args.iter().any(|word| word == "stdio");
+    // Whatever the program is called: nobody else is started like this.
+    let written = matches!(args, [folder, _, door, ..] if folder == "-C" && door == "stdio");
     let key = [&entry["headers"]["X-API-Key"], &entry["bearer_token_env_var"]];
     let keyed = key.iter().any(|key| key.as_str().is_some_and(|key| key.contains(KEY_VARIABLE)));
-    (ours && stdio) || (entry["url"].is_string() && keyed)
+    (ours && stdio) || written || (entry["url"].is_string() && keyed)
 }
 
 #[cfg(test)]

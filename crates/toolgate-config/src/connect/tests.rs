@@ -218,3 +218,12 @@ fn where_entries_go() {
     assert!(matches!(at(Client::ClaudeDesktop, Scope::Project), Err(ConnectError::NoProject(_))));
     assert!(matches!(at(Client::Goose, Scope::User), Err(ConnectError::Unknown("goose"))));
 }
+
+/// A program can be called anything; what it wrote it takes out again.
+#[test]
+fn a_program_of_another_name() {
+    let arguments = ["-C", "/srv/gate", "stdio", "--profile", "mail"].map(str::to_owned).to_vec();
+    let way = Way::Stdio { command: "/opt/toolgate-0.2".to_owned(), arguments };
+    check(Client::Cursor, "{\n  \"mcpServers\": {}\n}\n", &way);
+    check(Client::Codex, "", &way);
+}

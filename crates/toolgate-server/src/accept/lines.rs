@@ -7,7 +7,7 @@
 
 use memchr::memchr;
 
-/// A line that ends in a line feed alone.
+/// A line that ends in a line feed alone, or a length that cannot be followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BareLine;
 
@@ -56,9 +56,9 @@ impl Lines {
         while let Some(first) = rest.first() {
             match self.at {
                 At::Gone => return Ok(()),
-                // No frame of a WebSocket begins with a letter, and no head with anything else.
-                At::Other if first.is_ascii_alphabetic() => self.at = At::Head,
-                At::Other => self.at = At::Gone,
+                // So begin frames of a WebSocket, and no head, nor the empty lines that may come before one.
+                At::Other if matches!(first, 0x00..=0x09 | 0x80..) => self.at = At::Gone,
+                At::Other => self.at = At::Head,
                 At::Body { left, chunked } => {
                     let part = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
                     rest = &rest[part..];
@@ -124,10 +124,10 @@ impl Lines {
         match head {
             // Empty lines may come before a head.
             Head { lines: 0, .. } => At::Head,
-            Head { upgrade: true, .. } => At::Other,
             Head { chunked: true, .. } => At::Length,
-            Head { length: 0, .. } => At::Head,
-            Head { length, .. } => At::Body { left: length, chunked: false },
+            Head { length: 1.., .. } => At::Body { left: head.length, chunked: false },
+            Head { upgrade: true, .. } => At::Other,
+            _ => At::Head,
         }
     }
 }
@@ -147,9 +147,9 @@ impl Head {
         }
         match name.first() {
             Some(b'c' | b'C') => {
+                // The reader takes `5, 5`, too; then the two would not mean the same.
                 let digits = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
-                // What is no number is refused by the reader.
-                self.length = digits.unwrap_or(0);
+                self.length = digits.ok_or(BareLine)?;
             }
             Some(b't' | b'T') => self.chunked = true,
             _ => self.upgrade = true,
@@ -204,6 +204,12 @@ mod tests {
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\n",
             // Another protocol that was asked for, and not granted.
             "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\nGET / HTTP/1.1\n",
+            "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n\r\n!GET / HTTP/1.1\n",
+            "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n!GET / HTTP/1.1\n",
+            "POST / HTTP/1.1\r\nUpgrade: x\r\nContent-Length: 3\r\n\r\n\n\n\nGET / HTTP/1.1\n",
+            // Lengths that the reader may understand, and who follows it not.
+            "POST / HTTP/1.1\r\nContent-Length: 5, 5\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: five\r\n",
         ] {
             check(bad, Err(BareLine));
         }

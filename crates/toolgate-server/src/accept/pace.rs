@@ -118,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         let start = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         let unclear =
-            |BareLine| io::Error::new(io::ErrorKind::InvalidData, "a line ends in a line feed alone");
+            |BareLine| io::Error::new(io::ErrorKind::InvalidData, "where a line or a body ends is not clear");
         Poll::Ready(self.lines.follow(&buffer.filled()[start..]).map_err(unclear))
     }
 }

@@ -239,9 +239,9 @@ fn many_that_drip() {
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
         assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 408"), "{}", said.escape_ascii());
-        // Each has ten seconds; what is more is the machine's.
+        // Each has six to ten seconds; what is more is the machine's.
         let held = start.elapsed();
-        assert!((9..20).contains(&held.as_secs()), "{held:?}");
+        assert!((5..20).contains(&held.as_secs()), "{held:?}");
     }
     door.wait("their places", |door| Held::of(door).files <= before.files + 8);
 }
