@@ -44,8 +44,17 @@ pub(crate) fn project(config: &Json) -> Program {
             "tools" | "max_concurrent" => whole["toolbox"][key] = value.clone(),
             "mcps" => whole["toolbox"]["mcps"] = value.clone(),
             "server" => {
-                let server = whole["toolbox"]["mcps"][0].as_object_mut().expect("a server");
-                server.extend(value.as_object().expect("keys of a server").clone());
+                let server = &mut whole["toolbox"]["mcps"][0];
+                for (key, value) in value.as_object().expect("keys of a server") {
+                    match (key.as_str(), value.as_object()) {
+                        // It goes on to tell what it has seen.
+                        ("env", Some(more)) => {
+                            let env = server["env"].as_object_mut().expect("variables");
+                            env.extend(more.clone());
+                        }
+                        _ => server[key] = value.clone(),
+                    }
+                }
             }
             _ => whole[key] = value.clone(),
         }
