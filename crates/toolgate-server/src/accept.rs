@@ -51,8 +51,9 @@ const MOST_AT_MACHINE: usize = 64;
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
 
-/// What is said to whoever ends a line with a line feed alone.
-const UNCLEAR: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+/// What is said to whoever sends a head that two readers could understand differently.
+const UNCLEAR: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 92\r\nconnection: close\r\n\r\n\
+    where a line or a body ends is not clear: end each line with CR LF, and say one length once\n";
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -330,6 +331,14 @@ fn nobody_has_all_the_places() {
     drop(held);
     assert!(take("10.0.0.1").is_some());
     assert_eq!(places.taken.lock().unwrap().each.len(), 1, "who left is not counted");
+}
+
+#[test]
+fn what_is_said_without_a_reader_is_http() {
+    for said in [FULL, UNCLEAR] {
+        let (head, body) = std::str::from_utf8(said).unwrap().split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}: {}", body.len());
+    }
 }
 
 #[test]
