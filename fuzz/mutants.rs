@@ -1,26 +1,27 @@
-//! What a target of the fuzzer gets in plain tests: its seeds, and some thousand mutants of them, always the same.
-//! Included by the tests of the crates that have targets; `cargo xtask fuzz` looks further.
+//! Runs a fuzz target in plain tests, on its seeds and some thousand deterministic mutants of them. Included by the
+//! tests of the crates that have targets; `cargo xtask fuzz` runs the real fuzzer.
 
-/// Bytes that mean something to some reader.
-const ODD: &[u8] = b"\0\"\\{}[]:,\n\r $#=\x80\xff0e-+";
-/// Mutants of each seed.
+/// Bytes with a meaning in some input format.
+const SPECIAL_BYTES: &[u8] = b"\0\"\\{}[]:,\n\r $#=\x80\xff0e-+";
+/// Mutants per seed.
 const MUTANTS: u64 = 400;
 
-/// Runs a target on all of its inputs. One that fails is shown.
+/// Runs a target on all of its inputs. Panics with the first input that fails.
 pub(crate) fn run(name: &str, target: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(name);
     let mut files: Vec<_> = fs_err::read_dir(folder)
-        .expect("it has seeds")
-        .map(|file| file.expect("it can be read").path())
+        .expect("the target has seeds")
+        .map(|file| file.expect("the seed is readable").path())
         .collect();
     files.sort();
-    let seeds: Vec<Vec<u8>> = files.iter().map(|file| fs_err::read(file).expect("it can be read")).collect();
-    let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
+    let seeds: Vec<Vec<u8>> =
+        files.iter().map(|file| fs_err::read(file).expect("the seed is readable")).collect();
+    let mut random_state = 0x9e37_79b9_7f4a_7c15_u64;
     for seed in &seeds {
         for round in 0..MUTANTS {
             let mut input = seed.clone();
             for _ in 0..round.min(4) {
-                mutate(&mut input, &seeds, &mut chance);
+                mutate(&mut input, &seeds, &mut random_state);
             }
             let outcome = std::panic::catch_unwind(|| target(&input));
             assert!(outcome.is_ok(), "`{name}` fails with {}", input.escape_ascii());
@@ -28,19 +29,19 @@ pub(crate) fn run(name: &str, target: impl Fn(&[u8]) + std::panic::RefUnwindSafe
     }
 }
 
-/// One change: a byte, a piece that goes or comes twice, or a piece of another seed.
-fn mutate(input: &mut Vec<u8>, seeds: &[Vec<u8>], chance: &mut u64) {
+/// Applies one mutation: changes a byte, removes or duplicates a piece, or inserts a piece of another seed.
+fn mutate(input: &mut Vec<u8>, seeds: &[Vec<u8>], random_state: &mut u64) {
     let mut next = |below: usize| {
-        *chance ^= *chance << 13;
-        *chance ^= *chance >> 7;
-        *chance ^= *chance << 17;
-        usize::try_from(*chance % below.max(1) as u64).unwrap_or(0)
+        *random_state ^= *random_state << 13;
+        *random_state ^= *random_state >> 7;
+        *random_state ^= *random_state << 17;
+        usize::try_from(*random_state % below.max(1) as u64).unwrap_or(0)
     };
     let (at, length) = (next(input.len() + 1), next(16) + 1);
     let end = (at + length).min(input.len());
     let begin = at.min(end);
     match next(5) {
-        0 => input.insert(at, ODD[next(ODD.len())]),
+        0 => input.insert(at, SPECIAL_BYTES[next(SPECIAL_BYTES.len())]),
         1 => drop(input.drain(begin..end)),
         2 => {
             let piece = input[begin..end].to_vec();

@@ -1,5 +1,5 @@
-//! A model that follows a script, as a test has it: `testkit model` in the background, and what it saw. Tests that need it
-//! have this file as a module, by `#[path]`, beside `built.rs`.
+//! Scripted model for tests: runs `testkit model` in the background and returns the requests it saw. Tests include this
+//! file as a module, by `#[path]`, next to `built.rs`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,15 +9,15 @@ use tempfile::TempDir;
 
 use crate::built::testkit;
 
-/// A model that ends with its test.
-pub(crate) struct Scripted {
+/// Scripted model; killed when dropped.
+pub(crate) struct ScriptedModel {
     child: Child,
     folder: TempDir,
-    /// Where it listens.
+    /// Port it listens on.
     pub(crate) port: u16,
 }
 
-impl Scripted {
+impl ScriptedModel {
     #[expect(clippy::disallowed_methods, reason = "the server is the other side of the test")]
     pub(crate) fn start(turns: &Json) -> Self {
         let folder = TempDir::new().expect("the temporary folder can be written to");
@@ -37,14 +37,14 @@ impl Scripted {
         Self { child, folder, port: port.trim().parse().expect("a port") }
     }
 
-    /// The requests it saw: `path`, `headers` and `body`.
+    /// Returns the requests so far: `path`, `headers` and `body`.
     pub(crate) fn requests(&self) -> Vec<Json> {
         let log = fs_err::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         log.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 }
 
-impl Drop for Scripted {
+impl Drop for ScriptedModel {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

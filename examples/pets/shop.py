@@ -1,4 +1,4 @@
-"""A pet shop for `toolgate.yaml` beside this file: `python3 shop.py`, then `toolgate tools call get_pet id=1`."""
+"""Pet shop API for the `toolgate.yaml` next to this file. Run `python3 shop.py`, then `toolgate tools call get_pet id=1`."""
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,7 +7,7 @@ PETS = {"1": {"id": 1, "name": "Mimi", "kind": "cat", "price": 12.5}, "2": {"id"
 
 
 class Shop(BaseHTTPRequestHandler):
-    def answer(self, status, value):
+    def respond(self, status, value):
         body = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -17,18 +17,18 @@ class Shop(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.headers.get("X-Shop-Key") != "open-sesame":
-            return self.answer(401, {"message": "who are you?"})
+            return self.respond(401, {"message": "missing or wrong X-Shop-Key"})
         path = self.path.split("?")[0]
         if path == "/v1/pets":
-            return self.answer(200, list(PETS.values()))
+            return self.respond(200, list(PETS.values()))
         pet = PETS.get(path.removeprefix("/v1/pets/"))
-        return self.answer(200, pet) if pet else self.answer(404, {"message": "no such pet"})
+        return self.respond(200, pet) if pet else self.respond(404, {"message": "no such pet"})
 
     def do_POST(self):
         pet = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         pet["id"] = len(PETS) + 1
         PETS[str(pet["id"])] = pet
-        return self.answer(201, pet)
+        return self.respond(201, pet)
 
 
 ThreadingHTTPServer(("127.0.0.1", 7391), Shop).serve_forever()

@@ -1,9 +1,9 @@
-//! An `.env` file: never a panic or a hang.
+//! Parses an `.env` file: must not panic or hang.
 
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    // What is not UTF-8 is refused before any reader sees it.
+    // Input that is not UTF-8 is rejected before it reaches the parser.
     if let Ok(text) = std::str::from_utf8(bytes) {
         toolgate_config::fuzz::dotenv(text);
     }

@@ -1,4 +1,4 @@
-//! A stream of server-sent events: however it is cut, what the rules of the WHATWG make of it.
+//! Parses a stream of server-sent events: the result follows the WHATWG rules and does not depend on chunk boundaries.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
-//! A JSON configuration file with comments and trailing commas: never a panic or a hang.
+//! Parses a JSON configuration file with comments and trailing commas: must not panic or hang.
 
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    // What is not UTF-8 is refused before any reader sees it.
+    // Input that is not UTF-8 is rejected before it reaches the parser.
     if let Ok(text) = std::str::from_utf8(bytes) {
         toolgate_config::fuzz::json(text);
     }

@@ -1,4 +1,5 @@
-//! The output of a child: however it is cut, its lines, and never more than one of them in memory.
+//! Splits the output of a child process into lines: independent of chunk boundaries, and never more than one line in
+//! memory.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A file of the execution log: questions are answered, and recovery cuts off its end alone.
+//! Reads a file of the execution log: queries succeed, and recovery truncates only its end.
 
 #![no_main]
 

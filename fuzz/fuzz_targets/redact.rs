@@ -1,9 +1,9 @@
-//! A body and a text of the execution log: one line of JSON, and no secret in it.
+//! Redacts a body and a text of the execution log: the result is one line of JSON, without secrets.
 
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    // What is not UTF-8 is refused before any reader sees it.
+    // Input that is not UTF-8 is rejected before it reaches the parser.
     if let Ok(text) = std::str::from_utf8(bytes) {
         toolgate_audit::fuzz::redact(text);
     }

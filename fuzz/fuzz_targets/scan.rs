@@ -1,4 +1,4 @@
-//! A message before it is parsed: taken exactly when `serde_json`, made strict, takes it.
+//! Scans a message before it is parsed: accepted if and only if a strict `serde_json` accepts it.
 
 #![no_main]
 

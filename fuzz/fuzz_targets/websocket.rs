@@ -1,4 +1,4 @@
-//! What a server sends over a WebSocket: however it is cut, messages of the allowed size.
+//! Parses the frames of a WebSocket server: independent of chunk boundaries, and messages never exceed the size limit.
 
 #![no_main]
 

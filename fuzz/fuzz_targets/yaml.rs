@@ -1,9 +1,9 @@
-//! A YAML configuration file: never a panic, a hang or a blow-up of aliases.
+//! Parses a YAML configuration file: must not panic, hang or expand aliases exponentially.
 
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    // What is not UTF-8 is refused before any reader sees it.
+    // Input that is not UTF-8 is rejected before it reaches the parser.
     if let Ok(text) = std::str::from_utf8(bytes) {
         toolgate_config::fuzz::yaml(text);
     }

@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: what the release binary costs.
+//! `cargo xtask bench`: benchmarks of the release binary.
 //!
-//! Invariant: it prints and never judges. A time depends on the machine and on what else runs there,
-//! so the load stands beside it, and no time fails anything.
+//! Invariant: it prints measurements and never fails because of one. A time depends on the machine and its other work,
+//! so the load average is printed too.
 
 use std::fs;
 use std::io::{Read, pipe};
@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 
 use crate::metadata::Metadata;
 use crate::program;
-use crate::scratch::Scratch;
+use crate::scratch::ScratchDir;
 
 mod catalog;
 pub(crate) mod gateway;
@@ -22,72 +22,72 @@ mod mistakes;
 
 /// The benchmarks.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(crate) enum Name {
+pub(crate) enum BenchmarkName {
     /// `toolgate check` on 500 lines with many mistakes.
     Check,
-    /// Servers connected, discovered and listed; the catalog's memory and answers.
+    /// Servers connected, discovered and listed; memory and latency of the catalog.
     Catalog,
-    /// The road of a call, without the tool: processor time and allocations.
-    Road,
+    /// The pipeline of a call, without the tool: CPU time and allocations.
+    Pipeline,
     /// Changes of a registry of 10,000 tools, with 64 clients.
     Registry,
-    /// The execution log: records a second, the time it adds to a call, the time a question takes.
+    /// The execution log: records per second, latency added to a call, latency of queries.
     Log,
-    /// Tools of one's own: a Python worker that is there, and a program that is started.
+    /// Your own tools: a warm Python worker, and a program that is started for the call.
     Scripts,
-    /// Tool search: a query at 100, 1,000 and 10,000 tools, an index built, one tool changed.
+    /// Tool search: a query over 100, 1,000 and 10,000 tools, building an index, changing one tool.
     Search,
     /// A turn of the agent, without the model and the tool.
     Agent,
-    /// Calls through `toolgate serve`, beside the direct connection and nginx.
+    /// Calls through `toolgate serve`, compared with a direct connection and nginx.
     Gateway,
 }
 
-/// Processor time that one `toolgate check` may take, so that an editor can run it on every save.
-const CHECK_BAR: Duration = Duration::from_millis(50);
+/// Maximum CPU time of one `toolgate check`, so that an editor can run it on every save.
+const CHECK_TARGET: Duration = Duration::from_millis(50);
 
-/// Enough for a median that repeats.
+/// Runs of `check`: enough for a stable median.
 const RUNS: u32 = 30;
 
-/// The kernel counts in hundredths of a second towards programs, on every architecture.
+/// Linux reports times to programs in hundredths of a second, on every architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// One run of a child.
-struct Run {
+/// One run of `toolgate check`.
+struct CheckRun {
     wall: Duration,
-    /// Time on a processor, of the child's main thread. Absent where there is no `/proc`.
+    /// CPU time of the main thread. Absent without `/proc`.
     cpu: Option<Duration>,
     output: String,
     code: Option<i32>,
 }
 
 /// Runs one benchmark, or all of them.
-pub(crate) fn run(name: Option<Name>, options: &gateway::Options) -> anyhow::Result<bool> {
-    if matches!(name, None | Some(Name::Check)) {
+pub(crate) fn run(name: Option<BenchmarkName>, options: &gateway::GatewayOptions) -> anyhow::Result<bool> {
+    if matches!(name, None | Some(BenchmarkName::Check)) {
         check()?;
     }
-    if matches!(name, None | Some(Name::Catalog)) {
+    if matches!(name, None | Some(BenchmarkName::Catalog)) {
         catalog::run()?;
     }
-    if matches!(name, None | Some(Name::Road)) {
-        road()?;
+    if matches!(name, None | Some(BenchmarkName::Pipeline)) {
+        pipeline()?;
     }
-    if matches!(name, None | Some(Name::Registry)) {
+    if matches!(name, None | Some(BenchmarkName::Registry)) {
         registry()?;
     }
-    if matches!(name, None | Some(Name::Log)) {
+    if matches!(name, None | Some(BenchmarkName::Log)) {
         log()?;
     }
-    if matches!(name, None | Some(Name::Scripts)) {
+    if matches!(name, None | Some(BenchmarkName::Scripts)) {
         scripts()?;
     }
-    if matches!(name, None | Some(Name::Search)) {
+    if matches!(name, None | Some(BenchmarkName::Search)) {
         search()?;
     }
-    if matches!(name, None | Some(Name::Agent)) {
+    if matches!(name, None | Some(BenchmarkName::Agent)) {
         agent()?;
     }
-    if matches!(name, None | Some(Name::Gateway)) {
+    if matches!(name, None | Some(BenchmarkName::Gateway)) {
         gateway::run(options)?;
     }
     Ok(true)
@@ -100,18 +100,18 @@ fn verdict(met: bool) -> &'static str {
 fn agent() -> anyhow::Result<()> {
     println!("Building the benchmark …");
     let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-agent", "--bench", "turn"]);
-    let told = program::stdout(bench)?;
-    println!("bench `agent`: a turn with one call, the journal and the road included");
-    told.lines().for_each(|line| println!("  {line}"));
+    let output = program::stdout(bench)?;
+    println!("bench `agent`: a turn with one call, with the journal and the pipeline");
+    output.lines().for_each(|line| println!("  {line}"));
     Ok(())
 }
 
-fn road() -> anyhow::Result<()> {
+fn pipeline() -> anyhow::Result<()> {
     println!("Building the benchmark …");
-    let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-runtime", "--bench", "road"]);
-    let told = program::stdout(bench)?;
-    println!("bench `road`: a call of a function of ours with 300 bytes of arguments");
-    told.lines().for_each(|line| println!("  {line}"));
+    let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-runtime", "--bench", "pipeline"]);
+    let output = program::stdout(bench)?;
+    println!("bench `pipeline`: a call of an in-process function with 300 bytes of arguments");
+    output.lines().for_each(|line| println!("  {line}"));
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     Ok(())
 }
@@ -119,26 +119,26 @@ fn road() -> anyhow::Result<()> {
 fn registry() -> anyhow::Result<()> {
     println!("Building the benchmark …");
     let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-config", "--bench", "registry"]);
-    let told = program::stdout(bench)?;
+    let output = program::stdout(bench)?;
     println!("bench `registry`: checked, written, synced and in use before it is acknowledged");
-    told.lines().for_each(|line| println!("  {line}"));
+    output.lines().for_each(|line| println!("  {line}"));
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     Ok(())
 }
 
-/// How many records the questions go over.
+/// Number of records that the queries read.
 const LOG_RECORDS: &str = "1000000";
 
 fn log() -> anyhow::Result<()> {
     println!("Building the benchmark …");
     let mut bench = program::cargo(["bench", "--quiet", "--package", "toolgate-audit", "--bench", "log"]);
     bench.env("LOG_RECORDS", LOG_RECORDS);
-    let told = program::stdout(bench)?;
+    let output = program::stdout(bench)?;
     println!(
-        "bench `log`: records of calls with 80 bytes of arguments; the questions go over {LOG_RECORDS} of them"
+        "bench `log`: records of calls with 80 bytes of arguments; the queries read {LOG_RECORDS} of them"
     );
-    told.lines().for_each(|line| println!("  {line}"));
-    println!("  bars          50,000 records/s written; 50 µs p50 added to a call that may be repeated");
+    output.lines().for_each(|line| println!("  {line}"));
+    println!("  targets       50,000 records/s written; 50 µs p50 added to an idempotent call");
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     Ok(())
 }
@@ -146,9 +146,9 @@ fn log() -> anyhow::Result<()> {
 fn scripts() -> anyhow::Result<()> {
     println!("Building the benchmark …");
     let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-runtime", "--bench", "scripts"]);
-    let told = program::stdout(bench)?;
-    println!("bench `scripts`: calls of tools of one's own, the whole road included");
-    told.lines().for_each(|line| println!("  {line}"));
+    let output = program::stdout(bench)?;
+    println!("bench `scripts`: calls of your own tools, with the whole pipeline");
+    output.lines().for_each(|line| println!("  {line}"));
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     Ok(())
 }
@@ -156,10 +156,10 @@ fn scripts() -> anyhow::Result<()> {
 fn search() -> anyhow::Result<()> {
     println!("Building the benchmark …");
     let bench = program::cargo(["bench", "--quiet", "--package", "toolgate-search", "--bench", "search"]);
-    let told = program::stdout(bench)?;
-    println!("bench `search`: processor time, median and p99 of the queries of eval/gold.jsonl");
-    told.lines().for_each(|line| println!("  {line}"));
-    println!("  bars          a query 100 µs, 300 µs, 2 ms; 10,000 tools built in 1 s; one changed 1 ms");
+    let output = program::stdout(bench)?;
+    println!("bench `search`: CPU time, median and p99 of the queries of eval/gold.jsonl");
+    output.lines().for_each(|line| println!("  {line}"));
+    println!("  targets       a query 100 µs, 300 µs, 2 ms; 10,000 tools built in 1 s; one changed 1 ms");
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     Ok(())
 }
@@ -173,15 +173,15 @@ fn check() -> anyhow::Result<()> {
     let binary = target.join("release").join(format!("toolgate{}", std::env::consts::EXE_SUFFIX));
     let size = fs::metadata(&binary).with_context(|| format!("cannot read {}", binary.display()))?.len();
 
-    let scratch = Scratch::new("bench")?;
+    let scratch = ScratchDir::new("bench")?;
     let file = scratch.path().join("toolgate.yaml");
     let broken = mistakes::config();
     fs::write(&file, &broken.text).with_context(|| format!("cannot write {}", file.display()))?;
 
-    // The first run reads the binary from the disk, which is not what is measured.
+    // The first run reads the binary from disk, so it does not count.
     let first = run_once(&binary, scratch.path())?;
     let before = children_cpu();
-    let runs: Vec<Run> =
+    let runs: Vec<CheckRun> =
         (0..RUNS).map(|_| run_once(&binary, scratch.path())).collect::<anyhow::Result<_>>()?;
     let mean = before.zip(children_cpu()).map(|(before, after)| (after - before) / RUNS);
 
@@ -198,48 +198,48 @@ fn check() -> anyhow::Result<()> {
             Some(mean)
         }
         (_, None) => {
-            println!("  CPU per run   not measured: there is no /proc here");
+            println!("  CPU per run   not measured: no /proc on this system");
             None
         }
     };
     let (median, worst) = median_and_worst(runs.iter().map(|run| run.wall).collect());
     println!("  wall per run  median {}, worst {}", ms(median), ms(worst));
     let code = first.code.map_or_else(|| "none, a signal".to_owned(), |code| code.to_string());
-    let told = problems(&first.output);
-    println!("  problems      {told} of {} reported, exit code {code}", broken.mistakes);
+    let reported = problems(&first.output);
+    println!("  problems      {reported} of {} reported, exit code {code}", broken.mistakes);
     println!("  binary        {:.2} MiB", size as f64 / f64::from(1 << 20));
     println!("  load average  {}", load_average().unwrap_or_else(|| "unknown".to_owned()));
     let verdict = match median_cpu {
-        _ if told != broken.mistakes => "missed",
-        Some(time) => verdict(time <= CHECK_BAR),
+        _ if reported != broken.mistakes => "missed",
+        Some(time) => verdict(time <= CHECK_TARGET),
         None => "unknown",
     };
-    println!("  bar           at most {} CPU per run, every problem reported: {verdict}", ms(CHECK_BAR));
+    println!("  target        at most {} CPU per run, every problem reported: {verdict}", ms(CHECK_TARGET));
     Ok(())
 }
 
-/// Runs `check` once and waits for it.
-fn run_once(binary: &Path, folder: &Path) -> anyhow::Result<Run> {
-    let (mut reader, writer) = pipe().context("cannot make a pipe")?;
+/// Runs `check` once.
+fn run_once(binary: &Path, folder: &Path) -> anyhow::Result<CheckRun> {
+    let (mut reader, writer) = pipe().context("cannot create a pipe")?;
     let mut command = Command::new(binary);
     command.arg("-C").arg(folder).arg("check");
-    // The user's own configuration must not take part.
+    // The user's own configuration must not affect the benchmark.
     command.env("HOME", folder).env("XDG_CONFIG_HOME", folder.join("none"));
     command.stdin(Stdio::null()).stdout(writer.try_clone().context("cannot copy a pipe")?).stderr(writer);
     let start = Instant::now();
     let mut child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
-    // The command owns the write ends; the read below ends only once they are closed.
+    // The command owns the write ends of the pipe; the read below ends only after they are closed.
     drop(command);
     let mut output = Vec::new();
-    reader.read_to_end(&mut output).context("cannot read what the child says")?;
+    reader.read_to_end(&mut output).context("cannot read the output of a child process")?;
     let cpu = cpu_of_zombie(child.id());
     let status = child.wait().context("cannot wait for the child")?;
     let wall = start.elapsed();
-    Ok(Run { wall, cpu, output: String::from_utf8_lossy(&output).into_owned(), code: status.code() })
+    Ok(CheckRun { wall, cpu, output: String::from_utf8_lossy(&output).into_owned(), code: status.code() })
 }
 
-/// The time on a processor of a child that has ended but was not waited for: the kernel keeps its
-/// count, in nanoseconds, exactly as long.
+/// Returns the CPU time of a child process that has exited but was not waited for: the kernel keeps its
+/// count, in nanoseconds, until then.
 fn cpu_of_zombie(id: u32) -> Option<Duration> {
     for _ in 0..10_000 {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
@@ -253,8 +253,8 @@ fn cpu_of_zombie(id: u32) -> Option<Duration> {
     None
 }
 
-/// User and system time of all children waited for so far, all their threads included. In steps of
-/// [`TICK`], so only a sum over many runs says something.
+/// Returns user and system time of all children waited for so far, with all their threads. In steps of
+/// [`TICK`], so only a sum over many runs is meaningful.
 fn children_cpu() -> Option<Duration> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let fields = fields_after_name(&stat)?;
@@ -264,7 +264,7 @@ fn children_cpu() -> Option<Duration> {
     Some(TICK * (user + system))
 }
 
-/// The fields after the program's name, which may itself hold spaces and parentheses.
+/// Returns the fields after the program's name, which may itself contain spaces and parentheses.
 fn fields_after_name(stat: &str) -> Option<Vec<&str>> {
     let (_, rest) = stat.rsplit_once(')')?;
     Some(rest.split_whitespace().collect())
@@ -281,7 +281,7 @@ fn median_and_worst(mut times: Vec<Duration>) -> (Duration, Duration) {
     (times[times.len() / 2], times[times.len() - 1])
 }
 
-/// A problem begins with a line such as `error: unknown key`.
+/// Counts problems: each begins with a line such as `error: unknown key`.
 fn problems(output: &str) -> usize {
     output.lines().filter(|line| line.starts_with("error: ") || line.starts_with("warning: ")).count()
 }
@@ -291,18 +291,18 @@ fn ms(time: Duration) -> String {
 }
 
 #[test]
-fn a_name_with_a_parenthesis_does_not_shift_the_fields() {
+fn parentheses_in_a_program_name_do_not_shift_the_fields() {
     let stat = "42 (a) b) Z 1 2";
     assert_eq!(fields_after_name(stat).unwrap(), ["Z", "1", "2"]);
 }
 
 #[test]
-fn the_median_is_the_middle_and_the_worst_the_last() {
+fn returns_the_median_and_the_worst() {
     let times = [5, 1, 9].map(Duration::from_millis).to_vec();
     assert_eq!(median_and_worst(times), (Duration::from_millis(5), Duration::from_millis(9)));
 }
 
 #[test]
-fn problems_are_counted_by_their_first_line() {
+fn counts_problems_by_their_first_line() {
     assert_eq!(problems("error: a\n  --> f:1:1\nhint: error: b\nwarning: c\n"), 2);
 }

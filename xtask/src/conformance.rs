@@ -1,8 +1,7 @@
 //! The official conformance suite of MCP, with `toolgate` as the client under test; as the server in [`server`].
 //!
-//! The suite is installed with the peers, at a fixed version. Invariant: it passes only when every
-//! scenario that a revision scores passes, and when there are as many of them as there were; a suite
-//! that runs nothing would pass for nothing.
+//! The suite is installed with the peers, at a fixed version. Invariant: it passes only if every scored scenario of a
+//! revision passes, and if their number is the expected one; a suite that runs nothing must not pass.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -19,26 +18,26 @@ pub(crate) mod server;
 
 /// `cargo xtask conformance`.
 #[derive(Debug, Default, clap::Args)]
-pub(crate) struct Options {
-    /// Toolgate as the server under test, in front of one with all the suite's fixtures; as the client otherwise.
+pub(crate) struct ConformanceOptions {
+    /// Test Toolgate as the server, in front of one with all fixtures of the suite. Default: as the client.
     #[arg(long)]
     server: bool,
-    /// Only with this server behind.
+    /// Use only this server behind Toolgate.
     #[arg(long, requires = "server")]
     fixture: Option<server::Fixture>,
-    /// Only with these clients.
+    /// Run only this suite.
     #[arg(long, requires = "server")]
     suite: Option<server::Suite>,
-    /// Only this scenario.
+    /// Run only this scenario.
     #[arg(long, requires = "server", value_name = "NAME")]
     scenario: Option<String>,
-    /// Without Toolgate in between: what the fixture server itself is worth.
+    /// Test the fixture server itself, without Toolgate.
     #[arg(long, requires = "server")]
     direct: bool,
 }
 
-/// The command. Says whether the suite passed.
-pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+/// Runs the command. Returns true if the suite passed.
+pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<bool> {
     if options.server {
         return server::run(options);
     }
@@ -55,15 +54,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     }
 }
 
-/// The revisions that are scored for clients, each with its number of scenarios.
+/// Revisions with scored client scenarios, each with its number of scenarios.
 const SUITES: [(&str, usize); 2] = [("2025-11-25", 18), ("2026-07-28", 32)];
 
-/// What the suite found.
+/// The result of the suite.
 #[derive(Debug, PartialEq, Eq)]
-struct Score {
-    /// Scenarios that count.
+struct SuiteScore {
+    /// Number of scored scenarios.
     scored: usize,
-    /// Those of them that failed.
+    /// Scored scenarios that failed.
     failed: Vec<String>,
 }
 
@@ -72,7 +71,7 @@ pub(crate) fn step(_: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     if !peers::are_installed() {
         bail!("the suite is not installed\nhint: `cargo xtask test --only peers` installs it");
     }
-    // Built as for the tests of the executable, which cargo has done by now.
+    // With the arguments of the integration tests, so that cargo has already built it by now.
     let built = program::capture(program::cargo(["test", "--workspace", "--test", "it", "--no-run"]))?;
     if !built.success {
         return Ok(Outcome::Failed(built.output));
@@ -88,29 +87,29 @@ pub(crate) fn step(_: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
             _ => {}
         }
         let run = program::capture(command(revision, &target, &logs))?;
-        let Score { scored, failed } = score(&run.output);
+        let SuiteScore { scored, failed } = score(&run.output);
         if !run.success || scored != expected || !failed.is_empty() {
-            // A suite that did not get to its summary says why, and one that did says too much.
+            // Without a summary the output has the reason; with one it is too long to show.
             let output = if scored == 0 { run.output } else { String::new() };
             let passed = scored - failed.len();
             let which: String = failed.iter().map(|name| format!("\nfailed: {name}")).collect();
             return Ok(Outcome::Failed(format!(
                 "{output}{passed} of {expected} scored scenarios of {revision} passed{which}\n\
-                 hint: what they saw and said is in {}",
+                 hint: the logs of the scenarios are in {}",
                 logs.display()
             )));
         }
         figures.push(format!("{scored} of {expected} of {revision}"));
     }
-    if !server::run(&Options::default())? {
+    if !server::run(&ConformanceOptions::default())? {
         return Ok(Outcome::Failed(
-            "the server side of the suite found what the table above says".to_owned(),
+            "the server side of the suite failed; the table above lists the failures".to_owned(),
         ));
     }
     Ok(Outcome::PassedWith(format!("scored scenarios: {}", figures.join(", "))))
 }
 
-/// One suite: all scenarios of a revision, at once.
+/// Runs all scenarios of a revision.
 fn command(revision: &str, target: &Path, logs: &Path) -> Command {
     let installed = peers::folder().join("npm/node_modules");
     let client = program::root().join("crates/toolgate/tests/conformance/client.sh");
@@ -126,9 +125,9 @@ fn command(revision: &str, target: &Path, logs: &Path) -> Command {
     command
 }
 
-/// Reads the summary: a line per scenario such as `✓ tools_call: 2 passed, 0 failed`, then those
-/// that do not count, such as `  ✗ auth/dpop (extension)`.
-fn score(output: &str) -> Score {
+/// Parses the summary: a line per scenario such as `✓ tools_call: 2 passed, 0 failed`, then the unscored scenarios,
+/// for example `  ✗ auth/dpop (extension)`.
+fn score(output: &str) -> SuiteScore {
     let summary = output.split("=== SUITE SUMMARY ===").nth(1).unwrap_or_default();
     let (all, rest) = summary.split_once("Not scored for").unwrap_or((summary, ""));
     let marked = |line: &str| line.trim_start().strip_prefix(['✓', '✗']).map(|line| line.trim().to_owned());
@@ -137,7 +136,7 @@ fn score(output: &str) -> Score {
         .filter_map(marked)
         .filter_map(|line| line.rsplit_once(" (").map(|(name, _)| name.to_owned()))
         .collect();
-    let mut score = Score { scored: 0, failed: Vec::new() };
+    let mut score = SuiteScore { scored: 0, failed: Vec::new() };
     for line in all.lines().filter_map(marked) {
         let Some((name, counts)) = line.rsplit_once(": ") else { continue };
         if unscored.iter().any(|unscored| unscored == name) {
@@ -152,10 +151,10 @@ fn score(output: &str) -> Score {
 }
 
 #[test]
-fn a_summary_is_counted() {
+fn counts_scored_and_failed_scenarios() {
     let check = |output: &str, scored, failed: &[&str]| {
         let failed = failed.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(score(output), Score { scored, failed }, "{output}");
+        assert_eq!(score(output), SuiteScore { scored, failed }, "{output}");
     };
     let summary = "✗ noise: 0 passed, 1 failed\n=== SUITE SUMMARY ===\n\n\
         ✓ tools_call: 2 passed, 0 failed\n\

@@ -1,8 +1,7 @@
 //! Fuzzing: the targets in `fuzz/`, each for a bounded time, from its seeds and its corpus.
 //!
-//! Invariant: works on the stable toolchain. `-s none` leaves out the sanitizers, which need a nightly
-//! one and would look for memory errors that safe code does not have. `--dev` takes the profile that
-//! `fuzz/Cargo.toml` has for this.
+//! Invariant: works on the stable toolchain. `-s none` turns off the sanitizers, which need a nightly toolchain and
+//! find memory errors that safe code does not have. `--dev` selects the profile that `fuzz/Cargo.toml` has for this.
 
 use std::fs;
 use std::path::Path;
@@ -15,13 +14,13 @@ use crate::program;
 use crate::step::Console;
 use crate::tools;
 
-/// `cargo xtask fuzz`: the long run. Says whether no target found anything.
+/// `cargo xtask fuzz`: the long run. Returns true if no target found anything.
 pub(crate) fn run(only: Option<&str>, seconds: u32) -> anyhow::Result<bool> {
     tools::FUZZ.ensure(&mut Console::stdout())?;
     let mut targets = targets()?;
     if let Some(only) = only {
         if !targets.iter().any(|target| target == only) {
-            bail!("unknown fuzz target `{only}`\nhint: there are {}", list(&targets));
+            bail!("unknown fuzz target `{only}`\nhint: the targets are {}", list(&targets));
         }
         targets.retain(|target| target == only);
     }
@@ -39,7 +38,7 @@ pub(crate) fn run(only: Option<&str>, seconds: u32) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// The binaries of the fuzz workspace: a target is added in one place, its manifest.
+/// Lists the binaries of the fuzz workspace: a target is added in one place, its manifest.
 fn targets() -> anyhow::Result<Vec<String>> {
     let metadata = Metadata::read(Path::new("fuzz/Cargo.toml"))?;
     let targets: Vec<String> = metadata
@@ -49,16 +48,16 @@ fn targets() -> anyhow::Result<Vec<String>> {
         .filter(|target| target.kind.iter().any(|kind| kind == "bin"))
         .map(|target| target.name)
         .collect();
-    // A run of no targets would pass for nothing.
+    // A run without targets must not pass.
     if targets.is_empty() {
         bail!("fuzz/Cargo.toml has no `[[bin]]`");
     }
     Ok(targets)
 }
 
-/// `cargo fuzz`, in the target folder of the product: macros and build scripts are there already.
-fn cargo_fuzz(what: &str) -> anyhow::Result<Command> {
-    let mut command = program::cargo(["fuzz", what, "--fuzz-dir", "fuzz", "--dev", "-s", "none"]);
+/// `cargo fuzz` in the target folder of the workspace, which already has macros and build scripts.
+fn cargo_fuzz(action: &str) -> anyhow::Result<Command> {
+    let mut command = program::cargo(["fuzz", action, "--fuzz-dir", "fuzz", "--dev", "-s", "none"]);
     command.arg("--target-dir").arg(Metadata::read(Path::new("Cargo.toml"))?.target_directory);
     Ok(command)
 }
@@ -69,7 +68,7 @@ fn command(target: &str, seconds: u32) -> anyhow::Result<Command> {
     if !program::root().join(&seeds).is_dir() {
         bail!("fuzz target `{target}` has no seeds\n  --> {seeds}\nhint: put a few small, real files there");
     }
-    // Ignored by git, so a fresh clone has none. New inputs go to the first folder named, which is this one.
+    // Ignored by git, so a fresh clone has none. libFuzzer writes new inputs to the first folder, this one.
     let folder = program::root().join(&corpus);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut command = cargo_fuzz("run")?;

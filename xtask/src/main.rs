@@ -1,7 +1,7 @@
 //! The automation of this repository: `cargo xtask COMMAND`.
 //!
-//! Every check that guards this tree is a command here, so a contributor runs exactly what decides.
-//! Invariant: knows cargo, git and the tree, never the product; no crate of ours is a dependency.
+//! Every check of this repository is a command here, so that contributors run exactly the checks that decide.
+//! Invariant: knows cargo, git and the tree, never the product; no crate of the workspace is a dependency.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program of its own, read on a terminal")]
 #![expect(
     clippy::disallowed_methods,
@@ -19,6 +19,7 @@ mod fuzz;
 mod metadata;
 mod peers;
 mod program;
+mod release;
 mod scratch;
 mod step;
 mod test;
@@ -35,46 +36,56 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run everything that must be green: format, tidy, lints, docs, tests, conformance.
+    /// Run every check: format, tidy, lints, docs, tests, conformance.
     ///
-    /// Stops at the first failure, shows its output and says how to rerun only that step. Tools that are
-    /// missing are installed on the way.
-    Test(test::Options),
-    /// Check the rules of the tree that no compiler knows: crate edges, headers, ARCHITECTURE.md.
+    /// Stops at the first failure, shows its output and the command that reruns only that step. Installs missing
+    /// tools.
+    Test(test::TestOptions),
+    /// Check rules the compiler cannot: crate edges, module headers.
     ///
+    /// Also ARCHITECTURE.md and the language rules: words to avoid, type names used twice, long commit subjects.
     /// Reports every problem at once. Builds nothing.
-    Tidy,
-    /// Run `cargo xtask test` on a fresh clone of HEAD, so that nothing uncommitted can help.
+    Tidy(tidy::TidyOptions),
+    /// Run `cargo xtask test` on a fresh clone of HEAD, without uncommitted changes.
     Ci,
-    /// Run the official MCP conformance suite against Toolgate as a client, or as a server with `--server`.
+    /// Run the official MCP conformance suite.
     ///
-    /// As a server it stands in front of one that has all the suite's fixtures, with another one beside it. Every
-    /// scenario that passes without it must pass with it, for each pair of client era and server.
-    Conformance(conformance::Options),
-    /// Build the release binary and measure it. Never fails on a time.
+    /// Tests Toolgate as a client, or with `--server` as a server, in front of a server with all fixtures of the suite
+    /// and beside an unrelated one. Every scenario that passes without Toolgate must pass through it, for each pair of
+    /// client revision and server.
+    Conformance(conformance::ConformanceOptions),
+    /// Build the release binary and measure it. Never fails because of a time.
     Bench {
-        /// The benchmark to run; all of them when left out.
-        name: Option<bench::Name>,
+        /// The benchmark to run [default: all of them].
+        name: Option<bench::BenchmarkName>,
         #[command(flatten)]
-        gateway: bench::gateway::Options,
+        gateway: bench::gateway::GatewayOptions,
     },
-    /// Kill writers of the log, of the registry and the executable 200 times each, and simulate 20,000 losses of
-    /// power to the log, which takes minutes.
+    /// Build the packages of a release: archive, `.deb`, checksums, below `target/dist`.
+    ///
+    /// With a version it first writes Cargo.toml, Cargo.lock and CHANGELOG.md. Commits and tags nothing.
+    Release(release::ReleaseOptions),
+    /// Run the long crash tests, which take minutes.
+    ///
+    /// They kill writers of the log and of the registry, and the executable, 200 times each, and simulate 20,000 power
+    /// losses for the log.
     Crash,
-    /// Put the door under load for long: what it holds must not grow, and who has nothing to do with it must not
-    /// notice. `cargo xtask test` does the same for some seconds.
+    /// Run the long load tests of the gateway.
+    ///
+    /// Its memory must not grow, and clients that are not part of the problem must not notice it. `cargo xtask test`
+    /// runs the same loads for some seconds.
     Soak {
-        /// Only this load; all of them, one after the other, when left out, which takes more than an hour.
-        load: Option<test::Load>,
-        /// How long, in place of what each of them takes.
+        /// The load to run [default: all of them, one after the other, which takes more than an hour].
+        load: Option<test::SoakLoad>,
+        /// Duration in seconds [default: depends on the load].
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         seconds: Option<u32>,
     },
-    /// Fuzz for longer than the step in `cargo xtask test` does, with the output shown as it comes.
+    /// Run the fuzz targets and show their output.
     Fuzz {
-        /// The target to run; all of them, one after another, when left out.
+        /// The target to run [default: all of them, one after another].
         target: Option<String>,
-        /// How long each target runs. To libFuzzer zero means forever, so it is refused.
+        /// Duration per target in seconds. Zero is rejected: to libFuzzer it means forever.
         #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
         seconds: u32,
     },
@@ -83,17 +94,18 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
-        Command::Tidy => tidy::run(),
+        Command::Tidy(options) => tidy::run(&options),
         Command::Ci => ci::run(),
         Command::Conformance(options) => conformance::run(&options),
         Command::Bench { name, gateway } => bench::run(name, &gateway),
+        Command::Release(options) => release::run(&options),
         Command::Crash => test::crash(),
         Command::Soak { load, seconds } => test::soak(load, seconds),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
-        // What is wrong has been said already.
+        // The problems are printed already.
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");

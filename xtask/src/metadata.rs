@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about a workspace, as far as the checks need it.
+//! The output of `cargo metadata`, as far as the checks need it.
 //!
 //! Invariant: read without dependencies (`--no-deps`), so it needs neither network nor lock file.
 
@@ -9,14 +9,13 @@ use serde::Deserialize;
 
 use crate::program;
 
-/// One workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
     pub(crate) target_directory: PathBuf,
 }
 
-/// One crate of the workspace.
+/// A crate of the workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -25,23 +24,23 @@ pub(crate) struct Package {
     pub(crate) targets: Vec<Target>,
 }
 
-/// One line under `[dependencies]` and its sisters. The name is the package's, also when renamed.
+/// One line under `[dependencies]` or a similar section. The name is the package's, even if it is renamed.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
     /// Absent for a normal dependency.
-    pub(crate) kind: Option<Kind>,
+    pub(crate) kind: Option<DependencyKind>,
 }
 
-/// Where a dependency stands, when it is not a normal one.
+/// The section of a dependency other than `[dependencies]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum DependencyKind {
     Build,
     Dev,
 }
 
-/// One thing a crate builds.
+/// A target of a crate.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Target {
     pub(crate) name: String,

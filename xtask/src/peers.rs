@@ -1,7 +1,7 @@
-//! The MCP servers and clients that others wrote, which the tests of the executable talk to, and a library that fakes clocks.
+//! Third-party MCP servers and clients for the tests of the executable, and a library that fakes the clock.
 //!
-//! Invariant: they are installed below `target`, at the versions that `crates/toolgate/tests/peers`
-//! names, and nothing outside of the repository changes.
+//! Invariant: they are installed below `target`, at the versions in `crates/toolgate/tests/peers`, and nothing outside
+//! of the repository changes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use anyhow::Context;
 use crate::program;
 use crate::step::{Console, Outcome};
 
-/// Where the tests look for them.
+/// Environment variable that tells the tests the folder.
 pub(crate) const VARIABLE: &str = "TOOLGATE_PEERS";
 
-/// The folder they are installed in.
+/// The folder of the installed peers.
 pub(crate) fn folder() -> PathBuf {
     program::root().join("target/peers")
 }
 
-/// What is installed, and the folder for it. The text of the list is kept beside what it brought, so
-/// that a list that changed is seen.
+/// Dependency lists, each with the folder for its packages. A copy of the list is stored beside the packages, to detect
+/// changes of the list.
 const LISTS: [(&str, &str); 3] =
     [("package.json", "npm"), ("requirements.txt", "python"), ("requirements-v1.txt", "python-v1")];
 
@@ -33,7 +33,7 @@ fn stamp(name: &str) -> PathBuf {
     folder().join(name).join("installed")
 }
 
-/// Whether all of them are there, at the versions that are wanted.
+/// Returns true if all of them are installed at the listed versions.
 pub(crate) fn are_installed() -> bool {
     let debian =
         std::fs::read(stamp("debian")).is_ok_and(|installed| installed == PACKAGES.join(" ").as_bytes());
@@ -44,10 +44,10 @@ pub(crate) fn are_installed() -> bool {
         })
 }
 
-/// Debian packages that tests need, taken apart below `target`: nothing of the system changes.
+/// Debian packages that tests need, unpacked below `target`: the system stays unchanged.
 const PACKAGES: [&str; 1] = ["libfaketime"];
 
-/// Fetches the packages. Where there is no `apt-get`, or it knows none, the step says so.
+/// Downloads the packages. Returns the output of `apt-get` if that fails.
 fn debian(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
     let (folder, stamp) = (folder().join("debian"), stamp("debian"));
     let wanted = PACKAGES.join(" ");
@@ -64,9 +64,9 @@ fn debian(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
     Ok(None)
 }
 
-/// Fetches a package and takes it apart in a folder. What was said where that cannot be done.
+/// Downloads a package and unpacks it into a folder. Returns the output of the failed command, if any.
 pub(crate) fn debian_package(package: &str, folder: &Path) -> anyhow::Result<Option<String>> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let apt = |words: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(words).current_dir(folder);
@@ -75,7 +75,7 @@ pub(crate) fn debian_package(package: &str, folder: &Path) -> anyhow::Result<Opt
     let download = ["download", package];
     let mut done = apt(&download)?;
     if !done.success {
-        // A fresh machine has no lists yet.
+        // A fresh machine has no package lists yet.
         apt(&["update"])?;
         done = apt(&download)?;
     }
@@ -95,10 +95,10 @@ pub(crate) fn debian_package(package: &str, folder: &Path) -> anyhow::Result<Opt
     Ok(None)
 }
 
-/// Installs what is not there yet.
+/// Installs missing peers.
 pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     let (source, target) = (source(), folder());
-    std::fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
+    std::fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
     for (list, name) in LISTS {
         let (list, folder) = (source.join(list), target.join(name));
         let wanted = std::fs::read(&list).with_context(|| format!("cannot read {}", list.display()))?;
@@ -107,19 +107,19 @@ pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome>
             continue;
         }
         console.say(&format!("installing the MCP servers of {name} …"))?;
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let commands = if name == "npm" { npm(&list, &folder) } else { python(&list, &folder) };
         for command in commands {
             let done = program::capture(command)?;
             if !done.success {
-                let hint = "hint: this step needs npm and python3, and the network once";
+                let hint = "hint: this step needs npm and python3, and network access the first time";
                 return Ok(Outcome::Failed(format!("{}\n{hint}", done.output.trim_end())));
             }
         }
         std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
     if let Some(why) = debian(console)? {
-        let hint = "hint: this step needs apt-get, and the network once";
+        let hint = "hint: this step needs apt-get, and network access the first time";
         return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
     }
     Ok(Outcome::Passed)

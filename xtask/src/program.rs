@@ -1,6 +1,6 @@
-//! Running cargo and git: where the root is, and how the output of a child is taken.
+//! Runs cargo, git and other programs.
 //!
-//! Invariant: every child runs in the root of this repository, whatever folder the user stands in.
+//! Invariant: cargo and git run in the root of this repository, regardless of the current folder.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// How a child ended, and all it said.
-pub(crate) struct Captured {
+/// Exit status and output of a child process.
+pub(crate) struct CommandOutput {
     pub(crate) success: bool,
     /// Standard output and standard error, in the order they were written.
     pub(crate) output: String,
@@ -19,8 +19,8 @@ pub(crate) struct Captured {
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
-    // What cargo says at run time goes first: a target folder shared by two checkouts
-    // can hold an `xtask` that was compiled in the other one.
+    // The variable at run time comes first: a target folder shared by two checkouts can contain an `xtask` that was
+    // compiled in the other one.
     let xtask = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     xtask.parent().map_or_else(PathBuf::new, Path::to_path_buf)
@@ -33,7 +33,7 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// A git command that reads its own folder, not the one a git hook points to.
+/// A git command for its current folder, not for the one that a git hook points to.
 pub(crate) fn git<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new("git");
     command.args(arguments).current_dir(root());
@@ -43,30 +43,30 @@ pub(crate) fn git<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Co
     command
 }
 
-/// Runs to the end and keeps what was said. Takes the command by value: it owns the write ends
-/// of the pipe, and the read below ends only once they are closed.
-pub(crate) fn capture(mut command: Command) -> anyhow::Result<Captured> {
-    let (mut reader, writer) = pipe().context("cannot make a pipe")?;
+/// Runs a command and returns its output. Takes the command by value: it owns the write ends of the pipe, and the
+/// read below ends only after they are closed.
+pub(crate) fn capture(mut command: Command) -> anyhow::Result<CommandOutput> {
+    let (mut reader, writer) = pipe().context("cannot create a pipe")?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().context("cannot copy a pipe")?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
     drop(command);
     let mut output = Vec::new();
-    reader.read_to_end(&mut output).context("cannot read what a child says")?;
-    let success = child.wait().context("cannot wait for a child")?.success();
-    Ok(Captured { success, output: String::from_utf8_lossy(&output).into_owned() })
+    reader.read_to_end(&mut output).context("cannot read the output of a child process")?;
+    let success = child.wait().context("cannot wait for a child process")?.success();
+    Ok(CommandOutput { success, output: String::from_utf8_lossy(&output).into_owned() })
 }
 
-/// Runs to the end and keeps standard output only; any failure is an error with what was said.
+/// Runs a command and returns its standard output. If it fails, the error has its standard error.
 pub(crate) fn stdout(mut command: Command) -> anyhow::Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
     if !output.status.success() {
         bail!("{command:?} failed\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
     }
-    String::from_utf8(output.stdout).with_context(|| format!("{command:?} wrote what is not UTF-8"))
+    String::from_utf8(output.stdout).with_context(|| format!("the output of {command:?} is not UTF-8"))
 }
 
-/// Runs to the end with its output shown as it comes. Says whether it ended well.
+/// Runs a command and shows its output as it comes. Returns true if it succeeded.
 pub(crate) fn stream(mut command: Command) -> anyhow::Result<bool> {
     let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
     Ok(status.success())

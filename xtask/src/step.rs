@@ -1,7 +1,7 @@
-//! The step runner: one line per step, its seconds, and on a failure what to do about it.
+//! The step runner: one line per step with its time, and a hint on failure.
 //!
-//! Invariant: knows no step. It runs what it is given, in order, and stops at the first failure,
-//! because a later step often fails only for the same reason.
+//! Invariant: knows no step. It runs the given steps in order and stops at the first failure, because a later step
+//! often fails only for the same reason.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -9,28 +9,28 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// One thing that must be green.
+/// A check that must pass.
 pub(crate) struct Step<W> {
-    /// What `--only` takes.
+    /// The value of `--only`.
     pub(crate) name: &'static str,
-    /// What it proves, for `--list`.
+    /// Description for `--list`.
     pub(crate) about: &'static str,
-    pub(crate) run: Box<Run<W>>,
+    pub(crate) run: Box<StepFn<W>>,
 }
 
-/// The work of a step. It may say things on the way, which go below its line.
-pub(crate) type Run<W> = dyn Fn(&mut Console<W>) -> anyhow::Result<Outcome>;
+/// The work of a step. It may print messages, which go below its line.
+pub(crate) type StepFn<W> = dyn Fn(&mut Console<W>) -> anyhow::Result<Outcome>;
 
-/// How a step ended. An `Err` beside it means that the step could not even be tried.
+/// The result of a step. An `Err` beside it means that the step could not start.
 pub(crate) enum Outcome {
     Passed,
-    /// Passed, and there is something to know, such as a part that could not be checked.
+    /// Passed with a note, for example about a part that could not be checked.
     PassedWith(String),
-    /// Failed, with the output to show. Empty when the output was streamed.
+    /// Failed, with the output to show. Empty if the output was streamed.
     Failed(String),
 }
 
-/// Where progress goes.
+/// Prints the progress.
 pub(crate) struct Console<W> {
     out: W,
     colour: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Console<W> {
 }
 
 impl Console<io::Stdout> {
-    /// Standard output, in colour when a person reads it and `NO_COLOR` does not object.
+    /// Standard output, in colour on a terminal unless `NO_COLOR` is set.
     pub(crate) fn stdout() -> Self {
         let objection = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self::new(io::stdout(), io::stdout().is_terminal() && !objection)
@@ -51,14 +51,14 @@ impl<W: Write> Console<W> {
         Self { out, colour, line_open: false }
     }
 
-    /// Says one line below the line of the running step.
+    /// Prints one line below the line of the running step.
     pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
         self.end_line()?;
         writeln!(self.out, "      {text}")?;
         self.out.flush()
     }
 
-    /// Ends the line of the running step, so that a child can write below it.
+    /// Ends the line of the running step, so that a child process can write below it.
     pub(crate) fn end_line(&mut self) -> io::Result<()> {
         if self.line_open {
             writeln!(self.out)?;
@@ -84,9 +84,9 @@ impl<W: Write> Console<W> {
     }
 }
 
-/// Runs the steps in order. Says whether all of them passed.
+/// Runs the steps in order. Returns true if all of them passed.
 ///
-/// `clock` tells the time since some fixed moment; `all` is how many steps there are without `--only`.
+/// `clock` returns the time since some fixed moment; `all` is the number of steps without `--only`.
 pub(crate) fn run_all<W: Write>(
     console: &mut Console<W>,
     steps: &[&Step<W>],
@@ -131,7 +131,7 @@ fn run_one<W: Write>(
     let start = clock();
     let outcome = (step.run)(console);
     let took = human(clock() - start);
-    // Something was said below the line: the result needs a line that names the step again.
+    // A message was printed below the line, so the result needs a line that names the step again.
     let lead = if console.line_open { String::new() } else { format!("{head}:") };
     console.line_open = false;
 
@@ -157,7 +157,7 @@ fn run_one<W: Write>(
     Ok(false)
 }
 
-/// `0.4s`, `12s`, `4m12s`: tenths matter only when there is little else.
+/// `0.4s`, `12s`, `4m12s`: tenths matter only for short times.
 pub(crate) fn human(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: the steps, cheap ones first.
 //!
-//! Invariant: this list is all that decides whether the tree is green. A new check is a new step here.
+//! Invariant: this list alone decides if the tree is green. A new check is a new step here.
 
 use std::cell::RefCell;
 use std::io::{Stdout, Write};
@@ -15,18 +15,18 @@ use crate::{conformance, peers, program, tidy, tools};
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct TestOptions {
     /// Run only this step.
     #[arg(long, value_name = "STEP", conflicts_with = "list")]
     only: Option<String>,
-    /// List the steps and what each one proves.
+    /// List the steps with their descriptions.
     #[arg(long)]
     list: bool,
 }
 
-/// Runs the command. Says whether every step passed.
-pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
-    let early = Early::default();
+/// Runs the command. Returns true if every step passed.
+pub(crate) fn run(options: &TestOptions) -> anyhow::Result<bool> {
+    let early = BackgroundInstall::default();
     let steps = steps(early.clone());
     if options.list {
         for step in &steps {
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     };
     if chosen.is_empty() {
         bail!(
-            "unknown step `{}`\nhint: `cargo xtask test --list` names them",
+            "unknown step `{}`\nhint: `cargo xtask test --list` lists the steps",
             options.only.as_deref().unwrap_or_default()
         );
     }
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run_all(&mut Console::stdout(), &chosen, steps.len(), &|| start.elapsed())
 }
 
-/// The long crash tests, which `cargo xtask test` leaves out.
+/// Runs the long crash tests, which `cargo xtask test` skips.
 pub(crate) fn crash() -> anyhow::Result<bool> {
     let mut all = true;
     for package in ["toolgate-audit", "toolgate-store", "toolgate"] {
@@ -65,21 +65,21 @@ pub(crate) fn crash() -> anyhow::Result<bool> {
     Ok(all)
 }
 
-/// What the door is put under for long.
+/// Long load tests of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Load {
+pub(crate) enum SoakLoad {
     /// 300 calls a second with faults among them, to 50 servers, for an hour.
     Calls,
     /// One of 100 servers stops.
     Hang,
     /// 1,000 servers come and go, for ten minutes.
     Flap,
-    /// 5,000 clients send a head byte by byte.
+    /// 5,000 clients send their request headers byte by byte.
     Drip,
 }
 
-impl Load {
-    /// The test that does it.
+impl SoakLoad {
+    /// The name of the test.
     fn test(self) -> &'static str {
         match self {
             Self::Calls => "soak::an_hour_under_faults",
@@ -90,22 +90,22 @@ impl Load {
     }
 }
 
-/// Puts the door under a load, or all of them one after the other; what it holds must not grow.
-pub(crate) fn soak(load: Option<Load>, seconds: Option<u32>) -> anyhow::Result<bool> {
-    // As `cargo xtask test` builds it, so that `testkit` is there too, but for the release.
+/// Runs one load, or all of them one after the other; the memory of the gateway must not grow.
+pub(crate) fn soak(load: Option<SoakLoad>, seconds: Option<u32>) -> anyhow::Result<bool> {
+    // The same packages as in `cargo xtask test`, so that `testkit` is built too, but in release.
     let mut command = program::cargo(["test", "--release", "--workspace", "--test", "it"]);
-    command.args([load.map_or(SOAK, Load::test), "--", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args([load.map_or(SOAK, SoakLoad::test), "--", "--ignored", "--nocapture", "--test-threads=1"]);
     if let Some(seconds) = seconds {
         command.env("TOOLGATE_SOAK_SECONDS", seconds.to_string());
     }
     program::stream(command)
 }
 
-/// What the long crash tests are called, and where the long tests under load are.
+/// Names of the long crash tests, and the module of the load tests.
 const LONG: &str = "two_hundred_kills";
 const SOAK: &str = "soak::";
 
-fn steps(early: Early) -> Vec<Step<Stdout>> {
+fn steps(early: BackgroundInstall) -> Vec<Step<Stdout>> {
     vec![
         Step {
             name: "fmt",
@@ -114,7 +114,7 @@ fn steps(early: Early) -> Vec<Step<Stdout>> {
         },
         Step {
             name: "tidy",
-            about: "crate edges, module headers and ARCHITECTURE.md hold; the same as `cargo xtask tidy`",
+            about: "crate edges, module headers, ARCHITECTURE.md and language; the same as `cargo xtask tidy`",
             run: Box::new(|_| tidy::step()),
         },
         Step {
@@ -130,7 +130,7 @@ fn steps(early: Early) -> Vec<Step<Stdout>> {
         Step { name: "docs", about: "the docs build without a warning", run: Box::new(|_| docs()) },
         Step {
             name: "peers",
-            about: "the MCP servers and the conformance suite that others wrote are installed below `target`",
+            about: "third-party MCP servers and the conformance suite are installed below `target`",
             run: Box::new(move |console| {
                 early.end()?;
                 peers::step(console)
@@ -149,12 +149,12 @@ fn steps(early: Early) -> Vec<Step<Stdout>> {
     ]
 }
 
-/// The peers are fetched while the first steps run: that waits for the network, and those for the processor. What
-/// goes wrong here goes wrong again in their own step, which tells of it.
+/// Installs the peers while the first steps run: it waits for the network, and they wait for the processor. Errors are
+/// ignored here: they occur again in the step of the peers, which reports them.
 #[derive(Clone, Default)]
-struct Early(Rc<RefCell<Option<Child>>>);
+struct BackgroundInstall(Rc<RefCell<Option<Child>>>);
 
-impl Early {
+impl BackgroundInstall {
     fn begin(&self) -> anyhow::Result<()> {
         if !peers::are_installed() {
             let mut command = Command::new(std::env::current_exe()?);
@@ -173,9 +173,9 @@ impl Early {
     }
 }
 
-impl Drop for Early {
+impl Drop for BackgroundInstall {
     fn drop(&mut self) {
-        // A step that failed leaves nobody behind.
+        // After a failed step, no child process stays behind.
         if Rc::strong_count(&self.0) == 1
             && let Some(mut child) = self.0.borrow_mut().take()
         {
@@ -189,7 +189,7 @@ fn captured(arguments: &[&str]) -> anyhow::Result<Outcome> {
     outcome(program::capture(program::cargo(arguments))?)
 }
 
-fn outcome(captured: program::Captured) -> anyhow::Result<Outcome> {
+fn outcome(captured: program::CommandOutput) -> anyhow::Result<Outcome> {
     Ok(if captured.success { Outcome::Passed } else { Outcome::Failed(captured.output) })
 }
 
@@ -202,10 +202,10 @@ fn docs() -> anyhow::Result<Outcome> {
 fn tests(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     console.end_line()?;
     let mut command = program::cargo(["test", "--workspace"]);
-    // Tests with servers that others wrote are ignored where these are not installed, as may be the
-    // case under `--only tests`.
+    // Tests with third-party servers are ignored unless these are installed, which may not be the case with
+    // `--only tests`.
     if peers::are_installed() {
-        // The long ones take minutes and hours; `cargo xtask crash` and `cargo xtask soak` run them.
+        // The long tests take minutes and hours; `cargo xtask crash` and `cargo xtask soak` run them.
         let all = ["--", "--include-ignored", "--skip", LONG, "--skip", SOAK];
         command.args(all).env(peers::VARIABLE, peers::folder());
     }
@@ -213,7 +213,7 @@ fn tests(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     Ok(if passed { Outcome::Passed } else { Outcome::Failed(String::new()) })
 }
 
-/// Advisories come last and apart: they alone need the network, and a train has none.
+/// Checks the advisories last and separately: only they need the network, and may be skipped without it.
 fn deny(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     tools::DENY.ensure(console)?;
     let own = program::capture(program::cargo(["deny", "check", "licenses", "bans", "sources"]))?;
@@ -221,7 +221,7 @@ fn deny(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Failed(own.output));
     }
     let mut fetch = program::cargo(["deny", "fetch", "db"]);
-    // `is_offline` reads English.
+    // `is_offline` parses English messages.
     fetch.env("LC_ALL", "C");
     let fetched = program::capture(fetch)?;
     if !fetched.success {
@@ -234,7 +234,7 @@ fn deny(console: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
     captured(&["deny", "--offline", "check", "advisories"])
 }
 
-/// Whether git could not reach the other side at all, by its words for that.
+/// Returns true if git could not reach the remote at all, judged by its messages.
 fn is_offline(output: &str) -> bool {
     ["unable to access", "Could not resolve host", "Could not read from remote repository"]
         .iter()
@@ -252,14 +252,14 @@ fn only_an_unreachable_host_counts_as_offline() {
 }
 
 #[test]
-fn loads_are_left_out_of_the_tests() {
+fn tests_skip_the_long_loads() {
     use clap::ValueEnum as _;
-    assert!(Load::value_variants().iter().all(|load| load.test().starts_with(SOAK)));
+    assert!(SoakLoad::value_variants().iter().all(|load| load.test().starts_with(SOAK)));
 }
 
 #[test]
 fn step_names_are_unique() {
-    let mut names: Vec<_> = steps(Early::default()).iter().map(|step| step.name).collect();
+    let mut names: Vec<_> = steps(BackgroundInstall::default()).iter().map(|step| step.name).collect();
     names.sort_unstable();
     let count = names.len();
     names.dedup();

@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the rules of the tree that no compiler knows.
+//! `cargo xtask tidy`: rules of the tree that the compiler cannot check.
 //!
-//! Invariant: the checks are pure functions over what [`Tree::read`] took from the disk, and all of
-//! them run: a reader gets every problem at once.
+//! Invariant: the checks are pure functions over the result of [`Tree::read`], except for the commit subjects, and all
+//! of them run: a reader gets every problem at once.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,59 +11,66 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::metadata::{Dependency, Kind, Metadata};
+use crate::metadata::{Dependency, DependencyKind, Metadata};
 use crate::program;
 use crate::step::Outcome;
 
+mod language;
 #[cfg(test)]
 mod tests;
 
-/// One crate of the plan, and the crates of ours it may use.
-struct Allowed {
+/// A crate, and the crates of the workspace it may use.
+struct CrateRule {
     name: &'static str,
     may_use: &'static [&'static str],
 }
 
-/// Every crate there may be. Arrows point one way: a crate uses only crates above its own line.
-/// A new arrow is a design change, with a commit of its own.
-const CRATES: &[Allowed] = &[
-    Allowed { name: "toolgate-types", may_use: &[] },
-    Allowed { name: "toolgate-policy", may_use: &["toolgate-types"] },
-    Allowed { name: "toolgate-mcp", may_use: &["toolgate-types"] },
-    Allowed { name: "toolgate-search", may_use: &["toolgate-types"] },
-    Allowed { name: "toolgate-audit", may_use: &["toolgate-types"] },
-    Allowed { name: "toolgate-store", may_use: &["toolgate-types"] },
-    Allowed { name: "toolgate-sdk-macros", may_use: &[] },
-    Allowed { name: "toolgate-sdk", may_use: &["toolgate-types", "toolgate-mcp", "toolgate-sdk-macros"] },
-    Allowed { name: "toolgate-upstream", may_use: &["toolgate-types", "toolgate-policy", "toolgate-mcp"] },
-    Allowed {
+/// All crates. Dependencies point one way: a crate uses only crates above its own line.
+/// A new dependency between crates is a design change, with its own commit.
+const CRATES: &[CrateRule] = &[
+    CrateRule { name: "toolgate-types", may_use: &[] },
+    CrateRule { name: "toolgate-json", may_use: &[] },
+    CrateRule { name: "toolgate-redact", may_use: &["toolgate-types"] },
+    CrateRule { name: "toolgate-policy", may_use: &["toolgate-types", "toolgate-json"] },
+    CrateRule { name: "toolgate-mcp", may_use: &["toolgate-types", "toolgate-json"] },
+    CrateRule { name: "toolgate-search", may_use: &[] },
+    CrateRule { name: "toolgate-audit", may_use: &["toolgate-types", "toolgate-json", "toolgate-redact"] },
+    CrateRule { name: "toolgate-store", may_use: &["toolgate-types"] },
+    CrateRule { name: "toolgate-sdk-macros", may_use: &[] },
+    CrateRule { name: "toolgate-sdk", may_use: &["toolgate-types", "toolgate-mcp", "toolgate-sdk-macros"] },
+    CrateRule {
+        name: "toolgate-upstream",
+        may_use: &["toolgate-types", "toolgate-json", "toolgate-redact", "toolgate-policy", "toolgate-mcp"],
+    },
+    CrateRule {
         name: "toolgate-runtime",
         may_use: &[
             "toolgate-types",
+            "toolgate-json",
+            "toolgate-redact",
             "toolgate-policy",
             "toolgate-search",
             "toolgate-audit",
-            "toolgate-store",
             "toolgate-upstream",
         ],
     },
-    Allowed {
+    CrateRule {
         name: "toolgate-config",
         may_use: &[
             "toolgate-types",
+            "toolgate-redact",
             "toolgate-policy",
-            "toolgate-mcp",
-            "toolgate-search",
-            "toolgate-audit",
             "toolgate-store",
             "toolgate-upstream",
             "toolgate-runtime",
         ],
     },
-    Allowed {
+    CrateRule {
         name: "toolgate-agent",
         may_use: &[
             "toolgate-types",
+            "toolgate-json",
+            "toolgate-redact",
             "toolgate-mcp",
             "toolgate-search",
             "toolgate-audit",
@@ -71,28 +78,28 @@ const CRATES: &[Allowed] = &[
             "toolgate-config",
         ],
     },
-    Allowed {
+    CrateRule {
         name: "toolgate-server",
         may_use: &[
             "toolgate-types",
+            "toolgate-json",
             "toolgate-mcp",
             "toolgate-search",
             "toolgate-audit",
             "toolgate-store",
             "toolgate-runtime",
-            "toolgate-config",
         ],
     },
-    Allowed {
+    CrateRule {
         name: "toolgate",
         may_use: &[
             "toolgate-types",
+            "toolgate-redact",
             "toolgate-policy",
             "toolgate-mcp",
             "toolgate-search",
             "toolgate-audit",
             "toolgate-store",
-            "toolgate-sdk",
             "toolgate-upstream",
             "toolgate-runtime",
             "toolgate-config",
@@ -100,36 +107,36 @@ const CRATES: &[Allowed] = &[
             "toolgate-server",
         ],
     },
-    Allowed { name: "cards", may_use: &["toolgate-sdk"] },
-    Allowed { name: "say-hello", may_use: &["toolgate-sdk"] },
-    Allowed { name: TESTKIT, may_use: &[] },
-    Allowed { name: PEER, may_use: &[] },
-    Allowed { name: "xtask", may_use: &[] },
+    CrateRule { name: "cards", may_use: &["toolgate-sdk"] },
+    CrateRule { name: "say-hello", may_use: &["toolgate-sdk"] },
+    CrateRule { name: TESTKIT, may_use: &[] },
+    CrateRule { name: PEER, may_use: &[] },
+    CrateRule { name: "xtask", may_use: &[] },
 ];
 
-/// The real servers that tests talk to. Any crate may use it, but only in its tests.
+/// Test servers. Any crate may use this one, but only in its tests.
 const TESTKIT: &str = "testkit";
 
-/// A server for tests whose job is to be somebody else's implementation: the one crate beside `toolgate-mcp`
-/// that names `rmcp`. It is a program, and no crate uses it.
+/// A test server on a third-party implementation: the only crate that uses `rmcp`. It is a program, and no crate
+/// depends on it.
 const PEER: &str = "conformance-server";
 
-/// Paths that exist on one machine only. Split, so that this file does not hold what it forbids.
+/// Paths that exist on one machine only. Split, so that this file does not contain them.
 const MACHINE_PATHS: [&str; 3] = [concat!("/", "root/"), concat!("/", "home/"), concat!("/", "Users/")];
 
-/// Sets that others made to measure with. They name what paths they like.
+/// Third-party data sets for benchmarks. They may contain any path.
 const GOLD: &str = "eval/";
 
-/// Where [`CRATES`] is, for hints.
+/// The file of [`CRATES`], for hints.
 const TABLE: &str = "xtask/src/tidy.rs";
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-/// One broken rule.
+/// A violation of a rule.
 #[derive(Debug)]
 struct Problem {
     message: String,
-    /// A file, with a line where there is one.
+    /// The file, with a line if there is one.
     place: String,
     hint: String,
 }
@@ -141,32 +148,44 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All that the checks look at.
+/// The input of the checks.
 struct Tree {
     crates: Vec<Crate>,
-    /// The text of ARCHITECTURE.md.
     architecture: String,
     files: Vec<TextFile>,
 }
 
-/// One crate of the workspace.
+/// A crate of the workspace.
 struct Crate {
     name: String,
-    /// Its manifest, seen from the root.
+    /// Path of its manifest, relative to the root.
     manifest: String,
     dependencies: Vec<Dependency>,
 }
 
-/// One text file, its path seen from the root.
+/// A text file, with its path relative to the root.
 struct TextFile {
     path: String,
     text: String,
 }
 
-/// The command. Says whether the tree is tidy.
-pub(crate) fn run() -> anyhow::Result<bool> {
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TidyOptions {
+    /// Lower the counts of `xtask/language-baseline.txt` to those of the tree. Never raises one.
+    #[arg(long)]
+    update: bool,
+}
+
+/// The command. Returns true if the tree is tidy.
+pub(crate) fn run(options: &TidyOptions) -> anyhow::Result<bool> {
     let tree = Tree::read()?;
-    let problems = tree.problems();
+    if options.update {
+        let lowered = language::lowered(&language::count(&tree.files), tree.baseline());
+        fs::write(program::root().join(language::BASELINE), lowered)
+            .with_context(|| format!("cannot write {}", language::BASELINE))?;
+    }
+    let problems = tree.problems()?;
     if problems.is_empty() {
         println!("Tidy: {} crates and {} text files hold the rules.", tree.crates.len(), tree.files.len());
         return Ok(true);
@@ -177,7 +196,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
 
 /// The step of `cargo xtask test`.
 pub(crate) fn step() -> anyhow::Result<Outcome> {
-    let problems = Tree::read()?.problems();
+    let problems = Tree::read()?.problems()?;
     Ok(if problems.is_empty() { Outcome::Passed } else { Outcome::Failed(render(&problems)) })
 }
 
@@ -205,20 +224,20 @@ impl Tree {
                 dependencies: package.dependencies,
             })
             .collect();
-        // With files not yet added: they are in the next commit, and so is their problem.
+        // Includes files that are not added yet: they will be in the next commit.
         let listed = program::git(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
         let mut files = Vec::new();
         for path in program::stdout(listed)?.split_terminator('\0') {
             match fs::read(root.join(path)) {
                 Ok(bytes) => {
-                    // What is not UTF-8 is not text.
+                    // Other files are binary.
                     if let Ok(text) = String::from_utf8(bytes) {
                         files.push(TextFile { path: path.to_owned(), text });
                     }
                 }
-                // Deleted, but git does not know it yet.
+                // Deleted, but not in the index yet.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // A link to a folder is listed as a file.
+                // Git lists a symbolic link to a folder as a file.
                 Err(error) if error.kind() == ErrorKind::IsADirectory => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
             }
@@ -229,23 +248,29 @@ impl Tree {
         Ok(Self { crates, architecture, files })
     }
 
-    fn problems(&self) -> Vec<Problem> {
+    /// The counts that the words of the tree must not exceed.
+    fn baseline(&self) -> &str {
+        self.files.iter().find(|file| file.path == language::BASELINE).map_or("", |file| &file.text)
+    }
+
+    fn problems(&self) -> anyhow::Result<Vec<Problem>> {
         let Self { crates, architecture, files } = self;
-        [
+        let all = [
             crate_edges(crates),
-            rmcp_stays_in_one_crate(crates),
+            no_product_crate_uses_rmcp(crates),
             architecture_names_crates(crates, architecture),
             module_headers(files),
             no_mod_rs(files),
             no_machine_paths(files),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+            language::check(&language::count(files), self.baseline()),
+            language::duplicate_types(files),
+            language::long_subjects()?,
+        ];
+        Ok(all.into_iter().flatten().collect())
     }
 }
 
-/// Every crate has a row in [`CRATES`], and uses no crate of ours that its row does not name.
+/// Checks that every crate has a row in [`CRATES`] and uses only the crates of its row.
 fn crate_edges(crates: &[Crate]) -> Vec<Problem> {
     let ours: BTreeSet<_> = crates.iter().map(|c| c.name.as_str()).collect();
     let mut problems = Vec::new();
@@ -259,7 +284,7 @@ fn crate_edges(crates: &[Crate]) -> Vec<Problem> {
             continue;
         };
         for Dependency { name: used, kind } in dependencies {
-            let in_tests = *kind == Some(Kind::Dev);
+            let in_tests = *kind == Some(DependencyKind::Dev);
             let allowed = row.may_use.contains(&used.as_str()) || (in_tests && used == TESTKIT);
             if ours.contains(used.as_str()) && !allowed {
                 let list: Vec<_> = row.may_use.iter().map(|name| format!("`{name}`")).collect();
@@ -275,21 +300,21 @@ fn crate_edges(crates: &[Crate]) -> Vec<Problem> {
     problems
 }
 
-/// One crate of the product speaks the protocol, so one crate changes when its library does.
-fn rmcp_stays_in_one_crate(crates: &[Crate]) -> Vec<Problem> {
+/// The product implements the protocol itself, so that it controls every byte and every URL.
+fn no_product_crate_uses_rmcp(crates: &[Crate]) -> Vec<Problem> {
     let is_rmcp = |dependency: &Dependency| dependency.name == "rmcp" || dependency.name.starts_with("rmcp-");
     crates
         .iter()
-        .filter(|c| c.name != "toolgate-mcp" && c.name != PEER && c.dependencies.iter().any(is_rmcp))
+        .filter(|c| c.name != PEER && c.dependencies.iter().any(is_rmcp))
         .map(|c| Problem {
             message: format!("crate `{}` names `rmcp`", c.name),
             place: c.manifest.clone(),
-            hint: "only `toolgate-mcp` does; use its types".to_owned(),
+            hint: format!("only `{PEER}` does, as a peer in tests; use the types of `toolgate-mcp`"),
         })
         .collect()
 }
 
-/// The page names every crate there is, and under `## Planned` only crates still to come.
+/// Checks that ARCHITECTURE.md names every crate, and future crates only under `## Planned`.
 fn architecture_names_crates(crates: &[Crate], page: &str) -> Vec<Problem> {
     let mut present = BTreeSet::new();
     let mut problems = Vec::new();
@@ -312,7 +337,7 @@ fn architecture_names_crates(crates: &[Crate], page: &str) -> Vec<Problem> {
                 problems.push(Problem {
                     message: format!("crate `{name}` does not exist"),
                     place: place(),
-                    hint: "a crate still to come is named only under `## Planned`".to_owned(),
+                    hint: "name a future crate only under `## Planned`".to_owned(),
                 });
             } else if is_crate_name && planned && !CRATES.iter().any(|row| row.name == name) {
                 problems.push(Problem {
@@ -328,19 +353,19 @@ fn architecture_names_crates(crates: &[Crate], page: &str) -> Vec<Problem> {
             problems.push(Problem {
                 message: format!("crate `{name}` is not named in {ARCHITECTURE}"),
                 place: manifest.clone(),
-                hint: "say what it does and what it must not know, outside `## Planned`".to_owned(),
+                hint: "describe its job and its invariant, outside `## Planned`".to_owned(),
             });
         }
     }
     problems
 }
 
-/// What stands between single backticks on a line.
+/// Returns the texts between single backticks on a line.
 fn backticked(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// A reader who opens a file learns first what it is for.
+/// Checks that each module begins with a description.
 fn module_headers(files: &[TextFile]) -> Vec<Problem> {
     files
         .iter()
@@ -348,7 +373,7 @@ fn module_headers(files: &[TextFile]) -> Vec<Problem> {
         .map(|file| Problem {
             message: "module without a header".to_owned(),
             place: format!("{}:1", file.path),
-            hint: "begin with `//!`: what it is, its place, its invariant".to_owned(),
+            hint: "begin with `//!`: its job, its place in the path of a call, its invariant".to_owned(),
         })
         .collect()
 }
@@ -359,7 +384,7 @@ fn is_module(path: &str) -> bool {
     path.ends_with(".rs") && matches!(parts[..], ["crates", _, "src", ..] | ["xtask", "src", ..])
 }
 
-/// Ten tabs called `mod.rs` tell nothing apart.
+/// Files called `mod.rs` look alike in an editor.
 fn no_mod_rs(files: &[TextFile]) -> Vec<Problem> {
     files
         .iter()
@@ -372,7 +397,7 @@ fn no_mod_rs(files: &[TextFile]) -> Vec<Problem> {
         .collect()
 }
 
-/// A path of one machine works nowhere else, and tells who wrote it.
+/// A path of one machine works on no other, and may contain a user name.
 fn no_machine_paths(files: &[TextFile]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for TextFile { path, text } in files.iter().filter(|file| !file.path.starts_with(GOLD)) {
@@ -389,7 +414,7 @@ fn no_machine_paths(files: &[TextFile]) -> Vec<Problem> {
     problems
 }
 
-/// Whether the needle begins a path on this line: `"/x/` does, `example.com/x/` and `a/x/` do not.
+/// Returns true if the needle begins a path on this line: `"/x/` does, `example.com/x/` and `a/x/` do not.
 fn begins_a_path(line: &str, needle: &str) -> bool {
     line.match_indices(needle).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,7 +1,7 @@
-//! The cargo subcommands that the steps need and rustup does not bring.
+//! Cargo subcommands that the steps need and rustup does not provide.
 //!
-//! Invariant: nothing is installed unsaid. Compiling a tool takes minutes, and a silent minute
-//! looks like a hang. A tool that is already there is used as it is, whatever its version.
+//! Invariant: every installation is announced. Compiling a tool takes minutes, and a silent minute looks like a hang.
+//! An installed tool is used as it is, at any version.
 
 use std::io::Write;
 
@@ -10,8 +10,8 @@ use anyhow::bail;
 use crate::program;
 use crate::step::Console;
 
-/// One tool, at the version this repository is tested with.
-pub(crate) struct Tool {
+/// A tool, at the version this repository is tested with.
+pub(crate) struct CargoTool {
     package: &'static str,
     version: &'static str,
     /// The word after `cargo`.
@@ -19,13 +19,16 @@ pub(crate) struct Tool {
 }
 
 /// Checks licences, bans, sources and advisories of the dependencies.
-pub(crate) const DENY: Tool = Tool { package: "cargo-deny", version: "0.20.2", subcommand: "deny" };
+pub(crate) const DENY: CargoTool = CargoTool { package: "cargo-deny", version: "0.20.2", subcommand: "deny" };
 
 /// Builds and runs the fuzz targets.
-pub(crate) const FUZZ: Tool = Tool { package: "cargo-fuzz", version: "0.13.2", subcommand: "fuzz" };
+pub(crate) const FUZZ: CargoTool = CargoTool { package: "cargo-fuzz", version: "0.13.2", subcommand: "fuzz" };
 
-impl Tool {
-    /// Installs the tool when it is not there.
+/// Packs the release binary as a Debian package.
+pub(crate) const DEB: CargoTool = CargoTool { package: "cargo-deb", version: "3.8.0", subcommand: "deb" };
+
+impl CargoTool {
+    /// Installs the tool if it is missing.
     pub(crate) fn ensure(&self, console: &mut Console<impl Write>) -> anyhow::Result<()> {
         let Self { package, version, subcommand } = self;
         if program::capture(program::cargo([subcommand, "--version"]))?.success {
@@ -33,11 +36,11 @@ impl Tool {
         }
         console.say(&format!("installing {package} {version}, which takes some minutes …"))?;
         let wanted = format!("{package}@{version}");
-        // Compiling it with all optimisations takes longer than it will ever run.
+        // Optimising it would take longer than all of its runs.
         let installed = program::capture(program::cargo(["install", "--locked", "--debug", &wanted]))?;
         if !installed.success {
             bail!(
-                "cannot install `{package}`\n{}\nhint: it needs the network once; by hand: \
+                "cannot install `{package}`\n{}\nhint: it needs network access; to install it by hand: \
                  `cargo install --locked {wanted}`",
                 installed.output.trim_end()
             );

@@ -1,7 +1,7 @@
-//! Two halves of the library, one behind the other: the simplest gateway that one can write on it, for benchmarks.
+//! Minimal gateway built from the library's server and client, as a baseline for benchmarks.
 //!
-//! Every call is read into the library's types, sent on by its client, and written anew. Nothing is decided, checked or
-//! written down.
+//! Every call is decoded into the library's types, sent on by its client, and encoded again. Nothing is decided,
+//! checked or recorded.
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorData, ListToolsResult, PaginatedRequestParams, ServerConfig,
@@ -11,32 +11,32 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::json;
 
-use crate::typed;
+use crate::from_wire;
 
-/// The half towards clients, with the other one in its hand.
+/// Server half, which holds the client half.
 #[derive(Clone)]
-pub(crate) struct Chain(Peer<RoleClient>);
+pub(crate) struct ChainHandler(Peer<RoleClient>);
 
-/// The half towards the server.
-pub(crate) type Other = RunningService<RoleClient, ()>;
+/// Client half, connected to the upstream server.
+pub(crate) type UpstreamClient = RunningService<RoleClient, ()>;
 
-/// Connects to the server behind.
-pub(crate) async fn connect(url: &str) -> Result<(Other, Chain), Box<dyn std::error::Error>> {
-    let other = ().serve(StreamableHttpClientTransport::from_uri(url)).await?;
-    let chain = Chain(other.peer().clone());
-    Ok((other, chain))
+/// Connects to the upstream server.
+pub(crate) async fn connect(url: &str) -> Result<(UpstreamClient, ChainHandler), Box<dyn std::error::Error>> {
+    let client = ().serve(StreamableHttpClientTransport::from_uri(url)).await?;
+    let handler = ChainHandler(client.peer().clone());
+    Ok((client, handler))
 }
 
-fn broken(error: ServiceError) -> ErrorData {
+fn to_error_data(error: ServiceError) -> ErrorData {
     match error {
         ServiceError::McpError(error) => error,
         error => ErrorData::internal_error(error.to_string(), None),
     }
 }
 
-impl ServerHandler for Chain {
+impl ServerHandler for ChainHandler {
     fn get_info(&self) -> ServerConfig {
-        typed(json!({
+        from_wire(json!({
             "protocolVersion": "2026-07-28",
             "capabilities": { "tools": {} },
             "serverInfo": { "name": "chain", "version": env!("CARGO_PKG_VERSION") },
@@ -48,7 +48,7 @@ impl ServerHandler for Chain {
         request: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.0.list_tools(request).await.map_err(broken)
+        self.0.list_tools(request).await.map_err(to_error_data)
     }
 
     async fn call_tool(
@@ -56,6 +56,6 @@ impl ServerHandler for Chain {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.0.call_tool_once(request).await.map_err(broken)
+        self.0.call_tool_once(request).await.map_err(to_error_data)
     }
 }

@@ -1,7 +1,7 @@
-//! The server over the network: streamable HTTP at `/mcp`, or HTTP+SSE at `/sse`, on loopback.
+//! Serves over the network, on loopback: Streamable HTTP at `/mcp`, or HTTP+SSE at `/sse`.
 //!
-//! The accept loop is written by hand, since what comes with a framework leaves Nagle's algorithm on: an
-//! answer in two pieces then waits for 40 ms, and a suite of hundreds of requests for minutes.
+//! Has its own accept loop, since that of the framework leaves Nagle's algorithm on: a response in two segments then
+//! takes 40 ms, and a suite of hundreds of requests takes minutes.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -23,30 +23,36 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::chain::{self, Chain};
-use crate::server::Fixture;
-use crate::{Era, legacy, sse};
+use crate::chain::{self, ChainHandler};
+use crate::server::FixtureServer;
+use crate::{ProtocolEra, legacy, sse};
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What is served on a port.
-pub(crate) enum Door {
-    Mcp { era: Era, service: StreamableHttpService<Fixture, LocalSessionManager> },
-    Sse(sse::Sessions),
-    Chain { service: Box<StreamableHttpService<Chain, LocalSessionManager>>, _other: chain::Other },
+/// Service on a port.
+pub(crate) enum HttpEndpoint {
+    Mcp {
+        era: ProtocolEra,
+        service: StreamableHttpService<FixtureServer, LocalSessionManager>,
+    },
+    Sse(sse::SseSessions),
+    Chain {
+        service: Box<StreamableHttpService<ChainHandler, LocalSessionManager>>,
+        _other: chain::UpstreamClient,
+    },
 }
 
-impl Door {
-    pub(crate) fn mcp(era: Era) -> Self {
-        let fixture = Fixture::new(era);
+impl HttpEndpoint {
+    pub(crate) fn mcp(era: ProtocolEra) -> Self {
+        let fixture = FixtureServer::new(era);
         let origins = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
         let config = StreamableHttpServerConfig::default().with_allowed_origins(origins);
-        let service = StreamableHttpService::new(move || Ok(fixture.another()), Arc::default(), config);
+        let service = StreamableHttpService::new(move || Ok(fixture.new_session()), Arc::default(), config);
         Self::Mcp { era, service }
     }
 
     pub(crate) fn sse() -> Self {
-        Self::Sse(sse::Sessions::new(Fixture::new(Era::Legacy)))
+        Self::Sse(sse::SseSessions::new(FixtureServer::new(ProtocolEra::Legacy)))
     }
 
     pub(crate) async fn chain(url: &str) -> Result<Self, Box<dyn std::error::Error>> {
@@ -56,13 +62,13 @@ impl Door {
         Ok(Self::Chain { service: Box::new(service), _other: other })
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         match self {
             Self::Mcp { era, service } if request.uri().path() == "/mcp" => {
                 let version = request.headers().get("mcp-protocol-version");
                 let version = version.and_then(|version| version.to_str().ok());
-                if let (Era::Legacy, Some(refusal)) = (era, legacy::refusal(version)) {
-                    return json(StatusCode::BAD_REQUEST, &refusal);
+                if let (ProtocolEra::Legacy, Some(refusal)) = (era, legacy::version_error(version)) {
+                    return json_response(StatusCode::BAD_REQUEST, &refusal);
                 }
                 let Ok(response) = TowerToHyperService::new(service.clone()).call(request).await;
                 response.map(BodyExt::boxed_unsync)
@@ -71,41 +77,41 @@ impl Door {
                 let Ok(response) = TowerToHyperService::new((**service).clone()).call(request).await;
                 response.map(BodyExt::boxed_unsync)
             }
-            Self::Sse(sessions) => sessions.answer(request).await,
-            Self::Mcp { .. } | Self::Chain { .. } => empty(StatusCode::NOT_FOUND),
+            Self::Sse(sessions) => sessions.respond(request).await,
+            Self::Mcp { .. } | Self::Chain { .. } => empty_response(StatusCode::NOT_FOUND),
         }
     }
 }
 
-/// Prints the port, and serves for ever.
-pub(crate) async fn serve(port: &str, door: Door) -> Result<(), Box<dyn std::error::Error>> {
+/// Prints the port and serves forever.
+pub(crate) async fn serve(port: &str, endpoint: HttpEndpoint) -> Result<(), Box<dyn std::error::Error>> {
     let listener = TcpListener::bind(("127.0.0.1", port.parse()?)).await?;
     writeln!(std::io::stdout(), "{}", listener.local_addr()?.port())?;
-    let door = Arc::new(door);
+    let endpoint = Arc::new(endpoint);
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        let door = Arc::clone(&door);
+        let endpoint = Arc::clone(&endpoint);
         connections.spawn(async move {
-            let answer = service_fn(move |request| {
-                let door = Arc::clone(&door);
-                async move { Ok::<_, Infallible>(door.answer(request).await) }
+            let service = service_fn(move |request| {
+                let endpoint = Arc::clone(&endpoint);
+                async move { Ok::<_, Infallible>(endpoint.respond(request).await) }
             });
-            // How a connection ends is the client's business.
-            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer).await;
+            // Ignore errors: the client may close the connection at any time.
+            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
         });
         while connections.try_join_next().is_some() {}
     }
 }
 
-pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+pub(crate) fn empty_response(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Full::default().boxed_unsync());
     *response.status_mut() = status;
     response
 }
 
-fn json(status: StatusCode, value: &Value) -> Response<Body> {
+fn json_response(status: StatusCode, value: &Value) -> Response<Body> {
     let mut response = Response::new(Full::from(value.to_string()).boxed_unsync());
     *response.status_mut() = status;
     let kind = hyper::header::HeaderValue::from_static("application/json");

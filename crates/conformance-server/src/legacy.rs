@@ -1,23 +1,22 @@
-//! What a server of the older revisions does not know.
+//! Behaviour of a server that predates the newest revision.
 //!
-//! The library knows all revisions, and when it is told to leave some out it refuses them in the words of
-//! the newest. A server that is older than those has other words: to it `server/discover` is any unknown
-//! method, and over HTTP a version it has not heard of is a bad request.
-//! Invariant: no answer from here names a revision, or a code, of the newest.
+//! The library supports all revisions; if some are disabled, it rejects them with errors of the newest. A really old
+//! server reacts differently: to it `server/discover` is an unknown method, and over HTTP an unknown version is a bad
+//! request. Invariant: no response from here contains a revision, or an error code, of the newest.
 
 use rmcp::model::{ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, ProtocolVersion};
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use serde_json::{Value, json};
 
-/// The revisions with a handshake.
-pub(crate) fn versions() -> &'static [ProtocolVersion] {
+/// Revisions with a handshake.
+pub(crate) fn legacy_versions() -> &'static [ProtocolVersion] {
     ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25)
 }
 
-/// What is said to a request with this version in its header, if it is none of ours.
-pub(crate) fn refusal(version: Option<&str>) -> Option<Value> {
+/// Returns the error for a request with this version header; `None` if the version is supported.
+pub(crate) fn version_error(version: Option<&str>) -> Option<Value> {
     let version = version?;
-    let known = versions();
+    let known = legacy_versions();
     if known.iter().any(|known| known.as_str() == version) {
         return None;
     }
@@ -27,18 +26,20 @@ pub(crate) fn refusal(version: Option<&str>) -> Option<Value> {
     Some(json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32000, "message": message } }))
 }
 
-/// A transport whose server does not hear of `server/discover`.
-pub(crate) struct Transport<T> {
+/// Transport whose server does not know `server/discover`.
+pub(crate) struct LegacyTransport<T> {
     inner: T,
 }
 
-impl<T> Transport<T> {
+impl<T> LegacyTransport<T> {
     pub(crate) fn new(inner: T) -> Self {
         Self { inner }
     }
 }
 
-impl<T: rmcp::transport::Transport<RoleServer>> rmcp::transport::Transport<RoleServer> for Transport<T> {
+impl<T: rmcp::transport::Transport<RoleServer>> rmcp::transport::Transport<RoleServer>
+    for LegacyTransport<T>
+{
     type Error = T::Error;
 
     fn send(
@@ -68,10 +69,10 @@ impl<T: rmcp::transport::Transport<RoleServer>> rmcp::transport::Transport<RoleS
 }
 
 #[test]
-fn versions_of_the_newest_era_are_refused() {
-    let code = |version| refusal(Some(version)).map(|refusal| refusal["error"]["code"].clone());
+fn rejects_versions_without_handshake() {
+    let code = |version| version_error(Some(version)).map(|refusal| refusal["error"]["code"].clone());
     assert_eq!(code("2026-07-28"), Some(json!(-32000)));
     assert_eq!(code("2025-11-25"), None);
     assert_eq!(code("2024-11-05"), None);
-    assert_eq!(refusal(None), None);
+    assert_eq!(version_error(None), None);
 }

@@ -1,12 +1,11 @@
-//! A good MCP server on somebody else's implementation: `conformance-server --http PORT | --sse PORT | --stdio`.
+//! Reference MCP server on a third-party implementation: `conformance-server --http PORT | --sse PORT | --stdio`.
 //!
-//! It has every tool, prompt and resource that the official conformance suite looks for, and speaks all
-//! revisions; with `--legacy` it has never heard of the ones without a handshake, as is always so over
-//! HTTP+SSE, whose clients are older than those. Port 0 is one that is free; the port is printed. A tool
-//! that asks the client for something does so in the way of the revision that it was called in, so that
-//! what stands between a client and a server of different eras has something to translate. With `--chain PORT URL` it
-//! is no server but a gateway to one, as simple as the library lets one write it: see [`chain`].
-//! Invariant: it knows nothing of Toolgate, and what goes over the wire is the library's doing.
+//! Offers every tool, prompt and resource of the official conformance suite, and speaks all revisions. With `--legacy`
+//! it knows only those with a handshake, as always over HTTP+SSE, which predates the others. Port 0 picks a free one;
+//! the port is printed. A tool that asks the client a question does so in the way of the revision of the call, so that
+//! a gateway between a client and a server of different eras has something to translate. With `--chain PORT URL` it
+//! runs a minimal gateway to a server instead: see [`chain`]. Invariant: it does not depend on Toolgate, and the
+//! library alone produces what goes over the wire.
 
 mod ask;
 mod chain;
@@ -29,12 +28,12 @@ use rmcp::transport::io::stdio_pipes;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use server::Fixture;
+use server::FixtureServer;
 
-/// The revisions that a server speaks.
+/// Revisions that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
-    /// All that the library knows.
+pub(crate) enum ProtocolEra {
+    /// All that the library supports.
     Dual,
     /// Those with a handshake.
     Legacy,
@@ -45,17 +44,17 @@ async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let served = match arguments[..] {
-        ["--stdio"] => stdio(Era::Dual).await,
-        ["--stdio", "--legacy"] => stdio(Era::Legacy).await,
-        ["--http", port] => http::serve(port, http::Door::mcp(Era::Dual)).await,
-        ["--http", port, "--legacy"] => http::serve(port, http::Door::mcp(Era::Legacy)).await,
-        ["--sse", port] | ["--sse", port, "--legacy"] => http::serve(port, http::Door::sse()).await,
-        ["--chain", port, url] => match http::Door::chain(url).await {
-            Ok(door) => http::serve(port, door).await,
+        ["--stdio"] => stdio(ProtocolEra::Dual).await,
+        ["--stdio", "--legacy"] => stdio(ProtocolEra::Legacy).await,
+        ["--http", port] => http::serve(port, http::HttpEndpoint::mcp(ProtocolEra::Dual)).await,
+        ["--http", port, "--legacy"] => http::serve(port, http::HttpEndpoint::mcp(ProtocolEra::Legacy)).await,
+        ["--sse", port] | ["--sse", port, "--legacy"] => http::serve(port, http::HttpEndpoint::sse()).await,
+        ["--chain", port, url] => match http::HttpEndpoint::chain(url).await {
+            Ok(endpoint) => http::serve(port, endpoint).await,
             Err(error) => Err(error),
         },
         _ => {
-            complain(
+            print_error(
                 "usage: conformance-server (--http PORT | --sse PORT | --stdio) [--legacy] | --chain PORT URL",
             );
             return ExitCode::from(2);
@@ -64,35 +63,35 @@ async fn main() -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error.to_string());
+            print_error(&error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-/// Serves who started this process, until its end of the pipe closes.
-async fn stdio(era: Era) -> Result<(), Box<dyn std::error::Error>> {
+/// Serves the parent process over stdin and stdout, until it closes the pipe.
+async fn stdio(era: ProtocolEra) -> Result<(), Box<dyn std::error::Error>> {
     let (reader, writer) = stdio_pipes();
     let transport = AsyncRwTransport::new_server(reader, writer);
-    let fixture = Fixture::new(era);
+    let fixture = FixtureServer::new(era);
     let running = match era {
-        Era::Dual => fixture.serve(transport).await,
-        Era::Legacy => fixture.serve(legacy::Transport::new(transport)).await,
+        ProtocolEra::Dual => fixture.serve(transport).await,
+        ProtocolEra::Legacy => fixture.serve(legacy::LegacyTransport::new(transport)).await,
     };
     match running {
         Ok(running) => drop(running.waiting().await?),
-        // Whoever only looks whether it starts has seen enough.
+        // A client that only checks whether the server starts.
         Err(ServerInitializeError::ConnectionClosed(_)) => {}
         Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
-fn complain(text: &str) {
+fn print_error(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// A value of the library's from how it is written on the wire.
-fn typed<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("the fixtures are written as the protocol wants them")
+/// Converts the JSON of the wire to a type of the library.
+fn from_wire<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("the fixtures are valid MCP")
 }

@@ -1,4 +1,4 @@
-//! The prompts that the suite asks for. They are the same in all revisions.
+//! Prompts of the conformance suite. They are the same in all revisions.
 
 use std::sync::atomic::Ordering;
 
@@ -6,12 +6,12 @@ use rmcp::model::{ErrorData, GetPromptRequestParams, GetPromptResponse, ListProm
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
 
-use crate::ask::{Round, Stop, form};
-use crate::server::Fixture;
+use crate::ask::{CallInterrupt, RequestRound, form_question};
+use crate::from_wire;
+use crate::server::FixtureServer;
 use crate::tools::IMAGE;
-use crate::typed;
 
-pub(crate) fn list(fixture: &Fixture) -> ListPromptsResult {
+pub(crate) fn list(fixture: &FixtureServer) -> ListPromptsResult {
     let argument =
         |name: &str, description: &str| json!({ "name": name, "description": description, "required": true });
     let mut prompts = vec![
@@ -32,15 +32,15 @@ pub(crate) fn list(fixture: &Fixture) -> ListPromptsResult {
     if fixture.shared.more_prompts.load(Ordering::SeqCst) {
         prompts.push(json!({ "name": "test_prompt_that_comes_and_goes", "description": "Here for now." }));
     }
-    typed(json!({ "resultType": "complete", "prompts": prompts }))
+    from_wire(json!({ "resultType": "complete", "prompts": prompts }))
 }
 
 pub(crate) async fn get(
-    fixture: &Fixture,
+    fixture: &FixtureServer,
     request: GetPromptRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<GetPromptResponse, ErrorData> {
-    let round = Round {
+    let round = RequestRound {
         context,
         responses: request.input_responses,
         state: request.request_state,
@@ -51,15 +51,21 @@ pub(crate) async fn get(
         Ok(messages) => {
             let messages: Vec<Value> =
                 messages.into_iter().map(|content| json!({ "role": "user", "content": content })).collect();
-            Ok(GetPromptResponse::Complete(typed(json!({ "resultType": "complete", "messages": messages }))))
+            Ok(GetPromptResponse::Complete(from_wire(
+                json!({ "resultType": "complete", "messages": messages }),
+            )))
         }
-        Err(Stop::Asked(questions)) => Ok((*questions).into()),
-        Err(Stop::Failed(error)) => Err(error),
+        Err(CallInterrupt::InputRequired(questions)) => Ok((*questions).into()),
+        Err(CallInterrupt::Failed(error)) => Err(error),
     }
 }
 
-/// The contents of the messages.
-async fn messages(round: &Round<'_>, name: &str, arguments: &Value) -> Result<Vec<Value>, Stop> {
+/// Returns the contents of the messages.
+async fn messages(
+    round: &RequestRound<'_>,
+    name: &str,
+    arguments: &Value,
+) -> Result<Vec<Value>, CallInterrupt> {
     let text = |text: &str| json!({ "type": "text", "text": text });
     let argument = |name: &str| arguments[name].as_str().unwrap_or_default().to_owned();
     Ok(match name {
@@ -83,12 +89,14 @@ async fn messages(round: &Round<'_>, name: &str, arguments: &Value) -> Result<Ve
             text("Please analyze the image above."),
         ],
         "test_input_required_result_prompt" => {
-            let question =
-                form("What context should the prompt use?", json!({ "context": { "type": "string" } }));
+            let question = form_question(
+                "What context should the prompt use?",
+                json!({ "context": { "type": "string" } }),
+            );
             let answers = round.ask(&[("user_context", question)], None).await?;
             vec![text(&format!(
                 "Use this context: {}",
-                crate::ask::field(&answers["user_context"], "context")
+                crate::ask::form_field(&answers["user_context"], "context")
             ))]
         }
         _ => return Err(ErrorData::invalid_params(format!("unknown prompt {name:?}"), None).into()),

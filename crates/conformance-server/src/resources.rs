@@ -1,17 +1,17 @@
-//! The resources that the suite asks for.
+//! Resources of the conformance suite.
 
 use rmcp::model::{ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResponse};
 use serde_json::{Value, json};
 
+use crate::from_wire;
 use crate::tools::IMAGE;
-use crate::typed;
 
-/// The one that changes when `test_trigger_resource_change` is called.
+/// URI of the resource that `test_trigger_resource_change` changes.
 pub(crate) const WATCHED: &str = "test://watched-resource";
 
 pub(crate) fn list() -> ListResourcesResult {
     let resource = |uri: &str, name: &str, kind: &str| json!({ "uri": uri, "name": name, "description": format!("A resource for tests: {name}."), "mimeType": kind });
-    typed(json!({ "resultType": "complete", "resources": [
+    from_wire(json!({ "resultType": "complete", "resources": [
         resource("test://static-text", "static text", "text/plain"),
         resource("test://static-binary", "static binary", "image/png"),
         resource(WATCHED, "watched", "text/plain"),
@@ -19,10 +19,10 @@ pub(crate) fn list() -> ListResourcesResult {
 }
 
 pub(crate) fn templates() -> ListResourceTemplatesResult {
-    typed(json!({ "resultType": "complete", "resourceTemplates": [{
+    from_wire(json!({ "resultType": "complete", "resourceTemplates": [{
         "uriTemplate": "test://template/{id}/data",
         "name": "template",
-        "description": "Data of whatever has this id.",
+        "description": "Data of the item with this id.",
         "mimeType": "application/json",
     }] }))
 }
@@ -40,7 +40,7 @@ pub(crate) fn read(uri: &str) -> Result<ReadResourceResponse, ErrorData> {
             text("application/json", &data.to_string())
         }
     };
-    Ok(ReadResourceResponse::Complete(typed(json!({ "resultType": "complete", "contents": [content] }))))
+    Ok(ReadResourceResponse::Complete(from_wire(json!({ "resultType": "complete", "contents": [content] }))))
 }
 
 fn template_data(id: &str) -> Value {

@@ -1,7 +1,7 @@
-//! The server: what it says of itself, and which file answers what.
+//! The server: its capabilities, and the dispatch of requests.
 //!
-//! One [`Fixture`] is one session. What outlives a session, or is seen by others, is in [`Shared`]: in the
-//! newest era every request is a session of its own.
+//! One [`FixtureServer`] is one session. State that outlives a session, or is visible to others, is in [`SharedState`]:
+//! in the newest revision every request is a session of its own.
 #![expect(deprecated, reason = "clients of the older revisions use what the newest has deprecated")]
 
 use std::borrow::Cow;
@@ -23,48 +23,48 @@ use rmcp::{ServerHandler, model::DiscoverResult};
 use serde_json::json;
 use tokio::sync::broadcast;
 
-use crate::{Era, legacy, prompts, resources, tools, typed};
+use crate::{ProtocolEra, from_wire, legacy, prompts, resources, tools};
 
-/// Something that others may want to hear of.
+/// Change that clients may be notified of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Change {
+pub(crate) enum ServerChange {
     Tools,
     Prompts,
     /// The content of [`resources::WATCHED`].
     Resource,
 }
 
-/// What all sessions have in common.
-pub(crate) struct Shared {
+/// State shared by all sessions.
+pub(crate) struct SharedState {
     pub(crate) tasks: TaskManager,
     pub(crate) codec: RequestStateCodec,
-    /// Whether the tool and the prompt that come and go are there.
+    /// True while the optional tool and the optional prompt are listed.
     pub(crate) more_tools: AtomicBool,
     pub(crate) more_prompts: AtomicBool,
-    /// For the streams of `subscriptions/listen`.
-    changes: broadcast::Sender<Change>,
-    /// Clients of the older revisions, who are told without having asked.
-    sessions: Mutex<Vec<(Peer<RoleServer>, Arc<Session>)>>,
+    /// Feeds the streams of `subscriptions/listen`.
+    changes: broadcast::Sender<ServerChange>,
+    /// Clients of the older revisions, which are notified without a subscription.
+    sessions: Mutex<Vec<(Peer<RoleServer>, Arc<SessionState>)>>,
 }
 
-/// What a client of the older revisions has said.
+/// State of a session of the older revisions.
 #[derive(Default)]
-pub(crate) struct Session {
-    /// As a word of the protocol; all are wanted before one is said.
+pub(crate) struct SessionState {
+    /// Name of the requested log level; `None` means all levels.
     pub(crate) level: Mutex<Option<String>>,
     watched: Mutex<BTreeSet<String>>,
 }
 
 /// One session.
-pub(crate) struct Fixture {
-    era: Era,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) session: Arc<Session>,
+pub(crate) struct FixtureServer {
+    era: ProtocolEra,
+    pub(crate) shared: Arc<SharedState>,
+    pub(crate) session: Arc<SessionState>,
 }
 
-impl Fixture {
-    pub(crate) fn new(era: Era) -> Self {
-        let shared = Shared {
+impl FixtureServer {
+    pub(crate) fn new(era: ProtocolEra) -> Self {
+        let shared = SharedState {
             tasks: TaskManager::new(),
             codec: RequestStateCodec::try_new(*b"the key of a test is no secret..")
                 .expect("it is long enough"),
@@ -76,43 +76,44 @@ impl Fixture {
         Self { era, shared: Arc::new(shared), session: Arc::default() }
     }
 
-    /// Another session of the same server.
-    pub(crate) fn another(&self) -> Self {
+    /// Creates another session of the same server.
+    pub(crate) fn new_session(&self) -> Self {
         Self { era: self.era, shared: Arc::clone(&self.shared), session: Arc::default() }
     }
 
     pub(crate) fn is_dual(&self) -> bool {
-        self.era == Era::Dual
+        self.era == ProtocolEra::Dual
     }
 
-    /// Makes a change, and tells everybody.
-    pub(crate) async fn change(&self, change: Change) {
+    /// Applies a change and notifies all clients.
+    pub(crate) async fn apply_change(&self, change: ServerChange) {
         match change {
-            Change::Tools => drop(self.shared.more_tools.fetch_xor(true, Ordering::SeqCst)),
-            Change::Prompts => drop(self.shared.more_prompts.fetch_xor(true, Ordering::SeqCst)),
-            Change::Resource => {}
+            ServerChange::Tools => drop(self.shared.more_tools.fetch_xor(true, Ordering::SeqCst)),
+            ServerChange::Prompts => drop(self.shared.more_prompts.fetch_xor(true, Ordering::SeqCst)),
+            ServerChange::Resource => {}
         }
-        // Nobody may be listening.
+        // There may be no receiver.
         let _ = self.shared.changes.send(change);
-        let mut sessions = self.shared.sessions.lock().expect("nobody panics with it").clone();
+        let mut sessions = self.shared.sessions.lock().expect("the lock is not poisoned").clone();
         sessions.retain(|(peer, _)| !peer.is_transport_closed());
         for (peer, session) in sessions {
-            let watched = session.watched.lock().expect("nobody panics with it").contains(resources::WATCHED);
-            // One that is gone is no reason not to tell the others.
+            let watched =
+                session.watched.lock().expect("the lock is not poisoned").contains(resources::WATCHED);
+            // Ignore errors: a client that is gone must not keep the others from being notified.
             let _ = match change {
-                Change::Tools => peer.notify_tool_list_changed().await,
-                Change::Prompts => peer.notify_prompt_list_changed().await,
-                Change::Resource if watched => {
+                ServerChange::Tools => peer.notify_tool_list_changed().await,
+                ServerChange::Prompts => peer.notify_prompt_list_changed().await,
+                ServerChange::Resource if watched => {
                     peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(resources::WATCHED))
                         .await
                 }
-                Change::Resource => Ok(()),
+                ServerChange::Resource => Ok(()),
             };
         }
     }
 }
 
-impl ServerHandler for Fixture {
+impl ServerHandler for FixtureServer {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = json!({
             "tools": { "listChanged": true },
@@ -126,7 +127,7 @@ impl ServerHandler for Fixture {
         }
         let newest =
             if self.is_dual() { ProtocolVersion::V_2026_07_28 } else { ProtocolVersion::V_2025_11_25 };
-        typed(json!({
+        from_wire(json!({
             "protocolVersion": newest,
             "capabilities": capabilities,
             "serverInfo": { "name": "conformance-server", "version": env!("CARGO_PKG_VERSION") },
@@ -135,7 +136,11 @@ impl ServerHandler for Fixture {
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        Cow::Borrowed(if self.is_dual() { ProtocolVersion::KNOWN_VERSIONS } else { legacy::versions() })
+        Cow::Borrowed(if self.is_dual() {
+            ProtocolVersion::KNOWN_VERSIONS
+        } else {
+            legacy::legacy_versions()
+        })
     }
 
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
@@ -147,7 +152,7 @@ impl ServerHandler for Fixture {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let mut sessions = self.shared.sessions.lock().expect("nobody panics with it");
+        let mut sessions = self.shared.sessions.lock().expect("the lock is not poisoned");
         sessions.retain(|(peer, _)| !peer.is_transport_closed());
         sessions.push((context.peer, Arc::clone(&self.session)));
     }
@@ -217,7 +222,7 @@ impl ServerHandler for Fixture {
         request: SubscribeRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.session.watched.lock().expect("nobody panics with it").insert(request.uri);
+        self.session.watched.lock().expect("the lock is not poisoned").insert(request.uri);
         Ok(())
     }
 
@@ -226,7 +231,7 @@ impl ServerHandler for Fixture {
         request: UnsubscribeRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.session.watched.lock().expect("nobody panics with it").remove(&request.uri);
+        self.session.watched.lock().expect("the lock is not poisoned").remove(&request.uri);
         Ok(())
     }
 
@@ -241,11 +246,13 @@ impl ServerHandler for Fixture {
                 () = context.cancelled() => return Ok(()),
                 change = changes.recv() => change,
             };
-            // What was not asked for is refused by the sink, and what was missed is over.
+            // The sink rejects notifications that the client did not subscribe to. Missed ones are not repeated.
             let _ = match change {
-                Ok(Change::Tools) => context.sink().notify_tool_list_changed().await,
-                Ok(Change::Prompts) => context.sink().notify_prompt_list_changed().await,
-                Ok(Change::Resource) => context.sink().notify_resource_updated(resources::WATCHED).await,
+                Ok(ServerChange::Tools) => context.sink().notify_tool_list_changed().await,
+                Ok(ServerChange::Prompts) => context.sink().notify_prompt_list_changed().await,
+                Ok(ServerChange::Resource) => {
+                    context.sink().notify_resource_updated(resources::WATCHED).await
+                }
                 Err(broadcast::error::RecvError::Lagged(_)) => Ok(()),
                 Err(broadcast::error::RecvError::Closed) => return Ok(()),
             };
@@ -258,8 +265,8 @@ impl ServerHandler for Fixture {
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         let all = ["paris", "park", "party", "test", "testing"].into_iter();
-        let fitting = all.filter(|word| word.starts_with(&request.argument.value)).map(str::to_owned);
-        let found = CompletionInfo::new(fitting.collect());
+        let matching = all.filter(|word| word.starts_with(&request.argument.value)).map(str::to_owned);
+        let found = CompletionInfo::new(matching.collect());
         Ok(CompleteResult::new(found.map_err(|why| ErrorData::internal_error(why, None))?))
     }
 
@@ -268,8 +275,8 @@ impl ServerHandler for Fixture {
         request: SetLevelRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let level = tools::logging::word(request.level);
-        *self.session.level.lock().expect("nobody panics with it") = Some(level);
+        let level = tools::logging::level_name(request.level);
+        *self.session.level.lock().expect("the lock is not poisoned") = Some(level);
         Ok(())
     }
 

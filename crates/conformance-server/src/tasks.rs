@@ -1,6 +1,6 @@
-//! The tools that work as tasks of the extension, for clients that know it.
+//! Tools that run as tasks, for clients that support the tasks extension.
 //!
-//! For others they do the same while the call waits, but for those that are tasks or nothing.
+//! For other clients they run within the call, except those that work only as tasks.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use rmcp::task_manager::{TaskContext, TaskExit, TaskFuture, TaskOptions};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::ask::{Stop, field, form};
-use crate::tools::{Call, outcome, said, text};
-use crate::typed;
+use crate::ask::{CallInterrupt, form_field, form_question};
+use crate::from_wire;
+use crate::tools::{ToolCall, call_result, text, text_result};
 
-/// How long a job takes that takes a while.
-const A_WHILE: Duration = Duration::from_millis(300);
+/// Duration of a job.
+const JOB_DURATION: Duration = Duration::from_millis(300);
 
-/// Runs the tool, if it is one of these.
-pub(crate) async fn run(call: &Call<'_>, name: &str) -> Result<Option<CallToolResponse>, Stop> {
+/// Runs the tool if it is one of these; otherwise returns `None`.
+pub(crate) async fn run(call: &ToolCall<'_>, name: &str) -> Result<Option<CallToolResponse>, CallInterrupt> {
     let as_task = call.round.is_modern() && call.round.capabilities().supports_tasks();
     let response = match name {
         "slow_compute" => {
@@ -30,15 +30,15 @@ pub(crate) async fn run(call: &Call<'_>, name: &str) -> Result<Option<CallToolRe
                 spawn(call, move |task| Box::pin(compute(task, time, words)))
             } else {
                 sleep(time).await;
-                said(&words)
+                text_result(&words)
             }
         }
         "failing_job" => {
-            needs_tasks(call)?;
+            require_tasks(call)?;
             spawn(call, |_| {
                 Box::pin(async {
-                    sleep(A_WHILE).await;
-                    Ok(outcome(&[text("The job failed.")], true))
+                    sleep(JOB_DURATION).await;
+                    Ok(call_result(&[text("The job failed.")], true))
                 })
             })
         }
@@ -55,7 +55,7 @@ pub(crate) async fn run(call: &Call<'_>, name: &str) -> Result<Option<CallToolRe
                 spawn(call, move |task| Box::pin(delete(task, file)))
             } else {
                 let answers = call.round.ask(&[("confirm", confirmation(&file))], None).await?;
-                said(&deleted(&file, &answers["confirm"]))
+                text_result(&deletion_text(&file, &answers["confirm"]))
             }
         }
         "multi_input" => {
@@ -64,65 +64,66 @@ pub(crate) async fn run(call: &Call<'_>, name: &str) -> Result<Option<CallToolRe
                 spawn(call, move |task| Box::pin(two_names(task, one, other)))
             } else {
                 let answers = call.round.ask(&[("one", one), ("other", other)], None).await?;
-                said(&both(&answers["one"], &answers["other"]))
+                text_result(&both_names(&answers["one"], &answers["other"]))
             }
         }
         "test_tool_with_task" => {
-            needs_tasks(call)?;
+            require_tasks(call)?;
             let answers = call.round.ask(&[("user_name", name_form("What is your name?"))], None).await?;
-            let words = format!("Worked for {}", field(&answers["user_name"], "name"));
-            spawn(call, move |task| Box::pin(compute(task, A_WHILE, words)))
+            let words = format!("Worked for {}", form_field(&answers["user_name"], "name"));
+            spawn(call, move |task| Box::pin(compute(task, JOB_DURATION, words)))
         }
         _ => return Ok(None),
     };
     Ok(Some(response))
 }
 
-fn spawn(call: &Call<'_>, work: impl FnOnce(TaskContext) -> TaskFuture) -> CallToolResponse {
+fn spawn(call: &ToolCall<'_>, work: impl FnOnce(TaskContext) -> TaskFuture) -> CallToolResponse {
     let options = TaskOptions::new().with_poll_interval_ms(100);
     CreateTaskResult::new(call.fixture.shared.tasks.spawn(options, work)).into()
 }
 
-fn needs_tasks(call: &Call<'_>) -> Result<(), ErrorData> {
+fn require_tasks(call: &ToolCall<'_>) -> Result<(), ErrorData> {
     if call.round.capabilities().supports_tasks() {
         return Ok(());
     }
-    let needed: ClientCapabilities = typed(json!({ "extensions": { TASKS_EXTENSION_ID: {} } }));
+    let needed: ClientCapabilities = from_wire(json!({ "extensions": { TASKS_EXTENSION_ID: {} } }));
     Err(ErrorData::missing_required_client_capability(needed))
 }
 
-/// Works until it is done or cancelled.
+/// Works until done or cancelled.
 async fn compute(task: TaskContext, time: Duration, words: String) -> Result<CallToolResult, TaskExit> {
     tokio::select! {
-        () = sleep(time) => Ok(outcome(&[text(&words)], false)),
+        () = sleep(time) => Ok(call_result(&[text(&words)], false)),
         () = task.cancelled() => Err(TaskExit::Cancelled),
     }
 }
 
 async fn delete(task: TaskContext, file: String) -> Result<CallToolResult, TaskExit> {
-    let answer = task.request_input("confirm", typed(confirmation(&file))).await?;
-    Ok(outcome(&[text(&deleted(&file, &answer))], false))
+    let answer = task.request_input("confirm", from_wire(confirmation(&file))).await?;
+    Ok(call_result(&[text(&deletion_text(&file, &answer))], false))
 }
 
 async fn two_names(task: TaskContext, one: Value, other: Value) -> Result<CallToolResult, TaskExit> {
     let asked =
-        try_join(task.request_input("one", typed(one)), task.request_input("other", typed(other))).await?;
-    Ok(outcome(&[text(&both(&asked.0, &asked.1))], false))
+        try_join(task.request_input("one", from_wire(one)), task.request_input("other", from_wire(other)))
+            .await?;
+    Ok(call_result(&[text(&both_names(&asked.0, &asked.1))], false))
 }
 
 fn confirmation(file: &str) -> Value {
-    form(&format!("Delete {file}?"), json!({ "confirm": { "type": "boolean" } }))
+    form_question(&format!("Delete {file}?"), json!({ "confirm": { "type": "boolean" } }))
 }
 
 fn name_form(message: &str) -> Value {
-    form(message, json!({ "name": { "type": "string" } }))
+    form_question(message, json!({ "name": { "type": "string" } }))
 }
 
-fn deleted(file: &str, answer: &Value) -> String {
+fn deletion_text(file: &str, answer: &Value) -> String {
     let done = answer["content"]["confirm"] == true;
     format!("{file} was {}", if done { "deleted, or would have been" } else { "kept" })
 }
 
-fn both(one: &Value, other: &Value) -> String {
-    format!("{} and {}", field(one, "name"), field(other, "name"))
+fn both_names(one: &Value, other: &Value) -> String {
+    format!("{} and {}", form_field(one, "name"), form_field(other, "name"))
 }

@@ -1,4 +1,4 @@
-//! The tools that the suite calls: one row each in [`definitions`], one arm each in [`run`].
+//! Tools of the conformance suite: one row each in [`definitions`], one arm each in [`run`].
 
 pub(crate) mod definitions;
 pub(crate) mod logging;
@@ -14,31 +14,30 @@ use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::ask::{Round, Stop};
-use crate::server::{Change, Fixture};
-use crate::{tasks, typed};
+use crate::ask::{CallInterrupt, RequestRound};
+use crate::server::{FixtureServer, ServerChange};
+use crate::{from_wire, tasks};
 
-/// A picture of one red pixel.
+/// PNG image of one red pixel.
 pub(crate) const IMAGE: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
 
-/// A sound of no samples.
+/// WAV sound without samples.
 const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
-/// The pause between two messages about one call: long enough to be seen apart.
+/// Pause between two messages of one call, long enough to tell them apart.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// One call.
-pub(crate) struct Call<'a> {
-    pub(crate) fixture: &'a Fixture,
-    pub(crate) round: Round<'a>,
+pub(crate) struct ToolCall<'a> {
+    pub(crate) fixture: &'a FixtureServer,
+    pub(crate) round: RequestRound<'a>,
     arguments: Value,
 }
 
-impl Call<'_> {
-    /// An argument that is a text, or this.
-    pub(crate) fn text<'b>(&'b self, name: &str, otherwise: &'b str) -> &'b str {
-        self.arguments[name].as_str().unwrap_or(otherwise)
+impl ToolCall<'_> {
+    /// Returns a string argument, or the default.
+    pub(crate) fn text<'b>(&'b self, name: &str, default: &'b str) -> &'b str {
+        self.arguments[name].as_str().unwrap_or(default)
     }
 
     pub(crate) fn number(&self, name: &str) -> f64 {
@@ -48,38 +47,38 @@ impl Call<'_> {
     async fn progress(&self, progress: f64) {
         if let Some(token) = self.round.context.meta.get_progress_token() {
             let step = ProgressNotificationParam::new(token, progress).with_total(100.0);
-            // Who asked may be gone.
+            // The client may be gone.
             let _ = self.round.context.peer.notify_progress(step).await;
         }
     }
 }
 
-pub(crate) fn list(fixture: &Fixture) -> ListToolsResult {
-    typed(json!({ "resultType": "complete", "tools": definitions::all(fixture) }))
+pub(crate) fn list(fixture: &FixtureServer) -> ListToolsResult {
+    from_wire(json!({ "resultType": "complete", "tools": definitions::all(fixture) }))
 }
 
 pub(crate) async fn call(
-    fixture: &Fixture,
+    fixture: &FixtureServer,
     request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let round = Round {
+    let round = RequestRound {
         context,
         responses: request.input_responses,
         state: request.request_state,
         codec: &fixture.shared.codec,
     };
     let arguments = Value::Object(request.arguments.unwrap_or_default());
-    match run(&Call { fixture, round, arguments }, &request.name).await {
+    match run(&ToolCall { fixture, round, arguments }, &request.name).await {
         Ok(response) => Ok(response),
-        Err(Stop::Asked(questions)) => Ok((*questions).into()),
-        Err(Stop::Failed(error)) => Err(error),
+        Err(CallInterrupt::InputRequired(questions)) => Ok((*questions).into()),
+        Err(CallInterrupt::Failed(error)) => Err(error),
     }
 }
 
-async fn run(call: &Call<'_>, name: &str) -> Result<CallToolResponse, Stop> {
+async fn run(call: &ToolCall<'_>, name: &str) -> Result<CallToolResponse, CallInterrupt> {
     Ok(match name {
-        "test_simple_text" => said("This is a simple text response for testing."),
+        "test_simple_text" => text_result("This is a simple text response for testing."),
         "test_image_content" => result(&[image()], false),
         "test_audio_content" => {
             result(&[json!({ "type": "audio", "data": SOUND, "mimeType": "audio/wav" })], false)
@@ -101,34 +100,34 @@ async fn run(call: &Call<'_>, name: &str) -> Result<CallToolResponse, Stop> {
         }
         "test_tool_with_logging" => {
             for message in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
-                logging::info(call, message).await;
+                logging::log_info(call, message).await;
                 sleep(PAUSE).await;
             }
-            said("It was logged.")
+            text_result("It was logged.")
         }
         "test_logging_tool" => {
-            logging::info(call, "the logging tool was called").await;
-            said("It was logged, for whoever wanted to know.")
+            logging::log_info(call, "the logging tool was called").await;
+            text_result("It was logged, if the client asked for logs.")
         }
         "test_tool_with_progress" => {
             for progress in [0.0, 50.0, 100.0] {
                 call.progress(progress).await;
                 sleep(PAUSE).await;
             }
-            said("It is done.")
+            text_result("It is done.")
         }
-        // The library does not let a tool close its stream, so this is only a tool that takes its time.
+        // The library does not let a tool close its stream, so this tool only takes some time.
         "test_reconnection" => {
             sleep(PAUSE).await;
-            said("Still here.")
+            text_result("Still here.")
         }
-        "test_custom_header" => said(call.text("region", "nowhere")),
-        "json_schema_2020_12_tool" => said(call.text("name", "nobody")),
-        "greet" => said(&format!("Hello, {}!", call.text("name", "nobody"))),
-        "test_trigger_tool_change" => changed(call, Change::Tools).await,
-        "test_trigger_prompt_change" => changed(call, Change::Prompts).await,
-        "test_trigger_resource_change" => changed(call, Change::Resource).await,
-        "test_tool_that_comes_and_goes" => said("Here for now."),
+        "test_custom_header" => text_result(call.text("region", "nowhere")),
+        "json_schema_2020_12_tool" => text_result(call.text("name", "unknown")),
+        "greet" => text_result(&format!("Hello, {}!", call.text("name", "unknown"))),
+        "test_trigger_tool_change" => trigger_change(call, ServerChange::Tools).await,
+        "test_trigger_prompt_change" => trigger_change(call, ServerChange::Prompts).await,
+        "test_trigger_resource_change" => trigger_change(call, ServerChange::Resource).await,
+        "test_tool_that_comes_and_goes" => text_result("Here for now."),
         _ => {
             if let Some(response) = questions::run(call, name).await? {
                 return Ok(response);
@@ -141,28 +140,28 @@ async fn run(call: &Call<'_>, name: &str) -> Result<CallToolResponse, Stop> {
     })
 }
 
-async fn changed(call: &Call<'_>, change: Change) -> CallToolResponse {
-    call.fixture.change(change).await;
-    said("It has changed.")
+async fn trigger_change(call: &ToolCall<'_>, change: ServerChange) -> CallToolResponse {
+    call.fixture.apply_change(change).await;
+    text_result("It has changed.")
 }
 
-/// A result of this content.
+/// Returns a response with this content.
 fn result(content: &[Value], is_error: bool) -> CallToolResponse {
-    CallToolResponse::Complete(outcome(content, is_error))
+    CallToolResponse::Complete(call_result(content, is_error))
 }
 
-/// The same, for what a task ends with.
-pub(crate) fn outcome(content: &[Value], is_error: bool) -> CallToolResult {
+/// Returns a result with this content, for a response or a task.
+pub(crate) fn call_result(content: &[Value], is_error: bool) -> CallToolResult {
     let mut result = json!({ "resultType": "complete", "content": content });
     if is_error {
         result["isError"] = json!(true);
     }
-    typed(result)
+    from_wire(result)
 }
 
-/// A result that is one text.
-pub(crate) fn said(words: &str) -> CallToolResponse {
-    result(&[text(words)], false)
+/// Returns a response with one text.
+pub(crate) fn text_result(content: &str) -> CallToolResponse {
+    result(&[text(content)], false)
 }
 
 pub(crate) fn text(text: &str) -> Value {

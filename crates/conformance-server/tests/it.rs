@@ -1,5 +1,5 @@
-//! The real program over stdio and HTTP+SSE, which the suite does not speak. Over streamable HTTP the suite
-//! itself says whether it is good: `cargo xtask conformance --server --direct`.
+//! Runs the program over stdio and HTTP+SSE, which the conformance suite does not support. Streamable HTTP is covered
+//! by the suite: `cargo xtask conformance --server --direct`.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test, which starts the program")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// The program, ended with its test.
+/// The program; killed when dropped.
 struct Program(Child);
 
 impl Drop for Program {
@@ -25,8 +25,8 @@ impl Program {
     }
 }
 
-/// Sends these lines, one after the other is answered, and gives the answers to those with an id.
-fn talk(arguments: &[&str], lines: &[Value]) -> Vec<Value> {
+/// Sends each line after the previous one was answered, and returns the answers to those with an ID.
+fn exchange(arguments: &[&str], lines: &[Value]) -> Vec<Value> {
     let mut program = Program::start(arguments);
     let mut input = program.0.stdin.take().unwrap();
     let mut output = BufReader::new(program.0.stdout.take().unwrap()).lines();
@@ -63,10 +63,10 @@ fn call(name: &str, more: &Value) -> Value {
 }
 
 #[test]
-fn one_that_speaks_all_is_discovered_and_asks_by_ending_the_call() {
+fn dual_server_asks_in_the_result() {
     let meta = json!({ "_meta": discover()["params"]["_meta"] });
     let asks = call("test_input_required_result_elicitation", &meta);
-    let answers = talk(&["--stdio"], &[discover(), asks]);
+    let answers = exchange(&["--stdio"], &[discover(), asks]);
     let versions = answers[0]["result"]["supportedVersions"].as_array().unwrap();
     assert!(
         versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2024-11-05")),
@@ -77,10 +77,10 @@ fn one_that_speaks_all_is_discovered_and_asks_by_ending_the_call() {
 }
 
 #[test]
-fn one_of_the_older_revisions_knows_no_discovery_and_asks_in_the_middle() {
+fn legacy_server_asks_during_the_call() {
     let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let asks = call("test_input_required_result_elicitation", &json!({}));
-    let answers = talk(&["--stdio", "--legacy"], &[discover(), initialize(), initialized, asks]);
+    let answers = exchange(&["--stdio", "--legacy"], &[discover(), initialize(), initialized, asks]);
     assert_eq!(answers[0]["error"], json!({ "code": -32601, "message": "Method not found" }));
     assert_eq!(answers[1]["result"]["protocolVersion"], "2025-11-25");
     assert_eq!(answers[1]["result"]["capabilities"].get("extensions"), None);
@@ -88,7 +88,7 @@ fn one_of_the_older_revisions_knows_no_discovery_and_asks_in_the_middle() {
 }
 
 #[test]
-fn a_stream_of_the_first_revision_names_its_address_and_carries_the_answers() {
+fn sse_stream_names_its_url_and_carries_responses() {
     let mut program = Program::start(&["--sse", "0"]);
     let mut port = String::new();
     BufReader::new(program.0.stdout.take().unwrap()).read_line(&mut port).unwrap();

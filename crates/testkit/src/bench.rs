@@ -1,8 +1,8 @@
 //! The two ends of a benchmark: `testkit bench upstream|load|sessions KEY=VALUE…`.
 //!
-//! `upstream` is a good MCP server that costs little, `load` calls its tools over connections that stay open, and
-//! `sessions` holds many clients that do nothing. Each runs on one thread, so that most of the machine is left to
-//! what stands between them. Invariant: what is sent and answered depends on the keys alone, not on the run.
+//! `upstream` is a cheap MCP server, `load` calls its tools over keep-alive connections, and `sessions` holds many idle
+//! clients. Each runs on one thread, so that most of the machine is left to the gateway between them. Invariant:
+//! requests and responses depend on the keys alone, not on the run.
 
 mod histogram;
 mod load;
@@ -14,15 +14,15 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::complain;
+use crate::print_error;
 
-/// What every random choice begins with.
+/// Seed of every random generator.
 const SEED: u64 = 2026;
 
-/// The words after the mode.
-struct Keys(HashMap<String, String>);
+/// `KEY=VALUE` arguments after the mode.
+struct BenchOptions(HashMap<String, String>);
 
-impl Keys {
+impl BenchOptions {
     fn text(&self, key: &str) -> Result<&str, String> {
         self.0.get(key).map(String::as_str).ok_or_else(|| format!("`{key}=` is missing"))
     }
@@ -35,7 +35,7 @@ impl Keys {
 
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let keys = args.iter().skip(1).filter_map(|arg| arg.split_once('='));
-    let keys = Keys(keys.map(|(key, value)| (key.to_owned(), value.to_owned())).collect());
+    let keys = BenchOptions(keys.map(|(key, value)| (key.to_owned(), value.to_owned())).collect());
     let tokio =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads can be made");
     let done = match args.first().map(String::as_str) {
@@ -47,14 +47,14 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            complain(&why);
+            print_error(&why);
             ExitCode::FAILURE
         }
     }
 }
 
-/// One line for who drives the benchmark.
-fn tell(line: &str) -> Result<(), String> {
+/// Prints one line for the program that drives the benchmark.
+fn print_line(line: &str) -> Result<(), String> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Calls that go wrong in the way that their argument `fault` names, over stdio.
+//! Tool calls over stdio that fail in the way their argument `fault` names.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -8,21 +8,21 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::{complain, write};
+use crate::{print_error, write_stdout};
 
-/// How often a file is looked for.
-const EVERY: Duration = Duration::from_millis(5);
+/// Interval at which a file is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Answers a call, or does not. `line` is the message as it came.
+/// Answers a call, or fails to. `line` is the raw message.
 pub(crate) fn call(message: &Value, line: &str) {
     let id = &message["id"];
     let arguments = &message["params"]["arguments"];
-    let said = arguments["message"].as_str().unwrap_or_default().to_owned();
+    let text = arguments["message"].as_str().unwrap_or_default().to_owned();
     match arguments["fault"].as_str().unwrap_or_default() {
-        "next-id" => answer(&json!(id.as_i64().unwrap_or(0) + 1), &said),
-        "text-id" => answer(&json!(id.to_string()), &said),
+        "next-id" => answer(&json!(id.as_i64().unwrap_or(0) + 1), &text),
+        "text-id" => answer(&json!(id.to_string()), &text),
         "twice" => {
-            answer(id, &said);
+            answer(id, &text);
             answer(id, "a second answer");
         }
         "late" => {
@@ -34,67 +34,68 @@ pub(crate) fn call(message: &Value, line: &str) {
             });
         }
         "never" => {}
-        // Answers when there is a file of this name: the test says when. Tells how far it is, before.
+        // Sends progress, then answers once a file of this name exists, so that the test decides when.
         "until" => {
             let id = id.clone();
             let token = &message["params"]["_meta"]["progressToken"];
             for step in 0..arguments["steps"].as_u64().unwrap_or(0) {
                 let params = json!({ "progressToken": token, "progress": step });
-                let told = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
-                write(format!("{told}\n").as_bytes());
+                let progress =
+                    json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+                write_stdout(format!("{progress}\n").as_bytes());
             }
             spawn(move || {
-                while !std::path::Path::new(&said).exists() {
-                    sleep(EVERY);
+                while !std::path::Path::new(&text).exists() {
+                    sleep(POLL_INTERVAL);
                 }
                 answer(&id, "there it is");
             });
         }
         "is-error" => {
-            let result = json!({ "isError": true, "content": [{ "type": "text", "text": said }] });
-            write(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
+            let result = json!({ "isError": true, "content": [{ "type": "text", "text": text }] });
+            write_stdout(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
         }
-        // The arguments as they came, byte by byte.
-        "verbatim" => structured(id, &part(line, &["params", "arguments"])),
-        // What it was told to say, whether it is JSON or not.
-        "raw" => structured(id, &said),
+        // The arguments as received, byte for byte.
+        "verbatim" => answer_structured(id, &raw_member(line, &["params", "arguments"])),
+        // The given text as structured content, whether it is JSON or not.
+        "raw" => answer_structured(id, &text),
         "large" => answer(id, &"x".repeat(200_000)),
         "exit" => {
-            complain(&said);
+            print_error(&text);
             std::process::exit(3);
         }
         "structured" => {
-            let result = json!({ "content": [], "structuredContent": { "said": said } });
-            write(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
+            let result = json!({ "content": [], "structuredContent": { "said": text } });
+            write_stdout(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
         }
         "refuse" => {
-            let error = json!({ "code": -32000, "message": said });
-            write(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "error": error })).as_bytes());
+            let error = json!({ "code": -32000, "message": text });
+            write_stdout(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "error": error })).as_bytes());
         }
         "crash" => crash(),
-        _ => answer(id, &said),
+        _ => answer(id, &text),
     }
 }
 
-fn structured(id: &Value, text: &str) {
+fn answer_structured(id: &Value, text: &str) {
     let result = format!(r#"{{"content":[],"structuredContent":{text}}}"#);
-    write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes());
+    write_stdout(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes());
 }
 
-/// A part of a text, as it stands there.
-fn part(text: &str, way: &[&str]) -> String {
-    let Some((key, rest)) = way.split_first() else { return text.to_owned() };
+/// Returns the raw text of a nested member.
+fn raw_member(text: &str, path: &[&str]) -> String {
+    let Some((key, rest)) = path.split_first() else { return text.to_owned() };
     let members: HashMap<&str, &RawValue> = serde_json::from_str(text).unwrap_or_default();
-    members.get(key).map(|value| part(value.get(), rest)).unwrap_or_default()
+    members.get(key).map(|value| raw_member(value.get(), rest)).unwrap_or_default()
 }
 
 fn answer(id: &Value, text: &str) {
     let result = json!({ "content": [{ "type": "text", "text": text }] });
-    write(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
+    write_stdout(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
 }
 
-/// As a program that reads where it must not. The first signal is caught by Rust, which looks for an
-/// overflow of the stack and then lets the second one through.
+/// Dies of a segmentation fault. The Rust runtime catches the first signal, to check for a stack overflow, and lets the
+/// second one through.
 #[expect(clippy::disallowed_methods, reason = "signals to ourselves, without unsafe code")]
 fn crash() {
     loop {

@@ -1,10 +1,10 @@
-//! An MCP server on loopback that misbehaves on request: `testkit http MODE KEY=VALUE…`.
+//! MCP server on loopback that misbehaves on request: `testkit http MODE KEY=VALUE…`.
 //!
-//! It prints its port and serves until it is killed: streamable HTTP at `/mcp`, HTTP+SSE of the first
-//! revision at `/sse`, a WebSocket at `/ws`. On the standard library, a thread per connection, so that
-//! nothing stands between a mode and the bytes it sends. Keys: `port=` for one that is known beforehand;
-//! `era=modern`; `tools=` (a file with a list of them); `session=` (an id) for a handshake that begins one;
-//! `status=` and `to=` (a port) for redirects; `name=` for encodings; `cert=`, `key=` and `client-ca=` (files) for TLS.
+//! Prints its port and serves until it is killed: Streamable HTTP at `/mcp`, HTTP+SSE of the first revision at `/sse`,
+//! a WebSocket at `/ws`. Uses the standard library with a thread per connection, so that a mode controls every byte
+//! sent. Keys: `port=` (default: any free one); `era=modern`; `tools=` (a file with a list of tools); `session=` (ID of
+//! the session that a handshake begins); `status=` and `to=` (a port) for redirects; `name=` for encodings; `cert=`,
+//! `key=` and `client-ca=` (files) for TLS.
 
 mod connection;
 mod fault;
@@ -19,31 +19,31 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::{Mode, answer, complain, discovered, question, response};
-use fault::Fault;
+use crate::{ServerMode, discover_result, elicitation_params, handle_request, print_error, response};
+use fault::HttpFault;
 
-/// What every connection shares.
-struct Server {
-    fault: Fault,
+/// State shared by all connections.
+struct HttpServer {
+    fault: HttpFault,
     modern: bool,
-    /// What it offers in place of the tools of a good server.
+    /// Tools that replace those of a good server.
     tools: Option<Value>,
-    /// The id of the session that a handshake begins.
+    /// ID of the session that a handshake begins.
     session: Option<String>,
     tls: Option<Arc<rustls::ServerConfig>>,
-    /// Where answers go to in the first revision: the stream that was opened last.
+    /// Event stream of the first revision, opened last: responses go there.
     events: Mutex<Option<Sender<String>>>,
-    /// Questions that were asked in the middle of a call, by their ids.
-    asked: Mutex<HashMap<String, Sender<String>>>,
+    /// Questions asked during a call, by ID.
+    open_questions: Mutex<HashMap<String, Sender<String>>>,
 }
 
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let keys: HashMap<&str, &str> = args.iter().skip(1).filter_map(|arg| arg.split_once('=')).collect();
-    let Some(fault) = args.first().and_then(|mode| Fault::of(mode, &keys)) else {
-        complain("usage: testkit http MODE KEY=VALUE…");
+    let Some(fault) = args.first().and_then(|mode| HttpFault::parse(mode, &keys)) else {
+        print_error("usage: testkit http MODE KEY=VALUE…");
         return ExitCode::from(2);
     };
-    let server = Server {
+    let server = HttpServer {
         fault,
         modern: keys.get("era") == Some(&"modern"),
         tools: keys.get("tools").map(|file| {
@@ -53,7 +53,7 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
         session: keys.get("session").map(|&id| id.to_owned()),
         tls: tls::config(&keys),
         events: Mutex::default(),
-        asked: Mutex::default(),
+        open_questions: Mutex::default(),
     };
     let port = keys.get("port").and_then(|port| port.parse().ok()).unwrap_or(0);
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
@@ -67,28 +67,28 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-impl Server {
-    /// The answer of a good server; none to a notification.
-    fn answer(&self, message: &Value) -> Option<Value> {
+impl HttpServer {
+    /// Returns the response of a good server; `None` for a notification.
+    fn handle_message(&self, message: &Value) -> Option<Value> {
         let (id, method) = (&message["id"], message["method"].as_str()?);
         if id.is_null() {
             return None;
         }
         let outcome = match method {
-            "server/discover" if self.modern => Ok(discovered()),
+            "server/discover" if self.modern => Ok(discover_result()),
             "initialize" if self.modern => Err((-32601, "there is no handshake".to_owned())),
             "tools/list" if self.tools.is_some() => Ok(json!({ "tools": self.tools })),
-            _ => answer(Mode::Good, method, &message["params"]),
+            _ => handle_request(ServerMode::Good, method, &message["params"]),
         };
         Some(response(id, &outcome))
     }
 
-    /// The answer where no fault is in the way of bytes: a result of 64 MiB, or a good one.
-    fn message(&self, message: &Value) -> Option<String> {
-        let huge = matches!(self.fault, Fault::HugeJson | Fault::HugeEvents);
+    /// Returns the response without transport faults: a result of 64 MiB, or a good one.
+    fn response_to(&self, message: &Value) -> Option<String> {
+        let huge = matches!(self.fault, HttpFault::HugeJson | HttpFault::HugeEvents);
         if huge && message["method"] == "tools/call" {
-            return Some(crate::huge(&message["id"]));
+            return Some(crate::huge_response(&message["id"]));
         }
-        self.answer(message).map(|answer| answer.to_string())
+        self.handle_message(message).map(|answer| answer.to_string())
     }
 }

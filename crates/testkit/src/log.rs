@@ -1,5 +1,5 @@
-//! What a server saw, for the test that started it: a line of JSON per event in the file that the variable
-//! `TESTKIT_LOG` names.
+//! Log of the events that a server saw, for the test that started it: a line of JSON per event in the file that the
+//! environment variable `TESTKIT_LOG` names.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// Adds an event, with the time in milliseconds.
+/// Appends an event, with the time in milliseconds.
 pub(crate) fn write(event: &Value) {
     let Some(path) = std::env::var_os("TESTKIT_LOG") else { return };
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -15,7 +15,7 @@ pub(crate) fn write(event: &Value) {
     if let (Some(line), Some(event)) = (line.as_object_mut(), event.as_object()) {
         line.extend(event.clone());
     }
-    // One write per line, so that threads and processes do not mix theirs.
+    // One write per line, so that lines of different threads and processes do not mix.
     let file = OpenOptions::new().append(true).create(true).open(path);
     let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
 }

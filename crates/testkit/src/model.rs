@@ -1,12 +1,12 @@
-//! A model on loopback that says what a script says: `testkit model FILE [port=N]`.
+//! Scripted model on loopback: `testkit model FILE [port=N]`. Prints its port.
 //!
-//! It speaks three protocols, by the path that is asked for: chat completions of OpenAI, messages of Anthropic, and
-//! `generateContent` of Gemini, each as a whole or piece by piece, as the request wants. FILE is a list of turns in
-//! JSON; each request takes the next one. A turn has what is said: `text`, `calls` (`id`, `name`, `arguments`, which
-//! may be a text that is no JSON), `stop` (`length`, `refused`), `usage` (`input`, `output`, `cached`); or how it fails:
-//! `status` with `headers` and `error`, `breaks` in the middle, `garbage` in place of JSON, `silent`. It prints its port.
+//! Speaks three protocols, chosen by the path of the request: OpenAI chat completions, Anthropic messages, and Gemini
+//! `generateContent`, each as one response or streamed. FILE is a JSON list of turns; each request takes the next one.
+//! A turn has the content of the response: `text`, `calls` (`id`, `name`, `arguments`, which may be a string that is
+//! not JSON), `stop` (`length`, `refused`), `usage` (`input`, `output`, `cached`); or a failure: `status` with
+//! `headers` and `error`, `breaks` (ends halfway), `garbage` (invalid JSON), `silent` (no response).
 
-mod shapes;
+mod encode;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,17 +16,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::{complain, log};
+use crate::{log, print_error};
 
-/// Whose words are spoken.
+/// API protocol of a vendor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ModelProtocol {
     OpenAi,
     Anthropic,
     Gemini,
 }
 
-struct Script {
+struct ModelScript {
     turns: Vec<Value>,
     next: AtomicUsize,
 }
@@ -34,14 +34,14 @@ struct Script {
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let text = args.first().and_then(|file| fs_err::read_to_string(file).ok());
     let Some(Ok(Value::Array(turns))) = text.map(|text| serde_json::from_str(&text)) else {
-        complain("usage: testkit model FILE [port=N], where FILE is a list of turns");
+        print_error("usage: testkit model FILE [port=N], where FILE is a list of turns");
         return ExitCode::from(2);
     };
     let port = args.iter().find_map(|arg| arg.strip_prefix("port=")?.parse().ok()).unwrap_or(0);
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
     let port = listener.local_addr().expect("it is bound").port();
     let _ = writeln!(std::io::stdout(), "{port}");
-    let script = Arc::new(Script { turns, next: AtomicUsize::new(0) });
+    let script = Arc::new(ModelScript { turns, next: AtomicUsize::new(0) });
     for connection in listener.incoming().flatten() {
         let script = Arc::clone(&script);
         std::thread::spawn(move || {
@@ -51,12 +51,12 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn serve(mut connection: &TcpStream, script: &Script) -> std::io::Result<()> {
-    let Some((path, headers, body)) = request(connection)? else { return Ok(()) };
+fn serve(mut connection: &TcpStream, script: &ModelScript) -> std::io::Result<()> {
+    let Some((path, headers, body)) = read_request(connection)? else { return Ok(()) };
     let protocol = match path.as_str() {
-        path if path.contains("/messages") => Protocol::Anthropic,
-        path if path.contains("enerateContent") => Protocol::Gemini,
-        _ => Protocol::OpenAi,
+        path if path.contains("/messages") => ModelProtocol::Anthropic,
+        path if path.contains("enerateContent") => ModelProtocol::Gemini,
+        _ => ModelProtocol::OpenAi,
     };
     let streams = body["stream"] == true || path.contains("streamGenerateContent");
     let number = script.next.fetch_add(1, Ordering::SeqCst);
@@ -70,13 +70,13 @@ fn serve(mut connection: &TcpStream, script: &Script) -> std::io::Result<()> {
         return Ok(());
     }
     if let Some(status) = turn["status"].as_u64() {
-        return refuse(&mut connection, status, turn, protocol);
+        return send_error(&mut connection, status, turn, protocol);
     }
     if !streams {
         let body = if turn["garbage"] == true {
             "{\"choices\": [tr".to_owned()
         } else {
-            shapes::whole(protocol, turn).to_string()
+            encode::response(protocol, turn).to_string()
         };
         write!(connection, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")?;
         return write!(connection, "content-length: {}\r\n\r\n{body}", body.len());
@@ -85,7 +85,7 @@ fn serve(mut connection: &TcpStream, script: &Script) -> std::io::Result<()> {
     if turn["garbage"] == true {
         return write!(connection, "data: {{\"choices\": [tr\n\n");
     }
-    let mut events = shapes::events(protocol, turn);
+    let mut events = encode::events(protocol, turn);
     if turn["breaks"] == true {
         events.truncate(events.len() / 2);
     }
@@ -96,8 +96,13 @@ fn serve(mut connection: &TcpStream, script: &Script) -> std::io::Result<()> {
     Ok(())
 }
 
-fn refuse(out: &mut impl Write, status: u64, turn: &Value, protocol: Protocol) -> std::io::Result<()> {
-    let body = shapes::refusal(protocol, status, turn).to_string();
+fn send_error(
+    out: &mut impl Write,
+    status: u64,
+    turn: &Value,
+    protocol: ModelProtocol,
+) -> std::io::Result<()> {
+    let body = encode::error_body(protocol, status, turn).to_string();
     write!(out, "HTTP/1.1 {status} No\r\ncontent-type: application/json\r\nconnection: close\r\n")?;
     for (name, value) in turn["headers"].as_object().into_iter().flatten() {
         write!(out, "{name}: {}\r\n", value.as_str().unwrap_or_default())?;
@@ -105,8 +110,8 @@ fn refuse(out: &mut impl Write, status: u64, turn: &Value, protocol: Protocol) -
     write!(out, "content-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// The path, the headers and the body of a request.
-fn request(connection: &TcpStream) -> std::io::Result<Option<(String, Value, Value)>> {
+/// Reads a request; returns its path, headers and body.
+fn read_request(connection: &TcpStream) -> std::io::Result<Option<(String, Value, Value)>> {
     let mut reader = BufReader::new(connection);
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {

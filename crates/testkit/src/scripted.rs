@@ -1,8 +1,8 @@
-//! A server whose tools are in a file: `testkit scripted FILE [modern]`.
+//! MCP server whose tools are defined by a file: `testkit scripted FILE [modern]`.
 //!
-//! Whoever changes the file changes the tools, and the server says so as often as the file's
-//! `notify` tells it to. Every method it hears goes to `FILE.log`, a line each. With `modern` it speaks
-//! the newest revision and tells of changes only on the stream that was asked for.
+//! A change of the file changes the tools, and the server sends as many notifications as the file's `notify` says.
+//! Every received method is logged to `FILE.log`, one per line. With `modern` it speaks the newest revision, and sends
+//! notifications only on the stream that the client opened.
 
 use std::io::{BufRead, Write};
 use std::sync::Mutex;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How often the file is looked at.
-const EVERY: Duration = Duration::from_millis(10);
+/// Interval at which the file is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(file: &str, modern: bool) {
     let listening: Mutex<Option<Value>> = Mutex::new(None);
     scope(|scope| {
-        scope.spawn(|| tell_of_changes(file, modern, &listening));
+        scope.spawn(|| notify_changes(file, modern, &listening));
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
             let method = message["method"].as_str().unwrap_or_default();
             log(file, method);
             let id = &message["id"];
             if method == "subscriptions/listen" {
-                *listening.lock().expect("nobody panics") = Some(id.clone());
+                *listening.lock().expect("the lock is not poisoned") = Some(id.clone());
                 notify("notifications/subscriptions/acknowledged", Some(id));
             } else if !id.is_null() {
                 let mut response = json!({ "jsonrpc": "2.0", "id": id });
@@ -32,10 +32,10 @@ pub(crate) fn run(file: &str, modern: bool) {
                     Some(result) => response["result"] = result,
                     None => response["error"] = json!({ "code": -32601, "message": "what?" }),
                 }
-                say(&response);
+                send(&response);
             }
         }
-        // The other thread has nobody to talk to any more.
+        // End the other thread: the client is gone.
         std::process::exit(0);
     });
 }
@@ -59,15 +59,15 @@ fn answer(file: &str, method: &str, params: &Value, modern: bool) -> Option<Valu
     })
 }
 
-fn tell_of_changes(file: &str, modern: bool, listening: &Mutex<Option<Value>>) {
+fn notify_changes(file: &str, modern: bool, listening: &Mutex<Option<Value>>) {
     let mut before = read(file);
     loop {
-        sleep(EVERY);
+        sleep(POLL_INTERVAL);
         let now = read(file);
         if now == before || now.is_null() {
             continue;
         }
-        let stream = listening.lock().expect("nobody panics").clone();
+        let stream = listening.lock().expect("the lock is not poisoned").clone();
         if stream.is_some() || !modern {
             for _ in 0..now["notify"].as_u64().unwrap_or(1) {
                 notify("notifications/tools/list_changed", stream.as_ref());
@@ -79,16 +79,16 @@ fn tell_of_changes(file: &str, modern: bool, listening: &Mutex<Option<Value>>) {
 
 fn notify(method: &str, stream: Option<&Value>) {
     let meta = stream.map(|id| json!({ "io.modelcontextprotocol/subscriptionId": id }));
-    say(&json!({ "jsonrpc": "2.0", "method": method, "params": { "_meta": meta.unwrap_or(json!({})) } }));
+    send(&json!({ "jsonrpc": "2.0", "method": method, "params": { "_meta": meta.unwrap_or(json!({})) } }));
 }
 
-fn say(message: &Value) {
+fn send(message: &Value) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{message}").and_then(|()| stdout.flush());
 }
 
-/// What is in the file; nothing while somebody writes it.
-#[expect(clippy::disallowed_methods, reason = "this crate has the standard library alone")]
+/// Returns the content of the file; null while it is being written.
+#[expect(clippy::disallowed_methods, reason = "this module uses only the standard library")]
 fn read(file: &str) -> Value {
     std::fs::read(file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }

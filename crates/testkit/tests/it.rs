@@ -1,5 +1,5 @@
-//! The program as a whole. What it is for is in the tests of others; that it has one of its own is why
-//! `cargo test --workspace` builds it.
+//! Smoke tests of the program. Its modes are covered by the tests of other crates; this integration test also makes
+//! `cargo test --workspace` build the program.
 #![expect(clippy::disallowed_methods, reason = "a test, which starts the program")]
 
 #[path = "../built.rs"]
@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 #[test]
-fn others_find_what_cargo_built() {
+fn finds_program_built_by_cargo() {
     assert_eq!(built::testkit().canonicalize().unwrap().to_str(), Some(env!("CARGO_BIN_EXE_testkit")));
 }
 
 #[test]
-fn a_program_is_as_old_as_its_youngest_source() {
+fn program_is_stale_if_a_source_is_newer() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str, second: u64| {
         let path = folder.path().join(name);
@@ -36,7 +36,7 @@ fn a_program_is_as_old_as_its_youngest_source() {
 }
 
 #[test]
-fn the_good_server_is_good() {
+fn good_server_answers() {
     let lines = [
         json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": "2025-11-25" } }),
         json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
@@ -66,7 +66,7 @@ fn the_good_server_is_good() {
 }
 
 #[test]
-fn an_unknown_mode_says_which_there_are() {
+fn unknown_mode_prints_usage() {
     let output = Command::new(env!("CARGO_BIN_EXE_testkit")).arg("perfect").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("usage: testkit MODE"));

@@ -1,5 +1,5 @@
-//! What a turn of the agent costs beside the model and the tool: a model that answers at once, a tool that does nothing,
-//! the journal and the road included. `cargo xtask bench agent` runs it.
+//! Overhead of run_once agent turn: a model that replies at once and a tool that does nothing, with journal and pipeline.
+//! Run with `cargo xtask bench agent`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,46 +8,50 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, json};
 use tokio::time::Instant;
-use toolgate_agent::model::{Given, Heard, Model, ModelError, Part, Reply, Request, Stop, ToolCall, Usage};
-use toolgate_agent::run::{Agent, Hands};
-use toolgate_agent::{Reason, Runs, Skills};
+use toolgate_agent::model::{
+    CallArguments, Model, ModelError, ModelReply, ModelRequest, Part, StopReason, StreamEvent, TokenUsage,
+    ToolCall,
+};
+use toolgate_agent::run::{Agent, Executor};
+use toolgate_agent::{EndReason, RunStore, SkillSet};
 use toolgate_audit::redact::Redactor;
-use toolgate_runtime::runtime::Setup;
-use toolgate_runtime::{Builtin, Logins, Nobody, NobodyApproves, Policy, Raw, Runtime};
-use toolgate_types::agent::{AgentRules, Budgets};
-use toolgate_types::egress::EgressRules;
-use toolgate_types::{ByteSize, Caller, HumanDuration, Limits, OnCollision};
+use toolgate_runtime::runtime::RuntimeSetup;
+use toolgate_runtime::{BuiltinTool, LoginOptions, NoApprover, NoClientFeatures, Policy, RawJson, Runtime};
+use toolgate_types::agent::{AgentConfig, RunBudgets};
+use toolgate_types::egress::EgressConfig;
+use toolgate_types::{ByteSize, CallLimits, Caller, HumanDuration, OnCollision};
 
-/// Turns of one run: a conversation grows with each.
+/// Turns per run. The conversation grows with each of them.
 const TURNS: u32 = 50;
 const RUNS: u32 = 20;
-/// The bar of a turn.
-const BAR: Duration = Duration::from_millis(1);
+/// Upper limit for the median turn.
+const LIMIT: Duration = Duration::from_millis(1);
 
-/// Wants a call, as often as it is told to, and then has an answer.
-struct Instantly {
+/// Requests a call in each turn until none is left, then answers.
+struct ScriptedModel {
     left: AtomicU32,
 }
 
-impl Model for Instantly {
+impl Model for ScriptedModel {
     fn name(&self) -> &str {
-        "instantly"
+        "scripted"
     }
 
     fn reply<'a>(
         &'a self,
-        _request: &'a Request,
-        _heard: &'a mut (dyn FnMut(Heard) + Send),
-    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        _request: &'a ModelRequest,
+        _on_event: &'a mut (dyn FnMut(StreamEvent) + Send),
+    ) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
         let call = ToolCall {
             id: format!("c{left}"),
             name: "nothing".to_owned(),
-            arguments: Given::Object(Map::new()),
-            seal: None,
+            arguments: CallArguments::Object(Map::new()),
+            signature: None,
         };
-        let (calls, stop) = if left > 0 { (vec![call], Stop::Calls) } else { (Vec::new(), Stop::Done) };
-        let reply = Reply { text: "words".to_owned(), calls, stop, usage: Usage::default() };
+        let (calls, stop) =
+            if left > 0 { (vec![call], StopReason::Calls) } else { (Vec::new(), StopReason::Done) };
+        let reply = ModelReply { text: "words".to_owned(), calls, stop, usage: TokenUsage::default() };
         Box::pin(async move { Ok(reply) })
     }
 }
@@ -56,50 +60,51 @@ impl Model for Instantly {
 fn main() -> std::process::ExitCode {
     let folder = tempfile::tempdir().expect("there is room");
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it starts");
-    let runtime = Arc::new(tokio.block_on(started()));
-    let mut times: Vec<Duration> = (0..RUNS).map(|_| tokio.block_on(one(&runtime, folder.path()))).collect();
+    let runtime = Arc::new(tokio.block_on(start_runtime()));
+    let mut times: Vec<Duration> =
+        (0..RUNS).map(|_| tokio.block_on(run_once(&runtime, folder.path()))).collect();
     times.sort();
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    let met = if median <= BAR { "met" } else { "missed" };
-    println!("a turn with one call: median {median:.1?}, worst run {worst:.1?}, bar {BAR:?}: {met}");
-    if median <= BAR { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
+    let met = if median <= LIMIT { "met" } else { "missed" };
+    println!("a turn with run_once call: median {median:.1?}, worst run {worst:.1?}, limit {LIMIT:?}: {met}");
+    if median <= LIMIT { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
 }
 
-/// One run; how long each of its turns took.
-async fn one(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Duration {
-    let budgets = Budgets { calls: TURNS + 1, ..Budgets::default() };
+/// Executes run_once run; returns the average duration of its turns.
+async fn run_once(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Duration {
+    let budgets = RunBudgets { calls: TURNS + 1, ..RunBudgets::default() };
     let agent = Agent {
-        hands: Hands::Road(Arc::clone(runtime)),
-        model: Arc::new(Instantly { left: AtomicU32::new(TURNS) }),
-        rules: AgentRules { budgets, ..AgentRules::default() },
+        executor: Executor::Runtime(Arc::clone(runtime)),
+        model: Arc::new(ScriptedModel { left: AtomicU32::new(TURNS) }),
+        config: AgentConfig { budgets, ..AgentConfig::default() },
         name: None,
-        skills: Skills::default(),
-        runs: Runs::of(folder, Redactor::new(Vec::new(), Vec::new())),
-        desk: None,
+        skills: SkillSet::default(),
+        runs: RunStore::new(folder, Redactor::new(Vec::new(), Vec::new())),
+        questions: None,
         record: None,
     };
     let mut run = agent.begin(Caller::owner()).expect("it is written down");
     let began = Instant::now();
     let ended = run.ask(vec![Part::Text { text: "go".to_owned() }], &|_| {}).await;
-    assert_eq!((ended.reason, ended.spent.calls), (Reason::Done, TURNS), "{ended:?}");
+    assert_eq!((ended.reason, ended.spent.calls), (EndReason::Done, TURNS), "{ended:?}");
     began.elapsed() / (TURNS + 1)
 }
 
-async fn started() -> Runtime {
+async fn start_runtime() -> Runtime {
     let name = "nothing".parse().expect("a name");
-    let schema = Raw::of(&json!({ "type": "object" }));
+    let schema = RawJson::from_value(&json!({ "type": "object" }));
     let reply = json!({ "content": [{ "type": "text", "text": "done" }] });
-    let nothing = Builtin::query(name, "Does nothing.", schema, move |_| {
-        let reply = Raw::of(&reply);
+    let nothing = BuiltinTool::query(name, "Does nothing.", schema, move |_| {
+        let reply = RawJson::from_value(&reply);
         Box::pin(async move { Ok(reply) })
     });
-    let limits = Limits {
+    let limits = CallLimits {
         max_concurrent: std::num::NonZeroU32::MIN,
         default_timeout: HumanDuration::from_secs(30),
         max_output: ByteSize::from_mib(4),
         on_collision: OnCollision::Qualify,
     };
-    let setup = Setup {
+    let setup = RuntimeSetup {
         apis: Vec::new(),
         read_document: |_| Err(String::new()),
         builtins: vec![nothing],
@@ -107,14 +112,14 @@ async fn started() -> Runtime {
         settings: Vec::new(),
         servers: Vec::new(),
         limits,
-        logins: Logins { folder: None, person: None },
-        questions: Arc::new(Nobody),
+        logins: LoginOptions { folder: None, browser: None },
+        questions: Arc::new(NoClientFeatures),
         lock: None,
         secrets: Vec::new(),
         callers: Vec::new(),
         policy: Policy::new(None),
-        approver: Arc::new(NobodyApproves),
-        egress: EgressRules::default(),
+        approver: Arc::new(NoApprover),
+        egress: EgressConfig::default(),
         results: None,
         profiles: Arc::default(),
     };

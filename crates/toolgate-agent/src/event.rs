@@ -1,161 +1,143 @@
-//! What happens in a run, as whoever watches is told it.
+//! Events of a run, as reported to the front end that started it or follows it.
 //!
-//! The JSON form is what `toolgate run --json` prints and `POST /v1/runs` sends, one event at a time.
+//! `toolgate run --json` prints and `POST /v1/runs` streams them in this JSON form, one event at a time.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::model::Usage;
+use crate::model::TokenUsage;
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    /// A run has begun, or goes on.
-    Begun {
-        /// Its id.
+pub enum RunEvent {
+    /// The run started or resumed.
+    #[serde(rename = "begun")]
+    Started {
         run: String,
-        /// The model.
         model: String,
-        /// As whom it acts.
+        /// Caller that the run acts as.
         caller: String,
-        /// Tools that the model sees.
+        /// Number of tools offered to the model.
         tools: usize,
-        /// Whether it goes on where it had ended.
+        /// True if the run continues an earlier one.
         resumed: bool,
     },
-    /// Words as they come.
+    /// A streamed piece of the model's text.
     Text {
-        /// Some more of them.
         text: String,
     },
-    /// The words of this turn so far do not count: the model is asked again.
-    Again {
-        /// Why.
+    /// The text of this turn so far is void: the request to the model is retried.
+    #[serde(rename = "again")]
+    Retrying {
         why: String,
     },
-    /// A turn of the model has ended.
-    Said {
-        /// All of its words.
+    /// A turn of the model is complete.
+    #[serde(rename = "said")]
+    Replied {
+        /// The whole text of the turn.
         text: String,
-        /// What it used.
-        usage: Usage,
-        /// What that costs, where prices are known.
+        usage: TokenUsage,
+        /// Cost of the turn, if prices are configured.
         #[serde(skip_serializing_if = "Option::is_none")]
         cost: Option<f64>,
-        /// How long it took.
         took_ms: f64,
     },
-    /// A tool is called.
+    /// A tool call starts.
     Call {
-        /// Its number in the run, from one.
+        /// Number of the call within the run, counted from 1.
         number: usize,
-        /// The id of the call.
         id: String,
-        /// The tool.
         tool: String,
-        /// With what.
         arguments: Json,
     },
-    /// A call has ended.
+    /// A tool call ended.
     Result {
-        /// The number of the call.
         number: usize,
-        /// The id of the call.
         id: String,
-        /// The tool.
         tool: String,
-        /// Whether it failed.
         failed: bool,
-        /// What the model is told.
+        /// Content passed to the model, as text.
         text: String,
-        /// How long it took.
         took_ms: f64,
-        /// What links it with the execution log; none where no call was made.
+        /// Correlation id in the execution log; `None` if no call was made.
         #[serde(skip_serializing_if = "Option::is_none")]
         correlation_id: Option<String>,
     },
-    /// Something to know.
+    /// A message for the user.
     Note {
-        /// What.
         text: String,
     },
-    /// The run has ended.
-    Ended(Ended),
+    Ended(RunOutcome),
 }
 
-/// How a run ended.
+/// Result of a run: why it ended, the answer and the usage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Ended {
-    /// Its id.
+pub struct RunOutcome {
     pub run: String,
-    /// Why it ended.
-    pub reason: Reason,
-    /// The last words of the model.
+    pub reason: EndReason,
+    /// Last text of the model.
     pub answer: String,
-    /// What went wrong, where something did.
+    /// Error message, if something failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The way out, where there is one to name.
+    /// Suggested fix, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What it used.
     #[serde(flatten)]
-    pub spent: Spent,
-    /// How long it took.
+    pub spent: RunUsage,
     pub took_ms: f64,
 }
 
-/// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// The model has said all it wants.
+pub enum EndReason {
+    /// The model finished its answer.
     Done,
-    /// The model will not.
+    /// The model refused the task.
     Refused,
-    /// The answer was cut off.
-    CutOff,
-    /// The model said nothing.
+    /// The answer was truncated at the token limit.
+    #[serde(rename = "cut_off")]
+    Truncated,
+    /// The model returned neither text nor calls.
     Silent,
-    /// The model failed.
+    /// The model could not be reached, or returned an error.
     ModelFailed,
     /// A budget is used up.
     Budget,
-    /// Whoever asked has stopped it.
+    /// The user stopped the run.
     Interrupted,
-    /// It could not be written down.
-    NotKept,
+    /// The journal could not be written.
+    #[serde(rename = "not_kept")]
+    JournalFailed,
 }
 
-impl Reason {
-    /// Its name.
+impl EndReason {
+    /// Name in JSON, in the journal and in listings.
     pub fn label(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Refused => "refused",
-            Self::CutOff => "cut_off",
+            Self::Truncated => "cut_off",
             Self::Silent => "silent",
             Self::ModelFailed => "model_failed",
             Self::Budget => "budget",
             Self::Interrupted => "interrupted",
-            Self::NotKept => "not_kept",
+            Self::JournalFailed => "not_kept",
         }
     }
 }
 
-/// What was used.
+/// Turns, calls, tokens and cost used by a run.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Spent {
+pub struct RunUsage {
     /// Turns of the model.
     pub turns: u32,
-    /// Calls of tools.
+    /// Tool calls.
     pub calls: u32,
-    /// Those of them that are not known to only read.
+    /// Tool calls that are not known to be read-only.
     pub writes: u32,
-    /// Tokens.
-    pub usage: Usage,
-    /// Money, where prices are known.
+    pub usage: TokenUsage,
+    /// Cost, if prices are configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
 }

@@ -1,9 +1,9 @@
-//! The journal of a run: what was asked, said, begun and got, a line of JSON each.
+//! The journal of a run, one line of JSON per entry: messages, replies, intents and results.
 //!
-//! A run can be taken up again from it, after whatever end. Invariant: before a call that may change something is made,
-//! its intent is on the disk; what has an intent and no result may have happened, and is not done again. Lines are
-//! redacted before they are written, so what a journal hides is hidden in a run that goes on, too. One process at a
-//! time writes a journal.
+//! A run can be resumed from its journal after any kind of exit. Invariant: before a call that is not repeatable, its
+//! intent is synced to disk; a call with an intent and no result may have taken effect, and is not repeated. Lines are
+//! redacted before they are written, so a resumed run does not have the secrets either. Only one process at a time
+//! writes a journal.
 
 use std::fs::{OpenOptions, TryLockError};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -16,183 +16,153 @@ use fs_err::File;
 use serde::{Deserialize, Serialize};
 use toolgate_audit::redact::Redactor;
 
-pub use crate::journal::follow::Follow;
+pub use crate::journal::reader::JournalReader;
 
-use crate::event::{Reason, Spent};
-use crate::model::{Part, Stop, ToolCall, ToolOutput, Usage};
+use crate::event::{EndReason, RunUsage};
+use crate::model::{Part, StopReason, TokenUsage, ToolCall, ToolOutput};
 
-mod follow;
+mod reader;
 
-/// Folder of the project.
+/// Folder of the journals, within the project.
 const FOLDER: &str = ".toolgate/runs";
 /// Bytes of a journal that is read.
-const LARGEST: u64 = 256 << 20;
-/// How long a run is kept after its last line.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const MAX_BYTES: u64 = 256 << 20;
+/// Retention of a journal after its last entry.
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A line.
+/// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Entry {
-    /// The run begins.
-    Begun {
-        /// Its id.
+pub enum JournalEntry {
+    /// The run started.
+    #[serde(rename = "begun")]
+    Started {
         run: String,
-        /// When, in UTC.
+        /// Timestamp, UTC.
         at: String,
-        /// As whom it acts.
+        /// Caller that the run acts as.
         caller: String,
-        /// The model.
         model: String,
     },
-    /// The person says something.
-    Asked {
-        /// What.
-        parts: Vec<Part>,
-    },
-    /// The model says something.
-    Said {
-        /// In words.
+    /// Message of the user.
+    #[serde(rename = "asked")]
+    UserMessage { parts: Vec<Part> },
+    /// Reply of the model.
+    #[serde(rename = "said")]
+    Reply {
         text: String,
-        /// What it wants to be called.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
-        /// Why it stopped.
-        stop: Stop,
-        /// What it used.
-        usage: Usage,
-        /// What that costs, where prices are known.
+        stop: StopReason,
+        usage: TokenUsage,
+        /// Cost of the turn, if prices are configured.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost: Option<f64>,
-        /// How long it took.
         #[serde(default)]
         took_ms: f64,
     },
     /// A call is about to be made.
     Intent {
-        /// The id of the call.
         id: String,
-        /// Whether doing it twice is as good as doing it once.
+        /// True if the call may be made again.
         repeatable: bool,
-        /// Whether it counts as one that changes something.
+        /// True if the call counts against the budget of writes.
         writes: bool,
     },
-    /// A call has ended.
+    /// A call ended.
     Result {
-        /// What the model is told.
+        /// Output passed to the model.
         output: ToolOutput,
-        /// How long it took.
         took_ms: f64,
-        /// Whether something untrusted was read in this run by now.
+        /// True if the run has read untrusted content.
         #[serde(default)]
         tainted: bool,
-        /// What links it with the execution log; none where no call was made.
+        /// Correlation id in the execution log; `None` if no call was made.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         correlation_id: Option<String>,
     },
-    /// Tools that were found, which the model sees from now on.
-    Found {
-        /// Their names.
-        tools: Vec<String>,
-    },
-    /// Work begins, or goes on.
-    Shown {
-        /// How many tools the model sees.
-        tools: usize,
-    },
-    /// The run goes on in another process.
+    /// Tools found by `search_tools`, offered from now on.
+    #[serde(rename = "found")]
+    ToolsFound { tools: Vec<String> },
+    /// The loop starts, with this number of tools offered to the model.
+    #[serde(rename = "shown")]
+    ToolsOffered { tools: usize },
+    /// Another process resumed the run.
     Resumed {
-        /// When, in UTC.
+        /// Timestamp, UTC.
         at: String,
     },
-    /// The run ends.
+    /// The run ended.
     Ended {
-        /// When, in UTC.
+        /// Timestamp, UTC.
         at: String,
-        /// Why.
-        reason: Reason,
-        /// What it used since the person asked.
-        spent: Spent,
-        /// What went wrong, where something did.
+        reason: EndReason,
+        /// Usage since the last message of the user.
+        spent: RunUsage,
+        /// Error message, if something failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
-        /// The way out, where there is one to name.
+        /// Suggested fix, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<String>,
-        /// How long it took.
         #[serde(default)]
         took_ms: f64,
     },
 }
 
-/// Why a run cannot be read or taken up.
+/// Error of reading or resuming a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// It is not there.
-    #[error("there is no run `{0}`")]
-    Absent(String),
-    /// The beginning of an id fits more than one.
-    #[error("more than one run begins with `{0}`")]
+    /// No run has this id.
+    #[error("no such run: `{0}`")]
+    NotFound(String),
+    /// The prefix matches several runs.
+    #[error("run id `{0}` is ambiguous: several runs start with it")]
     Ambiguous(String),
-    /// Another process has it.
-    #[error("run `{0}` goes on in another process")]
+    /// Another process holds the lock of the journal.
+    #[error("run `{0}` is active in another process")]
     Busy(String),
-    /// It is somebody else's.
-    #[error("run `{run}` is of caller `{caller}`")]
-    NotYours {
-        /// The run.
-        run: String,
-        /// Whose it is.
-        caller: String,
-    },
-    /// It has ended well, and there is nothing to do.
-    #[error("run `{0}` has ended")]
-    Over(String),
-    /// A line of it cannot be read.
-    #[error("line {line} of run `{run}` cannot be read: {why}")]
-    Unreadable {
-        /// The run.
-        run: String,
-        /// The line.
-        line: usize,
-        /// Why.
-        why: String,
-    },
-    /// The disk does not want to.
+    /// The run belongs to another caller.
+    #[error("run `{run}` belongs to caller `{caller}`")]
+    OtherCaller { run: String, caller: String },
+    /// The run has ended with an answer, so there is nothing to resume.
+    #[error("run `{0}` has already ended")]
+    AlreadyEnded(String),
+    /// A line cannot be parsed, or the journal is too large.
+    #[error("cannot read line {line} of run `{run}`: {why}")]
+    Unreadable { run: String, line: usize, why: String },
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// The runs of a project.
+/// Journals of all runs of a project.
 #[derive(Debug, Clone)]
-pub struct Runs {
+pub struct RunStore {
     folder: PathBuf,
     redactor: Arc<Redactor>,
 }
 
 /// A run in listings.
 #[derive(Debug, Clone, Serialize)]
-pub struct Summary {
-    /// Its id.
+pub struct RunSummary {
     pub run: String,
-    /// When it began, in UTC.
+    /// Start, UTC.
     pub began: String,
-    /// As whom it acts.
+    /// Caller that the run acts as.
     pub caller: String,
-    /// The model.
     pub model: String,
-    /// What was asked first.
+    /// First message of the user.
     pub task: String,
-    /// `done` and the like; `running`, or `interrupted` where no end was written.
+    /// The reason of the end (`done`, …); `running`; or `interrupted` if the journal has no end.
     pub state: &'static str,
-    /// What it used, as far as it is known.
+    /// Usage, as far as the journal has it.
     #[serde(flatten)]
-    pub spent: Spent,
+    pub spent: RunUsage,
 }
 
-impl Runs {
-    /// The runs of a project.
-    pub fn of(project: &Path, redactor: Redactor) -> Self {
+impl RunStore {
+    /// Opens the journals of a project. Nothing is read yet.
+    pub fn new(project: &Path, redactor: Redactor) -> Self {
         Self { folder: project.join(FOLDER), redactor: Arc::new(redactor) }
     }
 
@@ -200,22 +170,22 @@ impl Runs {
         Arc::clone(&self.redactor)
     }
 
-    /// A journal for a new run.
+    /// Creates the journal of a new run, and removes expired ones.
     pub(crate) fn create(&self, id: &str, copy: Option<&Path>) -> io::Result<Journal> {
         fs_err::create_dir_all(&self.folder)?;
-        self.forget();
+        self.remove_expired();
         let path = self.folder.join(format!("{id}.jsonl"));
         let file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(&path)?;
         let file = File::from_parts(file, path);
         file.file().lock()?;
-        // The name of a new file is in its folder, which has to be on the disk, too.
+        // The new directory entry must be on disk, too.
         File::open(&self.folder)?.sync_all()?;
         let copy = copy.map(File::create).transpose()?;
         Ok(Journal { file: Some(file), copy, redactor: Arc::clone(&self.redactor) })
     }
 
-    /// A journal that goes on, and what is in it. Half a line at its end is taken away.
-    pub(crate) fn open(&self, id: &str) -> Result<(Journal, Vec<Entry>), RunError> {
+    /// Opens a journal to append to it, and reads it. An incomplete last line is removed.
+    pub(crate) fn open(&self, id: &str) -> Result<(Journal, Vec<JournalEntry>), RunError> {
         let path = self.path(id)?;
         let mut file = File::from_parts(OpenOptions::new().read(true).write(true).open(&path)?, path.clone());
         match file.file().try_lock() {
@@ -230,61 +200,61 @@ impl Runs {
         Ok((journal, entries))
     }
 
-    /// What is in a journal.
+    /// Reads the entries of a journal.
     ///
     /// # Errors
-    /// When it is not there, or cannot be read.
-    pub fn read(&self, id: &str) -> Result<Vec<Entry>, RunError> {
+    /// If the run does not exist or the journal cannot be read.
+    pub fn read(&self, id: &str) -> Result<Vec<JournalEntry>, RunError> {
         Ok(read(&self.path(id)?)?.0)
     }
 
-    /// A run in short, and what is in its journal.
+    /// Returns the summary and the entries of a run.
     ///
     /// # Errors
-    /// When it is not there, or cannot be read.
-    pub fn show(&self, id: &str) -> Result<(Summary, Vec<Entry>), RunError> {
+    /// If the run does not exist or the journal cannot be read.
+    pub fn show(&self, id: &str) -> Result<(RunSummary, Vec<JournalEntry>), RunError> {
         let path = self.path(id)?;
-        let busy = is_busy(&path);
+        let busy = is_locked(&path);
         let (entries, _) = read(&path)?;
-        let summary = summary(&entries, busy).ok_or_else(|| RunError::Absent(id.to_owned()))?;
+        let summary = summary(&entries, busy).ok_or_else(|| RunError::NotFound(id.to_owned()))?;
         Ok((summary, entries))
     }
 
-    /// What happened in a run, and what happens while it goes on.
+    /// Follows the events of a run, past and future.
     ///
     /// # Errors
-    /// When it is not there.
-    pub fn follow(&self, id: &str) -> Result<Follow, RunError> {
-        Follow::open(self.path(id)?, id)
+    /// If the run does not exist.
+    pub fn follow(&self, id: &str) -> Result<JournalReader, RunError> {
+        JournalReader::open(self.path(id)?, id)
     }
 
-    /// All runs, the newest first.
+    /// Lists all runs, newest first.
     ///
     /// # Errors
-    /// When the folder cannot be read.
-    pub fn list(&self) -> io::Result<Vec<Summary>> {
-        let mut all: Vec<Summary> = self
+    /// If the folder cannot be read.
+    pub fn list(&self) -> io::Result<Vec<RunSummary>> {
+        let mut all: Vec<RunSummary> = self
             .ids()?
             .into_iter()
             .filter_map(|id| {
                 let path = self.folder.join(format!("{id}.jsonl"));
                 let (entries, _) = read(&path).ok()?;
-                summary(&entries, is_busy(&path))
+                summary(&entries, is_locked(&path))
             })
             .collect();
         all.sort_by(|one, other| other.run.cmp(&one.run));
         Ok(all)
     }
 
-    /// The whole id of a run, from its beginning.
+    /// Completes a prefix of a run id.
     ///
     /// # Errors
-    /// When none fits, or more than one.
+    /// If no run matches, or more than one.
     pub fn resolve(&self, beginning: &str) -> Result<String, RunError> {
         let mut fitting = self.ids()?.into_iter().filter(|id| id.starts_with(beginning));
         match (fitting.next(), fitting.next()) {
             (Some(id), None) => Ok(id),
-            (None, _) => Err(RunError::Absent(beginning.to_owned())),
+            (None, _) => Err(RunError::NotFound(beginning.to_owned())),
             (Some(_), Some(_)) => Err(RunError::Ambiguous(beginning.to_owned())),
         }
     }
@@ -306,34 +276,34 @@ impl Runs {
     fn path(&self, id: &str) -> Result<PathBuf, RunError> {
         let good = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let path = self.folder.join(format!("{id}.jsonl"));
-        if good && path.is_file() { Ok(path) } else { Err(RunError::Absent(id.to_owned())) }
+        if good && path.is_file() { Ok(path) } else { Err(RunError::NotFound(id.to_owned())) }
     }
 
-    /// Removes what is old. What cannot be removed is in nobody's way.
-    fn forget(&self) {
+    /// Removes expired journals. A journal that cannot be removed does no harm.
+    fn remove_expired(&self) {
         let now = SystemTime::now();
         for id in self.ids().unwrap_or_default() {
             let path = self.folder.join(format!("{id}.jsonl"));
             let age = fs_err::metadata(&path).and_then(|meta| meta.modified());
-            if age.is_ok_and(|at| now.duration_since(at).unwrap_or_default() > KEPT) {
+            if age.is_ok_and(|at| now.duration_since(at).unwrap_or_default() > RETENTION) {
                 let _ = fs_err::remove_file(&path);
             }
         }
     }
 }
 
-/// Whether somebody writes a journal.
-fn is_busy(path: &Path) -> bool {
+/// Returns true if a process holds the lock of a journal.
+fn is_locked(path: &Path) -> bool {
     let file = OpenOptions::new().read(true).open(path);
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// The whole lines of a journal, and how many bytes they have.
-fn read(path: &Path) -> Result<(Vec<Entry>, u64), RunError> {
+/// Reads the complete lines of a journal; also returns their length in bytes.
+fn read(path: &Path) -> Result<(Vec<JournalEntry>, u64), RunError> {
     let run = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let size = fs_err::metadata(path)?.len();
-    if size > LARGEST {
-        let why = format!("it has more than {LARGEST} bytes");
+    if size > MAX_BYTES {
+        let why = format!("the journal exceeds {MAX_BYTES} bytes");
         return Err(RunError::Unreadable { run: run(), line: 0, why });
     }
     let text = fs_err::read(path)?;
@@ -349,31 +319,31 @@ fn read(path: &Path) -> Result<(Vec<Entry>, u64), RunError> {
     Ok((entries.collect::<Result<_, _>>()?, whole as u64))
 }
 
-fn summary(entries: &[Entry], busy: bool) -> Option<Summary> {
-    let Some(Entry::Begun { run, at, caller, model }) = entries.first() else { return None };
+fn summary(entries: &[JournalEntry], busy: bool) -> Option<RunSummary> {
+    let Some(JournalEntry::Started { run, at, caller, model }) = entries.first() else { return None };
     let task = entries.iter().find_map(|entry| match entry {
-        Entry::Asked { parts } => Some(words(parts)),
+        JournalEntry::UserMessage { parts } => Some(parts_text(parts)),
         _ => None,
     });
-    let mut spent = Spent::default();
+    let mut spent = RunUsage::default();
     let mut state = "interrupted";
     for entry in entries {
         match entry {
-            Entry::Said { usage, .. } => {
+            JournalEntry::Reply { usage, .. } => {
                 spent.turns += 1;
                 spent.usage = spent.usage.plus(*usage);
             }
-            Entry::Intent { writes, .. } => {
+            JournalEntry::Intent { writes, .. } => {
                 spent.calls += 1;
                 spent.writes += u32::from(*writes);
             }
-            Entry::Ended { reason, spent: told, .. } => {
+            JournalEntry::Ended { reason, spent: since_message, .. } => {
                 state = reason.label();
-                if let Some(cost) = told.cost {
+                if let Some(cost) = since_message.cost {
                     spent.cost = Some(spent.cost.unwrap_or(0.0) + cost);
                 }
             }
-            Entry::Asked { .. } | Entry::Resumed { .. } => state = "interrupted",
+            JournalEntry::UserMessage { .. } | JournalEntry::Resumed { .. } => state = "interrupted",
             _ => {}
         }
     }
@@ -381,11 +351,11 @@ fn summary(entries: &[Entry], busy: bool) -> Option<Summary> {
         state = "running";
     }
     let (run, began, caller, model) = (run.clone(), at.clone(), caller.clone(), model.clone());
-    Some(Summary { run, began, caller, model, task: task.unwrap_or_default(), state, spent })
+    Some(RunSummary { run, began, caller, model, task: task.unwrap_or_default(), state, spent })
 }
 
-/// What was said in words.
-pub fn words(parts: &[Part]) -> String {
+/// Returns the text of content; images and audio as their media type.
+pub fn parts_text(parts: &[Part]) -> String {
     let text = |part: &Part| match part {
         Part::Text { text } => text.clone(),
         Part::Image { mime, .. } | Part::Audio { mime, .. } => format!("[{mime}]"),
@@ -393,24 +363,24 @@ pub fn words(parts: &[Part]) -> String {
     parts.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
-/// Where a run is written down.
+/// Writer of a run's journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// None where nothing is kept: a run that is played again.
+    /// `None` for a replayed run, which writes nothing.
     file: Option<File>,
-    /// Where the same goes, for whoever wants to play it again.
+    /// Second file with the same lines, for a later replay.
     copy: Option<File>,
     redactor: Arc<Redactor>,
 }
 
 impl Journal {
-    /// One that keeps nothing.
-    pub(crate) fn none(redactor: Arc<Redactor>) -> Self {
+    /// Creates a journal that writes nothing.
+    pub(crate) fn disabled(redactor: Arc<Redactor>) -> Self {
         Self { file: None, copy: None, redactor }
     }
 
-    /// Adds lines, in one write.
-    pub(crate) fn add(&self, entries: &[Entry]) -> io::Result<()> {
+    /// Appends entries in a single write.
+    pub(crate) fn append(&self, entries: &[JournalEntry]) -> io::Result<()> {
         let mut text = String::new();
         for entry in entries {
             text.push_str(&self.redactor.json(&serde_json::to_string(entry)?));
@@ -422,7 +392,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits until all of it is on the disk.
+    /// Syncs the journal to disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         match &self.file {
             Some(file) => file.sync_data(),
@@ -431,10 +401,10 @@ impl Journal {
     }
 }
 
-/// Reads what was recorded, wherever it is.
+/// Reads a recording at any path.
 ///
 /// # Errors
-/// When it is not there, or is no record.
-pub fn recorded(path: &Path) -> Result<Vec<Entry>, RunError> {
+/// If the file does not exist or is not a recording.
+pub fn read_recording(path: &Path) -> Result<Vec<JournalEntry>, RunError> {
     Ok(read(path)?.0)
 }

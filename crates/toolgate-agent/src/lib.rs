@@ -1,22 +1,22 @@
-//! The agent: a model in a loop, whose tools are calls of the runtime.
+//! The agent: a model in a loop. Its tool calls are operations of the runtime.
 //!
-//! A [`model::Model`] says what to do next; whatever it wants to call goes down the one road to a tool, as the caller
-//! that the run acts for. Invariant: nothing that a model says is believed before it was bounded and checked, and no
-//! key of a model is in an error, a record or a log.
+//! A [`model::Model`] decides the next step. Every tool call it makes goes through the pipeline, as the caller that the
+//! run acts for. Invariant: the output of a model is bounded and validated before it is used, and no model key appears
+//! in an error, a record or a log.
 
-pub mod answering;
 mod content;
 pub mod event;
 pub mod journal;
 pub mod model;
 pub mod planner;
+pub mod recording;
 pub mod run;
+pub mod server_requests;
 pub mod skills;
-pub mod tape;
 pub mod toolbox;
 
-pub use event::{Ended, Event, Reason, Spent};
-pub use journal::{RunError, Runs};
-pub use run::{Agent, Hands, Run};
-pub use skills::Skills;
-pub use tape::Tape;
+pub use event::{EndReason, RunEvent, RunOutcome, RunUsage};
+pub use journal::{RunError, RunStore};
+pub use recording::Recording;
+pub use run::{Agent, Executor, Run};
+pub use skills::SkillSet;

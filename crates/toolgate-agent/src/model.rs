@@ -1,17 +1,18 @@
-//! What a model is to an agent: messages and tools go in, words and calls come out.
+//! The interface of a model: messages and tools go in, text and tool calls come out.
 //!
-//! [`Model`] is what the loop knows; the models of others are in `openai`, `anthropic` and `gemini`, on one client in
-//! `client` that bounds, checks and retries. Invariant: a [`Reply`] holds calls whose arguments are JSON objects that
-//! were scanned, or the words why they are not; ids of calls are never empty and never twice in one reply.
+//! [`Model`] is all that the agent loop knows. The providers are in `openai`, `anthropic` and `gemini`; they share the
+//! HTTP client in `client`, which limits, validates and retries. Invariant: the arguments of every call in a
+//! [`ModelReply`] are a validated JSON object, or the reason why they are not; ids of calls are not empty and unique
+//! within a reply.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use toolgate_types::agent::Prices;
-use toolgate_types::json::Raw;
-use toolgate_types::json::scan::Limits;
+use toolgate_json::RawJson;
+use toolgate_json::scan::ScanLimits;
+use toolgate_types::agent::TokenPrices;
 
 mod anthropic;
 mod client;
@@ -20,156 +21,140 @@ mod names;
 mod openai;
 mod remote;
 
-pub use remote::Remote;
+pub use remote::RemoteModel;
 
 /// Bytes of the arguments of one call.
-const LONGEST_ARGUMENTS: usize = 1 << 20;
+const MAX_ARGUMENT_BYTES: usize = 1 << 20;
 /// Calls in one reply.
-const MOST_CALLS: usize = 64;
-/// Bytes of the words of one reply.
-const LONGEST_TEXT: usize = 4 << 20;
-/// Bytes of an id that a model gives.
-const LONGEST_ID: usize = 128;
+const MAX_CALLS: usize = 64;
+/// Bytes of text in one reply.
+const MAX_TEXT_BYTES: usize = 4 << 20;
+/// Bytes of a call id chosen by the model.
+const MAX_ID_BYTES: usize = 128;
 
-/// Something that says what to do next.
+/// A language model, or anything else that decides the next step of a run.
 pub trait Model: Send + Sync + 'static {
-    /// Its name, for people.
+    /// Name for display.
     fn name(&self) -> &str;
 
-    /// What comes next. `heard` is told of words as they come; what counts is the reply.
+    /// Returns the next reply. Text and calls are streamed to `on_event`; only the returned reply is binding.
     fn reply<'a>(
         &'a self,
-        request: &'a Request,
-        heard: &'a mut (dyn FnMut(Heard) + Send),
-    ) -> BoxFuture<'a, Result<Reply, ModelError>>;
+        request: &'a ModelRequest,
+        on_event: &'a mut (dyn FnMut(StreamEvent) + Send),
+    ) -> BoxFuture<'a, Result<ModelReply, ModelError>>;
 
-    /// How many tools it is shown at once; the others are found by `search_tools`.
-    fn most_tools(&self) -> usize {
+    /// Number of tools offered at once. The others are found with `search_tools`.
+    fn max_tools(&self) -> usize {
         32
     }
 
-    /// Bytes of one tool's result that it is given.
-    fn most_result(&self) -> usize {
+    /// Bytes of one tool result that are passed to the model.
+    fn max_result_bytes(&self) -> usize {
         32 << 10
     }
 
-    /// What its tokens cost, where somebody said so.
-    fn prices(&self) -> Option<Prices> {
+    /// Token prices, if configured.
+    fn prices(&self) -> Option<TokenPrices> {
         None
     }
 }
 
-/// All that a model is told.
+/// Everything a model gets for one turn.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// What it is told before everything else.
+pub struct ModelRequest {
+    /// System prompt.
     pub instructions: String,
-    /// What was said so far, the oldest first.
+    /// Conversation so far, oldest first.
     pub messages: Vec<Message>,
-    /// What it may call.
+    /// Tools that the model may call.
     pub tools: Vec<ToolSpec>,
 }
 
-/// A tool, as a model is shown it.
+/// A tool as offered to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {
-    /// Its name; every one that the catalog has, also those that a protocol does not allow.
+    /// Name in the catalog. It may contain characters that a provider does not allow.
     pub name: String,
-    /// What it does.
     pub description: String,
-    /// The schema of its arguments.
-    pub schema: Raw,
+    /// JSON Schema of the arguments.
+    pub schema: RawJson,
 }
 
-/// Something that was said.
+/// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// By the person.
-    User {
-        /// What.
-        parts: Vec<Part>,
-    },
-    /// By the model.
+    /// From the user.
+    User { parts: Vec<Part> },
+    /// From the model.
     Assistant {
-        /// In words.
         text: String,
-        /// What it wants to be called.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
     },
-    /// By tools, all that a reply called, in its order.
-    Tools {
-        /// What each gave.
-        results: Vec<ToolOutput>,
-    },
+    /// Results of all calls of a reply, in the order of the calls.
+    Tools { results: Vec<ToolOutput> },
 }
 
 impl Message {
-    /// The person says something in words.
+    /// Creates a text message of the user.
     pub fn user(text: impl Into<String>) -> Self {
         Self::User { parts: vec![Part::Text { text: text.into() }] }
     }
 }
 
-/// A piece of what was said.
+/// One piece of content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
-    /// Words.
     Text {
-        /// The words.
         text: String,
     },
-    /// A picture.
     Image {
-        /// Its kind, such as `image/png`.
+        /// Media type, for example `image/png`.
         mime: String,
-        /// Its bytes, in base64.
+        /// Bytes in base64.
         data: String,
     },
-    /// A sound.
     Audio {
-        /// Its kind, such as `audio/wav`.
+        /// Media type, for example `audio/wav`.
         mime: String,
-        /// Its bytes, in base64.
+        /// Bytes in base64.
         data: String,
     },
 }
 
-/// A call that a model wants.
+/// A tool call requested by a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// What its result is known by.
+    /// Id that links the call to its result.
     pub id: String,
-    /// The tool.
     pub name: String,
-    /// With what.
-    pub arguments: Given,
-    /// What the model wants to see again with the call, whatever it means.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<String>,
+    pub arguments: CallArguments,
+    /// Opaque value that the provider wants back with the call (Gemini's `thoughtSignature`).
+    #[serde(default, rename = "seal", skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
 }
 
-/// The arguments of a call, as far as they can be used.
+/// Arguments of a call, if they are usable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Given {
-    /// A JSON object.
+pub enum CallArguments {
     Object(serde_json::Map<String, serde_json::Value>),
-    /// Something else, and why it is of no use.
+    /// Reason why the arguments cannot be used.
     Unusable(String),
 }
 
-impl Given {
-    /// Arguments as a text.
-    pub(crate) fn read(text: &str) -> Self {
-        // A model that calls a tool without arguments may say nothing at all.
+impl CallArguments {
+    /// Parses the arguments of a call.
+    pub(crate) fn parse(text: &str) -> Self {
+        // Models may send nothing at all for a tool without arguments.
         if text.trim().is_empty() {
             return Self::Object(serde_json::Map::new());
         }
-        let limits = Limits { size: LONGEST_ARGUMENTS, ..Limits::default() };
-        match Raw::new(bytes::Bytes::copy_from_slice(text.as_bytes()), limits) {
+        let limits = ScanLimits { size: MAX_ARGUMENT_BYTES, ..ScanLimits::default() };
+        match RawJson::new(bytes::Bytes::copy_from_slice(text.as_bytes()), limits) {
             Ok(raw) => match raw.parse() {
                 Ok(serde_json::Value::Object(object)) => Self::Object(object),
                 _ => Self::Unusable("the arguments are not a JSON object".to_owned()),
@@ -178,8 +163,8 @@ impl Given {
         }
     }
 
-    /// What is sent back to the model, which gets an object whatever it said.
-    pub(crate) fn object(&self) -> serde_json::Map<String, serde_json::Value> {
+    /// Returns the arguments to send back to the model. Providers require an object even if the original was unusable.
+    pub(crate) fn to_object(&self) -> serde_json::Map<String, serde_json::Value> {
         match self {
             Self::Object(object) => object.clone(),
             Self::Unusable(_) => serde_json::Map::new(),
@@ -187,97 +172,89 @@ impl Given {
     }
 }
 
-/// What a tool gave, as a model is told it.
+/// Result of a tool call, as content for a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutput {
-    /// The id of the call.
     pub id: String,
-    /// The tool.
     pub name: String,
-    /// What it gave.
     pub parts: Vec<Part>,
-    /// Whether it failed.
     pub failed: bool,
 }
 
-/// What is heard while a model speaks.
+/// Progress while a model replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
-    /// Some words more.
+pub enum StreamEvent {
+    /// A piece of text.
     Text(String),
-    /// A call begins.
+    /// A call to the named tool begins.
     Call(String),
-    /// All that was heard does not count: the model is asked again.
-    Again(String),
+    /// Everything streamed so far is void: the request is retried, for the given reason.
+    Retry(String),
 }
 
-/// What a model said.
+/// Reply of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reply {
-    /// In words.
+pub struct ModelReply {
     pub text: String,
-    /// What it wants to be called.
     pub calls: Vec<ToolCall>,
-    /// Why it stopped.
-    pub stop: Stop,
-    /// What it took.
-    pub usage: Usage,
+    pub stop: StopReason,
+    pub usage: TokenUsage,
 }
 
-/// Why a model stopped.
+/// Reason why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
-    /// It has said all it wants.
+pub enum StopReason {
+    /// The answer is complete.
     Done,
-    /// It waits for tools.
+    /// The model waits for tool results.
     Calls,
-    /// It was cut off.
+    /// The token limit was reached.
     Length,
-    /// It will not, perhaps with its words for why.
+    /// The model refused, with its explanation if it gave one.
     Refused(String),
 }
 
-/// What a model took.
+/// Tokens used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Usage {
-    /// Tokens it read, those that it had kept among them.
+pub struct TokenUsage {
+    /// Tokens read, cached ones included.
     pub input_tokens: u64,
-    /// Tokens it had kept from before.
+    /// Tokens read from the provider's cache.
     pub cached_tokens: u64,
-    /// Tokens it wrote.
+    /// Tokens written.
     pub output_tokens: u64,
-    /// Whether the model did not say, and these are reckoned from bytes.
-    #[serde(default)]
-    pub reckoned: bool,
+    /// True if the provider reported no usage and these counts are estimated from bytes.
+    #[serde(default, rename = "reckoned")]
+    pub estimated: bool,
 }
 
-impl Usage {
-    /// What the protocol did not tell, from the bytes that went both ways.
-    pub(crate) fn reckon(sent: usize, received: usize) -> Self {
+impl TokenUsage {
+    /// Estimates tokens from the bytes sent and received, for providers that report no usage.
+    pub(crate) fn estimate(sent: usize, received: usize) -> Self {
         let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);
         let (input_tokens, output_tokens) = (tokens(sent), tokens(received));
-        Self { input_tokens, cached_tokens: 0, output_tokens, reckoned: true }
+        Self { input_tokens, cached_tokens: 0, output_tokens, estimated: true }
     }
 
-    /// Both directions.
+    /// Input and output tokens together.
     pub fn tokens(self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
-    /// The same with more.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, more: Self) -> Self {
         Self {
             input_tokens: self.input_tokens.saturating_add(more.input_tokens),
             cached_tokens: self.cached_tokens.saturating_add(more.cached_tokens),
             output_tokens: self.output_tokens.saturating_add(more.output_tokens),
-            reckoned: self.reckoned || more.reckoned,
+            estimated: self.estimated || more.estimated,
         }
     }
 
-    /// What it costs.
-    pub fn cost(self, prices: Prices) -> f64 {
+    /// Cost at the given prices, which are per million tokens.
+    pub fn cost(self, prices: TokenPrices) -> f64 {
         let fresh = self.input_tokens.saturating_sub(self.cached_tokens);
         let part = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
         part(fresh, prices.input)
@@ -286,154 +263,147 @@ impl Usage {
     }
 }
 
-/// Why a model says nothing.
+/// Error of a request to a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// In one word.
     pub kind: ModelErrorKind,
-    /// What happened.
     pub message: String,
-    /// The way out, where there is one to name.
+    /// Suggested fix, if there is one.
     pub hint: Option<String>,
-    /// When it may be tried again, where the model says so.
+    /// Delay requested by the provider before a retry.
     pub retry_after: Option<Duration>,
 }
 
-/// Why a model says nothing, in one word.
+/// Category of a model error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelErrorKind {
-    /// It is not there.
+    /// No connection, or the connection broke.
     Unreachable,
-    /// It takes no more for now.
     RateLimited,
-    /// It fails, which may pass.
+    /// The provider failed; a retry may succeed.
     Overloaded,
-    /// It took too long.
     Timeout,
-    /// It does not know us.
+    /// The key is missing or was rejected.
     Unauthorized,
-    /// What it was told does not fit it.
+    /// The conversation exceeds the context window.
     TooLong,
-    /// It does not want what it was told.
+    /// The provider rejected the request.
     Rejected,
-    /// What it says cannot be read.
+    /// The response could not be parsed.
     Malformed,
 }
 
 impl ModelError {
-    /// An error of a kind.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, retry_after: None }
     }
 
-    /// The same with the way out.
+    /// Adds a suggested fix.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Whether the same may work later.
-    pub fn passes(&self) -> bool {
+    /// Returns true if a retry may succeed.
+    pub fn is_transient(&self) -> bool {
         use ModelErrorKind::{Overloaded, RateLimited, Timeout, Unreachable};
         matches!(self.kind, Unreachable | RateLimited | Overloaded | Timeout)
     }
 }
 
-/// A reply while it comes, whatever the protocol. Bounds are kept here.
+/// A reply under construction, for every provider. Enforces the limits on text, calls and arguments.
 #[derive(Debug, Default)]
-pub(crate) struct Draft {
+pub(crate) struct ReplyBuilder {
     pub(crate) text: String,
-    /// Calls by what the protocol tells them apart by.
-    pub(crate) calls: Vec<(u64, DraftCall)>,
-    pub(crate) stop: Option<Stop>,
-    pub(crate) usage: Option<Usage>,
+    /// Calls, keyed by the index that the provider uses.
+    pub(crate) calls: Vec<(u64, CallBuilder)>,
+    pub(crate) stop: Option<StopReason>,
+    pub(crate) usage: Option<TokenUsage>,
 }
 
-/// A call while it comes.
+/// A call under construction.
 #[derive(Debug, Default)]
-pub(crate) struct DraftCall {
+pub(crate) struct CallBuilder {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) arguments: String,
-    pub(crate) seal: Option<String>,
+    pub(crate) signature: Option<String>,
 }
 
 fn malformed(why: impl Into<String>) -> ModelError {
     ModelError::new(ModelErrorKind::Malformed, why)
 }
 
-impl Draft {
-    pub(crate) fn say(
+impl ReplyBuilder {
+    pub(crate) fn push_text(
         &mut self,
         text: &str,
-        heard: &mut (dyn FnMut(Heard) + Send),
+        on_event: &mut (dyn FnMut(StreamEvent) + Send),
     ) -> Result<(), ModelError> {
         if text.is_empty() {
             return Ok(());
         }
-        if self.text.len() + text.len() > LONGEST_TEXT {
-            return Err(malformed(format!("the model says more than {LONGEST_TEXT} bytes")));
+        if self.text.len() + text.len() > MAX_TEXT_BYTES {
+            return Err(malformed(format!("the reply of the model exceeds {MAX_TEXT_BYTES} bytes")));
         }
         self.text.push_str(text);
-        heard(Heard::Text(text.to_owned()));
+        on_event(StreamEvent::Text(text.to_owned()));
         Ok(())
     }
 
-    /// The call with a number, new where there is none yet.
-    pub(crate) fn call(&mut self, number: u64) -> Result<&mut DraftCall, ModelError> {
+    /// Returns the call with this index, a new one if there is none yet.
+    pub(crate) fn call_mut(&mut self, number: u64) -> Result<&mut CallBuilder, ModelError> {
         let at = match self.calls.iter().position(|(known, _)| *known == number) {
             Some(at) => at,
-            None if self.calls.len() >= MOST_CALLS => {
-                return Err(malformed(format!("the model wants more than {MOST_CALLS} calls at once")));
+            None if self.calls.len() >= MAX_CALLS => {
+                return Err(malformed(format!("the reply of the model has more than {MAX_CALLS} calls")));
             }
             None => {
-                self.calls.push((number, DraftCall::default()));
+                self.calls.push((number, CallBuilder::default()));
                 self.calls.len() - 1
             }
         };
         Ok(&mut self.calls[at].1)
     }
 
-    /// The reply, when all has come.
-    pub(crate) fn finish(self, name: impl Fn(&str) -> String, reckoned: Usage) -> Reply {
+    /// Completes the reply. `name` maps tool names of the provider to names of the catalog.
+    pub(crate) fn finish(self, name: impl Fn(&str) -> String, estimated: TokenUsage) -> ModelReply {
         let mut ids = HashSet::new();
-        // The last call of an answer that was cut off may be half of what was meant, and still be JSON.
-        let half = (self.stop == Some(Stop::Length)).then(|| self.calls.len().saturating_sub(1));
+        // The last call of a truncated reply may be incomplete and still parse as JSON.
+        let truncated = (self.stop == Some(StopReason::Length)).then(|| self.calls.len().saturating_sub(1));
         let calls: Vec<ToolCall> = self
             .calls
             .into_iter()
             .enumerate()
             .map(|(at, (_, call))| {
-                let good = (1..=LONGEST_ID).contains(&call.id.len()) && ids.insert(call.id.clone());
+                let good = (1..=MAX_ID_BYTES).contains(&call.id.len()) && ids.insert(call.id.clone());
                 let id = if good { call.id } else { format!("call-{:016x}", fastrand::u64(..)) };
-                let arguments = match half {
-                    Some(half) if half == at => {
-                        Given::Unusable("the answer was cut off in the middle".to_owned())
+                let arguments = match truncated {
+                    Some(truncated) if truncated == at => {
+                        CallArguments::Unusable("the reply was truncated within this call".to_owned())
                     }
-                    _ => Given::read(&call.arguments),
+                    _ => CallArguments::parse(&call.arguments),
                 };
-                ToolCall { id, name: name(&call.name), arguments, seal: call.seal }
+                ToolCall { id, name: name(&call.name), arguments, signature: call.signature }
             })
             .collect();
         let stop = match self.stop {
-            // Some servers say `stop` beside calls.
-            Some(Stop::Done) | None if !calls.is_empty() => Stop::Calls,
+            // Some servers report `stop` beside calls.
+            Some(StopReason::Done) | None if !calls.is_empty() => StopReason::Calls,
             Some(stop) => stop,
-            None => Stop::Done,
+            None => StopReason::Done,
         };
-        Reply { text: self.text, calls, stop, usage: self.usage.unwrap_or(reckoned) }
+        ModelReply { text: self.text, calls, stop, usage: self.usage.unwrap_or(estimated) }
     }
 }
 
-impl DraftCall {
-    pub(crate) fn argue(&mut self, text: &str) -> Result<(), ModelError> {
-        if self.arguments.len() + text.len() > LONGEST_ARGUMENTS {
-            return Err(malformed(format!(
-                "the arguments of a call have more than {LONGEST_ARGUMENTS} bytes"
-            )));
+impl CallBuilder {
+    pub(crate) fn push_arguments(&mut self, text: &str) -> Result<(), ModelError> {
+        if self.arguments.len() + text.len() > MAX_ARGUMENT_BYTES {
+            return Err(malformed(format!("the arguments of a call exceed {MAX_ARGUMENT_BYTES} bytes")));
         }
         self.arguments.push_str(text);
         Ok(())

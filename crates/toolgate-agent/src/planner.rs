@@ -1,79 +1,79 @@
-//! The planner: what an agent does where no model is configured.
+//! The planner: replaces the model if none is configured.
 //!
-//! It is one more [`Model`], and a plain function of what was said: search picks the tool, the words of the person
-//! fill its arguments as far as that is plain, and what is missing is asked of the person. Invariant: nothing is made
-//! up. An argument comes from the person's words or from the person's answer, one tool is called for one request, and
-//! whatever was done is said.
+//! It implements [`Model`] as a pure function of the conversation: search picks the tool, the user's words fill its
+//! arguments as far as they are unambiguous, and the user is asked for the rest. Invariant: nothing is made up. An
+//! argument comes from the user's words or from the user's answer, each request leads to at most one tool call, and its
+//! result is reported.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value as Json};
 use toolgate_runtime::results::READ_RESULT;
-use toolgate_search::choice::ASKS;
-use toolgate_search::said::Date;
-use toolgate_search::{Arguments, Decision, Entry, Index, Parameter};
+use toolgate_search::choice::ASK_TOOL;
+use toolgate_search::values::CalendarDate;
+use toolgate_search::{ChoiceDecision, ExtractedArguments, ToolEntry, ToolIndex, ToolParameter};
 
 use crate::model::{
-    Given, Heard, Message, Model, ModelError, Part, Reply, Request, Stop, ToolCall, ToolOutput, ToolSpec,
-    Usage,
+    CallArguments, Message, Model, ModelError, ModelReply, ModelRequest, Part, StopReason, StreamEvent,
+    TokenUsage, ToolCall, ToolOutput, ToolSpec,
 };
-use crate::toolbox::is_own;
+use crate::toolbox::is_agent_tool;
 
 mod question;
 
-use question::Question;
+use question::UserQuestion;
 
-/// Tools that it is shown. It reads them all, which takes microseconds for each.
-const MOST_TOOLS: usize = 256;
-/// Tools that a person is given to choose from.
-const MOST_CHOICES: usize = 4;
-/// A tool is called without a question when the choice is at least as sure as this.
-const SURE: f32 = 0.6;
-/// What a person says when no tool is meant.
+/// Tools offered to the planner. It scores all of them, at a few microseconds each.
+const MAX_TOOLS: usize = 256;
+/// Tools offered in a question to the user.
+const MAX_CHOICES: usize = 4;
+/// Minimum confidence to call a tool without a question.
+const MIN_CONFIDENCE: f32 = 0.6;
+/// Choice for a request that is meant for none of the tools.
 const NO_TOOL: &str = "none of them";
 
-/// Plans without a model.
+/// Plans without a language model.
 pub struct Planner {
-    today: Arc<dyn Fn() -> Option<Date> + Send + Sync>,
-    /// Tools of which there is an index: those of one run seldom change.
-    known: Mutex<Option<(Vec<ToolSpec>, Arc<Index>)>>,
+    today: Arc<dyn Fn() -> Option<CalendarDate> + Send + Sync>,
+    /// Index of the tools of the last request. The tools of a run seldom change.
+    index_cache: Mutex<Option<(Vec<ToolSpec>, Arc<ToolIndex>)>>,
 }
 
 impl Planner {
-    /// A planner. `today` says which day it is, for those who say "tomorrow".
-    pub fn new(today: impl Fn() -> Option<Date> + Send + Sync + 'static) -> Self {
-        Self { today: Arc::new(today), known: Mutex::default() }
+    /// Creates a planner. `today` returns the current date, for words such as "tomorrow".
+    pub fn new(today: impl Fn() -> Option<CalendarDate> + Send + Sync + 'static) -> Self {
+        Self { today: Arc::new(today), index_cache: Mutex::default() }
     }
 
-    /// What comes next: calls, or words that end the run.
-    pub fn plan(&self, request: &Request) -> Reply {
-        let Some(turn) = Turn::of(&request.messages) else {
-            return say("Nothing was asked for.".to_owned());
+    /// Returns the next step: a call, or a text that ends the run.
+    pub fn plan(&self, request: &ModelRequest) -> ModelReply {
+        let Some(turn) = UserTurn::from_messages(&request.messages) else {
+            return text_reply("The request is empty.".to_owned());
         };
         if let Some(result) = turn.result {
-            return say(told(result));
+            return text_reply(result_text(result));
         }
         let index = self.index(&request.tools);
-        let plan = Plan { index: &index, turn: &turn, today: (self.today)() };
-        plan.next(request.tools.iter().any(|tool| tool.name == ASKS))
+        let plan = PlanStep { index: &index, turn: &turn, today: (self.today)() };
+        plan.next(request.tools.iter().any(|tool| tool.name == ASK_TOOL))
     }
 
-    fn index(&self, tools: &[ToolSpec]) -> Arc<Index> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, index)) = known.as_ref().filter(|(before, _)| before == tools) {
+    fn index(&self, tools: &[ToolSpec]) -> Arc<ToolIndex> {
+        let mut index_cache = self.index_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, index)) = index_cache.as_ref().filter(|(before, _)| before == tools) {
             return Arc::clone(index);
         }
-        let entry = |tool: &ToolSpec| Entry {
+        let entry = |tool: &ToolSpec| ToolEntry {
             name: tool.name.clone(),
             description: tool.description.clone(),
-            parameters: Parameter::all_of(&tool.schema.parse().unwrap_or_default()),
-            ..Entry::default()
+            parameters: ToolParameter::from_schema(&tool.schema.parse().unwrap_or_default()),
+            ..ToolEntry::default()
         };
-        // Those of the agent itself are for models, which read in between.
-        let work = tools.iter().filter(|tool| !is_own(&tool.name) && tool.name != READ_RESULT);
-        let index = Arc::new(Index::new(work.map(entry)));
-        *known = Some((tools.to_vec(), Arc::clone(&index)));
+        // Agent tools and stored results are for models, which can read in several steps.
+        let work = tools.iter().filter(|tool| !is_agent_tool(&tool.name) && tool.name != READ_RESULT);
+        let index = Arc::new(ToolIndex::new(work.map(entry)));
+        *index_cache = Some((tools.to_vec(), Arc::clone(&index)));
         index
     }
 }
@@ -85,89 +85,89 @@ impl Model for Planner {
 
     fn reply<'a>(
         &'a self,
-        request: &'a Request,
-        heard: &'a mut (dyn FnMut(Heard) + Send),
-    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        request: &'a ModelRequest,
+        on_event: &'a mut (dyn FnMut(StreamEvent) + Send),
+    ) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
         Box::pin(async move {
             let reply = self.plan(request);
             if !reply.text.is_empty() {
-                heard(Heard::Text(reply.text.clone()));
+                on_event(StreamEvent::Text(reply.text.clone()));
             }
-            reply.calls.iter().for_each(|call| heard(Heard::Call(call.name.clone())));
+            reply.calls.iter().for_each(|call| on_event(StreamEvent::Call(call.name.clone())));
             Ok(reply)
         })
     }
 
-    fn most_tools(&self) -> usize {
-        MOST_TOOLS
+    fn max_tools(&self) -> usize {
+        MAX_TOOLS
     }
 }
 
-/// What happened since the person last spoke.
-struct Turn<'a> {
-    /// What the person said.
+/// Messages since the user's last request.
+struct UserTurn<'a> {
+    /// The user's request.
     words: String,
-    /// What was asked of the person, and the answers, in their order.
+    /// Answers of the user to questions, in order.
     answers: Vec<&'a ToolOutput>,
-    /// What the tool gave.
+    /// Result of the tool call.
     result: Option<&'a ToolOutput>,
-    /// Calls so far, which ids are made of.
+    /// Calls of the whole conversation; the source of call ids.
     calls: usize,
 }
 
-impl<'a> Turn<'a> {
-    fn of(messages: &'a [Message]) -> Option<Self> {
+impl<'a> UserTurn<'a> {
+    fn from_messages(messages: &'a [Message]) -> Option<Self> {
         let at = messages.iter().rposition(|message| matches!(message, Message::User { .. }))?;
         let Message::User { parts } = &messages[at] else { return None };
         let results = messages[at..].iter().flat_map(|message| match message {
             Message::Tools { results } => results.as_slice(),
             _ => &[],
         });
-        let (answers, others): (Vec<_>, Vec<_>) = results.partition(|result| result.name == ASKS);
+        let (answers, others): (Vec<_>, Vec<_>) = results.partition(|result| result.name == ASK_TOOL);
         let calls = messages.iter().map(|message| match message {
             Message::Assistant { calls, .. } => calls.len(),
             _ => 0,
         });
-        Some(Self { words: words(parts), answers, result: others.last().copied(), calls: calls.sum() })
+        Some(Self { words: text_of(parts), answers, result: others.last().copied(), calls: calls.sum() })
     }
 }
 
-/// The next step.
-struct Plan<'a> {
-    index: &'a Index,
-    turn: &'a Turn<'a>,
-    today: Option<Date>,
+/// Computes the next step of a turn.
+struct PlanStep<'a> {
+    index: &'a ToolIndex,
+    turn: &'a UserTurn<'a>,
+    today: Option<CalendarDate>,
 }
 
-impl Plan<'_> {
-    fn next(&self, can_ask: bool) -> Reply {
+impl PlanStep<'_> {
+    fn next(&self, can_ask: bool) -> ModelReply {
         let choice = self.index.choose(&self.turn.words);
         let mut answers = self.turn.answers.iter();
         let best = choice.hits.first().and_then(|hit| self.index.get(&hit.name));
         let is_unsure = match choice.decision {
-            Decision::Ask => choice.missing.is_empty(),
-            _ => choice.confidence < SURE,
+            ChoiceDecision::Ask => choice.missing.is_empty(),
+            _ => choice.confidence < MIN_CONFIDENCE,
         };
         let entry = match (choice.decision, best) {
-            (Decision::None, _) => {
-                return say(
-                    "This needs no tool, and there is no model to answer it. With `agent.model` in toolgate.yaml it is answered; \
-                     without, ask for something that a tool can do."
+            (ChoiceDecision::None, _) => {
+                return text_reply(
+                    "This request needs no tool, and no model is configured to answer it. Set `agent.model` in toolgate.yaml, \
+                     or ask for something that a tool can do."
                         .to_owned(),
                 );
             }
-            (_, None) => return say("None of the tools fits this.".to_owned()),
+            (_, None) => return text_reply("No tool matches this request.".to_owned()),
             (_, Some(_)) if is_unsure => {
                 let names: Vec<&str> =
-                    choice.hits.iter().take(MOST_CHOICES).map(|hit| hit.name.as_str()).collect();
+                    choice.hits.iter().take(MAX_CHOICES).map(|hit| hit.name.as_str()).collect();
                 let Some(answer) = answers.next() else {
-                    return self.ask(can_ask, &Question::which(&self.turn.words, &names, NO_TOOL));
+                    return self.ask(can_ask, &UserQuestion::choose_tool(&self.turn.words, &names, NO_TOOL));
                 };
-                let chosen = question::answer(answer)
+                let chosen = question::parse_answer(answer)
                     .and_then(|answer| Some(answer.get("tool")?.as_str()?.to_owned()));
                 match chosen.as_deref().and_then(|name| self.index.get(name)) {
                     Some(entry) => entry,
-                    None => return say("No tool was chosen, so none was called.".to_owned()),
+                    None => return text_reply("No tool was chosen, so none was called.".to_owned()),
                 }
             }
             (_, Some(entry)) => entry,
@@ -175,55 +175,62 @@ impl Plan<'_> {
         self.fill(entry, answers.next().copied(), can_ask)
     }
 
-    /// The call of a tool, or the question for what it needs.
-    fn fill(&self, entry: &Entry, answer: Option<&ToolOutput>, can_ask: bool) -> Reply {
-        let Arguments { mut values, missing, unclear } = Arguments::of(&self.turn.words, entry, self.today);
-        let is_open =
-            |parameter: &&Parameter| missing.contains(&parameter.name) || unclear.contains(&parameter.name);
-        let open: Vec<&Parameter> = entry.parameters.iter().filter(is_open).collect();
+    /// Returns the call of a tool, or a question for its missing arguments.
+    fn fill(&self, entry: &ToolEntry, answer: Option<&ToolOutput>, can_ask: bool) -> ModelReply {
+        let ExtractedArguments { mut values, missing, unclear } =
+            ExtractedArguments::extract(&self.turn.words, entry, self.today);
+        let is_open = |parameter: &&ToolParameter| {
+            missing.contains(&parameter.name) || unclear.contains(&parameter.name)
+        };
+        let open: Vec<&ToolParameter> = entry.parameters.iter().filter(is_open).collect();
         if open.is_empty() {
             return self.call(&entry.name, values);
         }
         if let Some(parameter) = open.iter().find(|parameter| !question::is_plain(&parameter.kind)) {
             let (tool, name) = (&entry.name, &parameter.name);
-            return say(format!(
-                "`{tool}` fits, but `{name}` of it is more than a sentence says. \
-                 Call it yourself: toolgate tools call {tool} --args '{{\"{name}\": …}}'"
+            return text_reply(format!(
+                "`{tool}` matches, but its argument `{name}` is too complex to read from a sentence. \
+                 Call the tool directly: toolgate tools call {tool} --args '{{\"{name}\": …}}'"
             ));
         }
         match answer {
-            None => self.ask(can_ask, &Question::missing(entry, &open)),
-            Some(answer) => match question::answer(answer) {
+            None => self.ask(can_ask, &UserQuestion::missing(entry, &open)),
+            Some(answer) => match question::parse_answer(answer) {
                 Some(given) => {
                     values.extend(given);
                     self.call(&entry.name, values)
                 }
-                None => say(format!("`{}` was not called: {}", entry.name, words(&answer.parts))),
+                None => text_reply(format!("`{}` was not called: {}", entry.name, text_of(&answer.parts))),
             },
         }
     }
 
-    fn ask(&self, can_ask: bool, question: &Question) -> Reply {
-        if can_ask { self.call(ASKS, question.arguments()) } else { say(question.text.clone()) }
+    fn ask(&self, can_ask: bool, question: &UserQuestion) -> ModelReply {
+        if can_ask { self.call(ASK_TOOL, question.arguments()) } else { text_reply(question.text.clone()) }
     }
 
-    fn call(&self, name: &str, arguments: Map<String, Json>) -> Reply {
+    fn call(&self, name: &str, arguments: Map<String, Json>) -> ModelReply {
         let call = ToolCall {
             id: format!("plan-{}", self.turn.calls + 1),
             name: name.to_owned(),
-            arguments: Given::Object(arguments),
-            seal: None,
+            arguments: CallArguments::Object(arguments),
+            signature: None,
         };
-        Reply { text: String::new(), calls: vec![call], stop: Stop::Calls, usage: Usage::default() }
+        ModelReply {
+            text: String::new(),
+            calls: vec![call],
+            stop: StopReason::Calls,
+            usage: TokenUsage::default(),
+        }
     }
 }
 
-fn say(text: String) -> Reply {
-    Reply { text, calls: Vec::new(), stop: Stop::Done, usage: Usage::default() }
+fn text_reply(text: String) -> ModelReply {
+    ModelReply { text, calls: Vec::new(), stop: StopReason::Done, usage: TokenUsage::default() }
 }
 
-/// The words of what was said.
-fn words(parts: &[Part]) -> String {
+/// Returns the text of content.
+fn text_of(parts: &[Part]) -> String {
     let texts = parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(text.as_str()),
         _ => None,
@@ -231,12 +238,13 @@ fn words(parts: &[Part]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// What a tool gave, for the person.
-fn told(result: &ToolOutput) -> String {
+/// Describes the result of a tool for the user.
+fn result_text(result: &ToolOutput) -> String {
     let ToolOutput { name, parts, failed, .. } = result;
     let others = parts.iter().filter(|part| !matches!(part, Part::Text { .. })).count();
-    let more = if others > 0 { format!("\n({others} that are no text)") } else { String::new() };
-    let words = words(parts);
+    let more =
+        if others > 0 { format!("\n({others} images or audio clips not shown)") } else { String::new() };
+    let words = text_of(parts);
     if *failed { format!("`{name}` failed: {words}{more}") } else { format!("{words}{more}") }
 }
 

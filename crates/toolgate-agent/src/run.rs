@@ -1,8 +1,8 @@
-//! The loop: the model says what comes next, tools do it, the model hears what came of it, until it has an answer.
+//! The agent loop: the model replies, its tool calls are executed, the results go back to the model, until it answers.
 //!
-//! [`Agent::begin`] and [`Agent::resume`] give a [`Run`]; [`Run::ask`] goes round the loop. How calls are made is in
-//! `calls`, what a run may use in [`Budgets`](toolgate_types::agent::Budgets). Invariant: a run ends in one [`Ended`],
-//! whatever happens; what it may use bounds it; whoever drops the future stops it, and everything it started.
+//! [`Agent::begin`] and [`Agent::resume`] return a [`Run`]; [`Run::ask`] runs the loop. Calls are made in `calls`;
+//! limits are in [`Budgets`](toolgate_types::agent::Budgets). Invariant: a run always ends in exactly one
+//! [`RunOutcome`]; its budgets bound it; dropping the future stops the run and everything it started.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,135 +10,136 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
-use toolgate_runtime::desk::Desk;
-use toolgate_runtime::{Runtime, Trace};
+use toolgate_runtime::questions::QuestionQueue;
+use toolgate_runtime::{Runtime, TraceContext};
 use toolgate_types::Caller;
-use toolgate_types::agent::AgentRules;
+use toolgate_types::agent::AgentConfig;
 
-use crate::answering::{self, Aside};
-use crate::event::{Ended, Event, Reason, Spent};
-use crate::journal::{Entry, Journal, RunError, Runs, words};
-use crate::model::{Heard, Message, Model, Part, Reply, Request, Stop, Usage};
-use crate::skills::Skills;
-use crate::tape::Tape;
+use crate::event::{EndReason, RunEvent, RunOutcome, RunUsage};
+use crate::journal::{Journal, JournalEntry, RunError, RunStore, parts_text};
+use crate::model::{Message, Model, ModelReply, ModelRequest, Part, StopReason, StreamEvent, TokenUsage};
+use crate::recording::Recording;
+use crate::server_requests::{self, SideUsage};
+use crate::skills::SkillSet;
 use crate::toolbox::Toolbox;
 
 mod calls;
+mod instructions;
 mod resume;
-mod told;
 
-/// How often in a row a model may want what no budget allows.
-const MOST_IN_VAIN: u32 = 2;
+/// Consecutive turns in which every call was over budget, before the run ends.
+const MAX_REFUSED_TURNS: u32 = 2;
 
-/// How long a turn waits for lists that servers told to have changed.
-const CATCH_UP: Duration = Duration::from_secs(2);
+/// Longest wait of a turn for tool lists that servers announced as changed.
+const CATALOG_WAIT: Duration = Duration::from_secs(2);
 
-/// What does the work.
-pub enum Hands {
-    /// The tools of a project.
-    Road(Arc<Runtime>),
-    /// A record of a run.
-    Recorded(Arc<Tape>),
+/// Executes the tool calls of an agent.
+pub enum Executor {
+    /// Calls the tools of a project.
+    Runtime(Arc<Runtime>),
+    /// Replays the results of a recorded run.
+    Recording(Arc<Recording>),
 }
 
-/// An agent: a model, what it is told, and what it may use.
+/// An agent: a model, its instructions, and its tools.
 pub struct Agent {
-    /// What does the work.
-    pub hands: Hands,
-    /// What says what to do.
+    pub executor: Executor,
     pub model: Arc<dyn Model>,
-    /// How the project wants it.
-    pub rules: AgentRules,
-    /// Its name, where it has one.
+    /// `agent` section of the config.
+    pub config: AgentConfig,
+    /// Name of the agent, if it has one.
     pub name: Option<String>,
-    /// What it knows how to do.
-    pub skills: Skills,
-    /// Where runs are written down.
-    pub runs: Runs,
-    /// Where people are asked what servers want to know.
-    pub desk: Option<Arc<Desk>>,
-    /// Where runs are recorded beside, for whoever wants to play them again.
+    pub skills: SkillSet,
+    /// Journals of all runs.
+    pub runs: RunStore,
+    /// Queue for questions of servers to a person.
+    pub questions: Option<Arc<QuestionQueue>>,
+    /// File to record the run to, for a later replay.
     pub record: Option<PathBuf>,
 }
 
-/// Who is told of what happens.
-pub type Tell<'a> = &'a (dyn Fn(Event) + Send + Sync);
+/// Receives the events of a run.
+pub type EventSink<'a> = &'a (dyn Fn(RunEvent) + Send + Sync);
 
-/// A run: one conversation.
+/// One conversation.
 pub struct Run<'a> {
     agent: &'a Agent,
     caller: Caller,
     id: String,
-    /// By what servers know it that ask.
+    /// Identifies the run to servers that send requests to it.
     identity: u64,
-    /// What the model used for servers.
-    aside: Arc<Aside>,
+    /// Tokens used for requests of servers, not yet counted in a turn.
+    side_usage: Arc<SideUsage>,
     journal: Journal,
     instructions: Option<String>,
     messages: Vec<Message>,
-    /// Tools that were found on the way.
-    found: Vec<String>,
-    /// Calls of the whole run, for their numbers.
-    numbered: usize,
-    /// Since the person asked last.
-    spent: Spent,
-    /// Of the whole run.
-    total: Spent,
+    /// Tools found by `search_tools`, offered in every later turn.
+    found_tools: Vec<String>,
+    /// Calls of the whole run; the source of call numbers.
+    call_count: usize,
+    /// Usage since the last message of the user.
+    spent: RunUsage,
+    /// Usage of the whole run.
+    total: RunUsage,
     resumed: bool,
-    /// Calls of the last turn that were begun, and whether each may be made again.
+    /// Calls of the last turn that were started: id, and true if the call may be repeated.
     pending: Vec<(String, bool)>,
-    /// What is known already of the calls of the last turn, in a run that goes on.
-    partial: Vec<crate::model::ToolOutput>,
+    /// Outputs of the last turn that a resumed run already has.
+    known_outputs: Vec<crate::model::ToolOutput>,
 }
 
-/// A run with its journal, and nobody who works on it yet.
-pub struct Seat {
+/// A run with an open journal whose work has not started.
+pub struct RunHandle {
     caller: Caller,
     id: String,
     journal: Journal,
-    /// What is in the journal of one that goes on.
-    before: Vec<Entry>,
+    /// Journal entries of a resumed run.
+    entries: Vec<JournalEntry>,
 }
 
-impl Seat {
-    /// The id of the run.
+impl RunHandle {
     pub fn id(&self) -> &str {
         &self.id
     }
 }
 
-/// How a turn ends the loop.
-enum Turn {
+/// Tells the loop to continue, or to end with a reason and perhaps an error with a hint.
+enum TurnOutcome {
     Next,
-    End(Reason, Option<(String, Option<String>)>),
+    End(EndReason, Option<(String, Option<String>)>),
 }
 
 impl Agent {
-    /// A new run, as a caller.
+    /// Starts a new run as the given caller.
     ///
     /// # Errors
-    /// When it cannot be written down.
+    /// If the journal cannot be written.
     pub fn begin(&self, caller: Caller) -> Result<Run<'_>, RunError> {
-        self.take(self.seat(caller)?)
+        self.start(self.create_run(caller)?)
     }
 
-    /// The journal of a new run, which nobody works on yet.
+    /// Creates the journal of a new run without starting its work.
     ///
     /// # Errors
-    /// When it cannot be written down.
-    pub fn seat(&self, caller: Caller) -> Result<Seat, RunError> {
-        let id = Trace::fresh().correlation_id().to_owned();
-        let journal = match &self.hands {
-            Hands::Road(_) => self.runs.create(&id, self.record.as_deref())?,
-            Hands::Recorded(_) => Journal::none(self.runs.shared_redactor()),
+    /// If the journal cannot be written.
+    pub fn create_run(&self, caller: Caller) -> Result<RunHandle, RunError> {
+        let id = TraceContext::generate().correlation_id().to_owned();
+        let journal = match &self.executor {
+            Executor::Runtime(_) => self.runs.create(&id, self.record.as_deref())?,
+            Executor::Recording(_) => Journal::disabled(self.runs.shared_redactor()),
         };
         let (model, caller_id) = (self.model.name().to_owned(), caller.id.to_string());
-        journal.add(&[Entry::Begun { run: id.clone(), at: now(), caller: caller_id, model }])?;
-        Ok(Seat { caller, id, journal, before: Vec::new() })
+        journal.append(&[JournalEntry::Started {
+            run: id.clone(),
+            at: timestamp(),
+            caller: caller_id,
+            model,
+        }])?;
+        Ok(RunHandle { caller, id, journal, entries: Vec::new() })
     }
 
     fn toolbox<'a>(&'a self, runtime: &'a Runtime, caller: &'a Caller) -> Toolbox<'a> {
-        Toolbox { runtime, caller, allowed: &self.rules.tools, skills: &self.skills }
+        Toolbox { runtime, caller, allowed: &self.config.tools, skills: &self.skills }
     }
 }
 
@@ -148,61 +149,60 @@ impl<'a> Run<'a> {
             agent,
             caller,
             id,
-            identity: answering::identity(),
-            aside: Arc::default(),
+            identity: server_requests::next_identity(),
+            side_usage: Arc::default(),
             journal,
             instructions: None,
             messages: Vec::new(),
-            found: Vec::new(),
-            numbered: 0,
-            spent: Spent::default(),
-            total: Spent::default(),
+            found_tools: Vec::new(),
+            call_count: 0,
+            spent: RunUsage::default(),
+            total: RunUsage::default(),
             resumed: false,
             pending: Vec::new(),
-            partial: Vec::new(),
+            known_outputs: Vec::new(),
         }
     }
 
-    /// Its id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What all of it used.
-    pub fn total(&self) -> Spent {
+    /// Usage of the whole run.
+    pub fn total(&self) -> RunUsage {
         self.total
     }
 
-    /// The tools that the model sees, by their names.
+    /// Names of the tools offered to the model.
     pub fn tools(&self) -> Vec<String> {
-        self.shown().into_iter().map(|tool| tool.name).collect()
+        self.offered_tools().into_iter().map(|tool| tool.name).collect()
     }
 
-    /// The person says something; goes round until there is an answer.
-    pub async fn ask(&mut self, parts: Vec<Part>, tell: Tell<'_>) -> Ended {
-        self.spent = Spent::default();
-        let entry = Entry::Asked { parts: parts.clone() };
+    /// Adds a message of the user and runs the loop until there is an answer.
+    pub async fn ask(&mut self, parts: Vec<Part>, on_event: EventSink<'_>) -> RunOutcome {
+        self.spent = RunUsage::default();
+        let entry = JournalEntry::UserMessage { parts: parts.clone() };
         self.messages.push(Message::User { parts });
-        if let Err(error) = self.journal.add(&[entry]) {
-            let (reason, why) = unwritten(&error);
-            return self.end(reason, why, Instant::now(), tell);
+        if let Err(error) = self.journal.append(&[entry]) {
+            let (reason, why) = journal_error(&error);
+            return self.finish(reason, why, Instant::now(), on_event);
         }
-        self.go_on(tell).await
+        self.run_loop(on_event).await
     }
 
-    /// Goes round until there is an answer.
-    pub async fn go_on(&mut self, tell: Tell<'_>) -> Ended {
+    /// Runs the loop until there is an answer.
+    pub async fn run_loop(&mut self, on_event: EventSink<'_>) -> RunOutcome {
         let began = Instant::now();
-        let deadline = began + self.agent.rules.budgets.time.get();
+        let deadline = began + self.agent.config.budgets.time.get();
         if self.instructions.is_none() {
-            self.instructions = Some(self.compose().await);
+            self.instructions = Some(self.compose_instructions().await);
         }
-        let tools = self.shown().len();
-        let (mut vain, mut end) = (0, None);
-        if let Err(error) = self.journal.add(&[Entry::Shown { tools }]) {
-            end = Some(unwritten(&error));
+        let tools = self.offered_tools().len();
+        let (mut refused_turns, mut end) = (0, None);
+        if let Err(error) = self.journal.append(&[JournalEntry::ToolsOffered { tools }]) {
+            end = Some(journal_error(&error));
         }
-        tell(Event::Begun {
+        on_event(RunEvent::Started {
             run: self.id.clone(),
             model: self.agent.model.name().to_owned(),
             caller: self.caller.id.to_string(),
@@ -210,28 +210,28 @@ impl<'a> Run<'a> {
             resumed: self.resumed,
         });
         while end.is_none() {
-            let turn = timeout_at(deadline, self.turn(&mut vain, tell)).await;
+            let turn = timeout_at(deadline, self.run_turn(&mut refused_turns, on_event)).await;
             end = match turn {
-                Ok(Turn::Next) => None,
-                Ok(Turn::End(reason, why)) => Some((reason, why)),
+                Ok(TurnOutcome::Next) => None,
+                Ok(TurnOutcome::End(reason, why)) => Some((reason, why)),
                 Err(_) => {
-                    let most = self.agent.rules.budgets.time;
-                    Some((Reason::Budget, used_up("time", &most.to_string())))
+                    let most = self.agent.config.budgets.time;
+                    Some((EndReason::Budget, budget_error("time", &most.to_string())))
                 }
             };
         }
-        let (reason, why) = end.expect("the loop ends with one");
-        self.end(reason, why, began, tell)
+        let (reason, why) = end.expect("the loop ends only with a reason");
+        self.finish(reason, why, began, on_event)
     }
 
-    /// Whoever asked has stopped it: what came before is kept.
-    pub fn interrupted(&mut self, began: Instant, tell: Tell<'_>) -> Ended {
-        self.settle();
-        self.end(Reason::Interrupted, None, began, tell)
+    /// Ends the run after the user stopped it. The conversation so far is written.
+    pub fn interrupt(&mut self, began: Instant, on_event: EventSink<'_>) -> RunOutcome {
+        self.cancel_open_calls();
+        self.finish(EndReason::Interrupted, None, began, on_event)
     }
 
-    /// Calls that were not answered when the run was stopped are answered with that, as every model wants.
-    fn settle(&mut self) {
+    /// Answers the open calls of a stopped run with an error. Every provider requires a result for every call.
+    fn cancel_open_calls(&mut self) {
         let Some(Message::Assistant { calls, .. }) = self.messages.last() else { return };
         if calls.is_empty() {
             return;
@@ -239,58 +239,66 @@ impl<'a> Run<'a> {
         let stopped = |call: &crate::model::ToolCall| crate::model::ToolOutput {
             id: call.id.clone(),
             name: call.name.clone(),
-            parts: vec![Part::Text { text: told::STOPPED.to_owned() }],
+            parts: vec![Part::Text { text: instructions::STOPPED.to_owned() }],
             failed: true,
         };
         let results: Vec<_> = calls.iter().map(stopped).collect();
-        let entry = |output: &crate::model::ToolOutput| Entry::Result {
+        let entry = |output: &crate::model::ToolOutput| JournalEntry::Result {
             output: output.clone(),
             took_ms: 0.0,
             tainted: self.is_tainted(),
             correlation_id: None,
         };
         let entries: Vec<_> = results.iter().map(entry).collect();
-        let _ = self.journal.add(&entries);
+        let _ = self.journal.append(&entries);
         self.messages.push(Message::Tools { results });
     }
 
-    async fn turn(&mut self, vain: &mut u32, tell: Tell<'_>) -> Turn {
-        // Calls of a run that goes on come first.
+    async fn run_turn(&mut self, refused_turns: &mut u32, on_event: EventSink<'_>) -> TurnOutcome {
+        // A resumed run may have open calls, which come first.
         if let Some(Message::Assistant { calls, .. }) = self.messages.last()
             && !calls.is_empty()
         {
             let calls = calls.clone();
-            return self.work(calls, vain, tell).await;
+            return self.execute_calls(calls, refused_turns, on_event).await;
         }
-        if let Some(why) = self.used_up() {
-            return Turn::End(Reason::Budget, why);
+        if let Some(why) = self.exhausted_budget() {
+            return TurnOutcome::End(EndReason::Budget, why);
         }
-        if let Hands::Road(runtime) = &self.agent.hands {
-            runtime.catch_up(CATCH_UP).await;
+        if let Executor::Runtime(runtime) = &self.agent.executor {
+            runtime.wait_for_refresh(CATALOG_WAIT).await;
         }
-        let request = Request {
+        let request = ModelRequest {
             instructions: self.instructions.clone().unwrap_or_default(),
             messages: self.messages.clone(),
-            tools: self.shown(),
+            tools: self.offered_tools(),
         };
         let began = Instant::now();
-        let mut heard = |heard: Heard| match heard {
-            Heard::Text(text) => tell(Event::Text { text }),
-            Heard::Again(why) => tell(Event::Again { why }),
-            Heard::Call(_) => {}
+        let mut stream = |event: StreamEvent| match event {
+            StreamEvent::Text(text) => on_event(RunEvent::Text { text }),
+            StreamEvent::Retry(why) => on_event(RunEvent::Retrying { why }),
+            StreamEvent::Call(_) => {}
         };
-        let reply = match self.agent.model.reply(&request, &mut heard).await {
+        let reply = match self.agent.model.reply(&request, &mut stream).await {
             Ok(reply) => reply,
-            Err(error) => return Turn::End(Reason::ModelFailed, Some((error.to_string(), error.hint))),
+            Err(error) => {
+                return TurnOutcome::End(EndReason::ModelFailed, Some((error.to_string(), error.hint)));
+            }
         };
-        self.said(reply, millis(began), vain, tell).await
+        self.handle_reply(reply, elapsed_ms(began), refused_turns, on_event).await
     }
 
-    async fn said(&mut self, reply: Reply, took_ms: f64, vain: &mut u32, tell: Tell<'_>) -> Turn {
-        let Reply { text, calls, stop, usage } = reply;
-        let usage = usage.plus(self.aside.take());
-        let cost = self.count(usage);
-        let entry = Entry::Said {
+    async fn handle_reply(
+        &mut self,
+        reply: ModelReply,
+        took_ms: f64,
+        refused_turns: &mut u32,
+        on_event: EventSink<'_>,
+    ) -> TurnOutcome {
+        let ModelReply { text, calls, stop, usage } = reply;
+        let usage = usage.plus(self.side_usage.take());
+        let cost = self.add_usage(usage);
+        let entry = JournalEntry::Reply {
             text: text.clone(),
             calls: calls.clone(),
             stop: stop.clone(),
@@ -299,33 +307,37 @@ impl<'a> Run<'a> {
             took_ms,
         };
         self.messages.push(Message::Assistant { text: text.clone(), calls: calls.clone() });
-        // Whoever hears of something finds it written down.
-        let kept = self.journal.add(&[entry]);
-        tell(Event::Said { text: text.clone(), usage, cost, took_ms });
-        if let Err(error) = kept {
-            return not_kept(&error);
+        // The entry is written before the event is sent, so an observer can rely on the journal.
+        let written = self.journal.append(&[entry]);
+        on_event(RunEvent::Replied { text: text.clone(), usage, cost, took_ms });
+        if let Err(error) = written {
+            return journal_failed(&error);
         }
         if !calls.is_empty() {
-            return self.work(calls, vain, tell).await;
+            return self.execute_calls(calls, refused_turns, on_event).await;
         }
         match stop {
-            Stop::Refused(why) => {
-                let why = if why.is_empty() { "the model will not do this".to_owned() } else { why };
-                Turn::End(Reason::Refused, Some((why, None)))
+            StopReason::Refused(why) => {
+                let why = if why.is_empty() { "the model refused".to_owned() } else { why };
+                TurnOutcome::End(EndReason::Refused, Some((why, None)))
             }
-            Stop::Length => {
-                let hint = "`model.max_tokens` gives it more room".to_owned();
-                Turn::End(Reason::CutOff, Some(("the answer was cut off".to_owned(), Some(hint))))
+            StopReason::Length => {
+                let hint = "raise `model.max_tokens`".to_owned();
+                TurnOutcome::End(
+                    EndReason::Truncated,
+                    Some(("the answer was truncated".to_owned(), Some(hint))),
+                )
             }
-            _ if text.trim().is_empty() => {
-                Turn::End(Reason::Silent, Some(("the model said nothing".to_owned(), None)))
-            }
-            _ => Turn::End(Reason::Done, None),
+            _ if text.trim().is_empty() => TurnOutcome::End(
+                EndReason::Silent,
+                Some(("the model returned no text and no calls".to_owned(), None)),
+            ),
+            _ => TurnOutcome::End(EndReason::Done, None),
         }
     }
 
-    /// Counts what a turn used; returns what it costs.
-    fn count(&mut self, usage: Usage) -> Option<f64> {
+    /// Adds the usage of a turn; returns its cost.
+    fn add_usage(&mut self, usage: TokenUsage) -> Option<f64> {
         let cost = self.agent.model.prices().map(|prices| usage.cost(prices));
         for spent in [&mut self.spent, &mut self.total] {
             spent.turns += 1;
@@ -337,91 +349,93 @@ impl<'a> Run<'a> {
         cost
     }
 
-    /// What is left of tokens and money, with what servers had of the model.
-    fn left(&self) -> (u64, Option<f64>) {
-        let (budgets, aside) = (&self.agent.rules.budgets, self.aside.open());
-        let tokens = budgets.tokens.saturating_sub(self.spent.usage.plus(aside).tokens());
-        let cost = self.agent.model.prices().map_or(0.0, |prices| aside.cost(prices));
+    /// Returns the tokens and the money left, with the usage for requests of servers deducted.
+    fn remaining_budget(&self) -> (u64, Option<f64>) {
+        let (budgets, side_usage) = (&self.agent.config.budgets, self.side_usage.uncounted());
+        let tokens = budgets.tokens.saturating_sub(self.spent.usage.plus(side_usage).tokens());
+        let cost = self.agent.model.prices().map_or(0.0, |prices| side_usage.cost(prices));
         (tokens, budgets.cost.map(|most| most - cost - self.spent.cost.unwrap_or(0.0)))
     }
 
-    /// What is used up before the model is asked again.
-    fn used_up(&self) -> Option<Option<(String, Option<String>)>> {
-        let budgets = &self.agent.rules.budgets;
-        match (self.left(), budgets.cost) {
-            ((0, _), _) => Some(used_up("tokens", &budgets.tokens.to_string())),
-            ((_, Some(left)), Some(most)) if left <= 0.0 => Some(used_up("cost", &most.to_string())),
+    /// Returns the reason to end the run if the budget of tokens or cost is used up.
+    fn exhausted_budget(&self) -> Option<Option<(String, Option<String>)>> {
+        let budgets = &self.agent.config.budgets;
+        match (self.remaining_budget(), budgets.cost) {
+            ((0, _), _) => Some(budget_error("tokens", &budgets.tokens.to_string())),
+            ((_, Some(left)), Some(most)) if left <= 0.0 => Some(budget_error("cost", &most.to_string())),
             _ => None,
         }
     }
 
-    fn end(
+    fn finish(
         &mut self,
-        reason: Reason,
+        reason: EndReason,
         why: Option<(String, Option<String>)>,
         began: Instant,
-        tell: Tell<'_>,
-    ) -> Ended {
+        on_event: EventSink<'_>,
+    ) -> RunOutcome {
         let (error, hint) = why.map_or((None, None), |(error, hint)| (Some(error), hint));
-        let took_ms = millis(began);
-        let entry = Entry::Ended {
-            at: now(),
+        let took_ms = elapsed_ms(began);
+        let entry = JournalEntry::Ended {
+            at: timestamp(),
             reason,
             spent: self.spent,
             error: error.clone(),
             hint: hint.clone(),
             took_ms,
         };
-        if self.journal.add(&[entry]).and_then(|()| self.journal.sync()).is_err() {
-            tell(Event::Note { text: "the end of the run could not be written down".to_owned() });
+        if self.journal.append(&[entry]).and_then(|()| self.journal.sync()).is_err() {
+            on_event(RunEvent::Note {
+                text: "the end of the run could not be written to the journal".to_owned(),
+            });
         }
         let answer = match self.messages.last() {
             Some(Message::Assistant { text, .. }) => text.clone(),
             _ => String::new(),
         };
         let (run, spent) = (self.id.clone(), self.spent);
-        let ended = Ended { run, reason, answer, error, hint, spent, took_ms };
-        tell(Event::Ended(ended.clone()));
+        let ended = RunOutcome { run, reason, answer, error, hint, spent, took_ms };
+        on_event(RunEvent::Ended(ended.clone()));
         ended
     }
 
-    /// What the model sees of the tools.
-    fn shown(&self) -> Vec<crate::model::ToolSpec> {
-        let Hands::Road(runtime) = &self.agent.hands else { return Vec::new() };
+    /// Tools offered to the model in this turn.
+    fn offered_tools(&self) -> Vec<crate::model::ToolSpec> {
+        let Executor::Runtime(runtime) = &self.agent.executor else { return Vec::new() };
         let asked = self.messages.iter().rev().find_map(|message| match message {
-            Message::User { parts } => Some(words(parts)),
+            Message::User { parts } => Some(parts_text(parts)),
             _ => None,
         });
         let toolbox = self.agent.toolbox(runtime, &self.caller);
-        toolbox.shown(&asked.unwrap_or_default(), &self.found, self.agent.model.most_tools())
+        toolbox.offered_tools(&asked.unwrap_or_default(), &self.found_tools, self.agent.model.max_tools())
     }
 
     fn is_tainted(&self) -> bool {
-        match &self.agent.hands {
-            Hands::Road(runtime) => runtime.is_tainted(&self.caller.id, &self.id),
-            Hands::Recorded(_) => false,
+        match &self.agent.executor {
+            Executor::Runtime(runtime) => runtime.is_tainted(&self.caller.id, &self.id),
+            Executor::Recording(_) => false,
         }
     }
 }
 
-fn not_kept(error: &std::io::Error) -> Turn {
-    let (reason, why) = unwritten(error);
-    Turn::End(reason, why)
+fn journal_failed(error: &std::io::Error) -> TurnOutcome {
+    let (reason, why) = journal_error(error);
+    TurnOutcome::End(reason, why)
 }
 
-fn unwritten(error: &std::io::Error) -> (Reason, Option<(String, Option<String>)>) {
-    (Reason::NotKept, Some((format!("the run cannot be written down: {error}"), None)))
+fn journal_error(error: &std::io::Error) -> (EndReason, Option<(String, Option<String>)>) {
+    (EndReason::JournalFailed, Some((format!("cannot write the journal of the run: {error}"), None)))
 }
 
-fn used_up(what: &str, most: &str) -> Option<(String, Option<String>)> {
-    let message = format!("the budget of the run is used up: `{what}` is {most}");
-    Some((message, Some(format!("`budgets.{what}` gives it more; `toolgate run --resume ID` goes on"))))
+fn budget_error(what: &str, most: &str) -> Option<(String, Option<String>)> {
+    let message = format!("budget used up: `budgets.{what}` is {most}");
+    Some((message, Some(format!("raise `budgets.{what}`; continue with `toolgate run --resume ID`"))))
 }
 
-fn millis(since: Instant) -> f64 {
+fn elapsed_ms(since: Instant) -> f64 {
     (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn now() -> String {
+fn timestamp() -> String {
     format!("{:.3}", Timestamp::now())
 }

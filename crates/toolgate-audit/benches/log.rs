@@ -1,7 +1,7 @@
-//! What the log costs: records a second, the time it adds to a call, and the time a question takes.
+//! Costs of the log: records per second, latency added to a call, and query times.
 //!
-//! `cargo bench -p toolgate-audit`. The bars: 50,000 records of 300 bytes a second, 50 µs added to a call that
-//! may be repeated, one sync for one that may not. `LOG_RECORDS` says how many records the questions go over.
+//! `cargo bench -p toolgate-audit`. Targets: 50,000 records of 300 bytes per second, 50 µs added to a repeatable call,
+//! one sync for others. `LOG_RECORDS` sets the number of records that the queries run over.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use toolgate_audit::{
-    Begin, Decision, Durability, End, Filter, Log, Options, Reader, Recent, StageTime, Status,
+    CallBegin, CallEnd, CallFilter, CallStatus, Decision, Durability, ExecutionLog, HistoryWindow,
+    LogOptions, LogReader, StageTime,
 };
 use toolgate_types::call::Stage;
-use toolgate_types::json::Raw;
+use toolgate_json::RawJson;
 
 const ARGUMENTS: &str = r#"{"path":"/srv/docs/readme.md","limit":20,"query":"a few words to look for"}"#;
 const OUTPUT: &str = r#"{"content":[{"type":"text","text":"a short answer of some words"}]}"#;
 
-fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw, rules: &'a [String]) -> Begin<'a> {
-    Begin {
+fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson, rules: &'a [String]) -> CallBegin<'a> {
+    CallBegin {
         call,
         caller: "ann@example.com",
         tool,
@@ -42,13 +43,18 @@ fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw, rules: &'a [Strin
     }
 }
 
-async fn call(log: &Log, tool: &str, durability: Durability, bodies: &(Raw, Raw, Vec<String>)) {
-    let id = log.call_id();
+async fn call(
+    log: &ExecutionLog,
+    tool: &str,
+    durability: Durability,
+    bodies: &(RawJson, RawJson, Vec<String>),
+) {
+    let id = log.new_call_id();
     let open = log.begin(&begin(&id, tool, &bodies.0, &bodies.2), durability).await.unwrap();
     let stages = [Stage::Resolve, Stage::Authorize, Stage::Invoke];
     let stages = stages.map(|stage| StageTime { stage, micros: 12, note: None });
-    let end = End {
-        status: Status::Success,
+    let end = CallEnd {
+        status: CallStatus::Success,
         error: None,
         attempts: 1,
         cached: false,
@@ -60,12 +66,16 @@ async fn call(log: &Log, tool: &str, durability: Durability, bodies: &(Raw, Raw,
     open.end(&end, durability).await.unwrap();
 }
 
-fn bodies() -> (Raw, Raw, Vec<String>) {
-    (Raw::trusted(ARGUMENTS.to_owned()), Raw::trusted(OUTPUT.to_owned()), vec!["permissions".to_owned()])
+fn bodies() -> (RawJson, RawJson, Vec<String>) {
+    (
+        RawJson::from_trusted(ARGUMENTS.to_owned()),
+        RawJson::from_trusted(OUTPUT.to_owned()),
+        vec!["permissions".to_owned()],
+    )
 }
 
-/// Records a second, with so many callers at once.
-async fn throughput(log: &Log, callers: u64, calls: u64, durability: Durability) -> f64 {
+/// Measures records per second with the given number of concurrent callers.
+async fn throughput(log: &ExecutionLog, callers: u64, calls: u64, durability: Durability) -> f64 {
     let mut tasks = JoinSet::new();
     let started = Instant::now();
     for caller in 0..callers {
@@ -82,8 +92,8 @@ async fn throughput(log: &Log, callers: u64, calls: u64, durability: Durability)
     (calls * 2) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// Microseconds that both records of a call take, at the middle and near the end.
-async fn latency(log: &Log, calls: usize, durability: Durability) -> (f64, f64) {
+/// Measures the microseconds for both records of a call: median and 99th percentile.
+async fn latency(log: &ExecutionLog, calls: usize, durability: Durability) -> (f64, f64) {
     let bodies = bodies();
     let mut times = Vec::new();
     for _ in 0..calls {
@@ -96,9 +106,9 @@ async fn latency(log: &Log, calls: usize, durability: Durability) -> (f64, f64) 
     (micros(50), micros(99))
 }
 
-fn ask(what: &str, folder: &Path, filter: Filter) {
+fn ask(what: &str, folder: &Path, filter: CallFilter) {
     let started = Instant::now();
-    let count = Reader::new(folder).query(filter).unwrap().map(Result::unwrap).count();
+    let count = LogReader::new(folder).query(filter).unwrap().map(Result::unwrap).count();
     println!("{what:<44} {:>9.2} ms, {count} calls", started.elapsed().as_secs_f64() * 1e3);
 }
 
@@ -109,7 +119,7 @@ fn main() {
         std::env::var("LOG_RECORDS").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
     let secrets = ["hunter22hunter22", "correct horse battery", "0123456789abcdefXYZ"];
     let secrets = secrets.map(toolgate_types::Secret::new).to_vec();
-    let log = Log::open(folder.path(), Options { secrets, ..Options::default() }).unwrap();
+    let log = ExecutionLog::open(folder.path(), LogOptions { secrets, ..LogOptions::default() }).unwrap();
 
     for callers in [1, 16, 64, 512] {
         let calls = (records / 8).max(1000);
@@ -123,7 +133,7 @@ fn main() {
     for (name, durability, calls) in
         [("written", Durability::Written, 5000), ("synced", Durability::Synced, 200)]
     {
-        // On a task, as in a server: the thread that waits for the runtime would be woken besides.
+        // On a task, as in a server: waking the thread that blocks on the runtime would add to the latency.
         let log = log.clone();
         let task = runtime.spawn(async move { latency(&log, calls, durability).await });
         let (p50, p99) = runtime.block_on(task).unwrap();
@@ -135,12 +145,14 @@ fn main() {
     let numbers: Vec<_> = (0..100_000).map(|number| -f64::from(number) / 7.0).collect();
     let rows = serde_json::json!({ "id": 12345, "title": "a short title", "tags": ["a", "b"], "key": "x-1" });
     let rows = vec![rows; 15_000];
-    for (name, body) in
-        [("one text", Raw::of(&words)), ("numbers", Raw::of(&numbers)), ("objects", Raw::of(&rows))]
-    {
+    for (name, body) in [
+        ("one text", RawJson::from_value(&words)),
+        ("numbers", RawJson::from_value(&numbers)),
+        ("objects", RawJson::from_value(&rows)),
+    ] {
         let size = body.bytes().len() / 1024;
         let started = Instant::now();
-        let bodies = (Raw::trusted("{}".to_owned()), body, Vec::new());
+        let bodies = (RawJson::from_trusted("{}".to_owned()), body, Vec::new());
         runtime.block_on(call(&log, "files.large", Durability::Written, &bodies));
         println!(
             "{:<44} {:>9.2} ms",
@@ -160,19 +172,19 @@ fn main() {
     let mean = size / verified.records;
     println!("{:<44} {:>9} of {mean} bytes", "records", verified.records);
     println!("{:<44} {:>9.2} ms", "verify all", started.elapsed().as_secs_f64() * 1e3);
-    let last = || Filter { newest_first: true, limit: Some(50), ..Filter::default() };
+    let last = || CallFilter { newest_first: true, limit: Some(50), ..CallFilter::default() };
     let tool = |tool: &str| Some(tool.to_owned());
     ask("the last 50", folder.path(), last());
-    ask("the last 50 of a tool", folder.path(), Filter { tool: tool("files.read"), ..last() });
-    ask("the last 50 of a rare tool", folder.path(), Filter { tool: tool("files.rare"), ..last() });
-    ask("a tool that was never called", folder.path(), Filter { tool: tool("files.none"), ..last() });
-    ask("a word that is nowhere", folder.path(), Filter { grep: tool("nowhere"), ..last() });
+    ask("the last 50 of a tool", folder.path(), CallFilter { tool: tool("files.read"), ..last() });
+    ask("the last 50 of a rare tool", folder.path(), CallFilter { tool: tool("files.rare"), ..last() });
+    ask("a tool that was never called", folder.path(), CallFilter { tool: tool("files.none"), ..last() });
+    ask("a word that is nowhere", folder.path(), CallFilter { grep: tool("nowhere"), ..last() });
     let started = Instant::now();
-    let stats = Reader::new(folder.path()).stats(&Filter::default()).unwrap();
+    let stats = LogReader::new(folder.path()).stats(&CallFilter::default()).unwrap();
     println!("{:<44} {:>9.2} ms, {} tools", "stats", started.elapsed().as_secs_f64() * 1e3, stats.len());
     let started = Instant::now();
-    let recent = Recent { since: None, calls: 10_000, bytes: u64::MAX };
-    let history = Reader::new(folder.path()).history(&recent).unwrap();
+    let recent = HistoryWindow { since: None, calls: 10_000, bytes: u64::MAX };
+    let history = LogReader::new(folder.path()).history(&recent).unwrap();
     let took = started.elapsed().as_secs_f64() * 1e3;
     println!("{:<44} {took:>9.2} ms, {} tools", "history of 10,000 calls", history.tools.len());
 }

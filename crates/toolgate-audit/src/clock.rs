@@ -1,27 +1,26 @@
-//! The time: a wall clock for the stamps, a monotonic one for everything that is measured.
+//! Time sources: a wall clock for timestamps and a monotonic clock for all durations.
 //!
-//! Invariant: nothing else in this crate asks the system for the time. The wall clock may jump either way;
-//! what it says is written down and orders nothing.
+//! Invariant: nothing else in this crate reads the system time. The wall clock may jump in either direction; its
+//! time is recorded but never used for ordering.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-/// Where the log gets the time from.
+/// The time source of the log.
 pub trait Clock: Send + Sync + 'static {
-    /// What the wall clock shows.
+    /// Returns the wall-clock time.
     fn now(&self) -> Timestamp;
 
-    /// How long this clock has been running; never less than before.
-    fn running(&self) -> Duration;
+    /// Returns the time since this clock was created. Never decreases.
+    fn elapsed(&self) -> Duration;
 }
 
-/// The clocks of the system.
+/// The system's wall clock and monotonic clock.
 #[derive(Debug)]
 pub struct SystemClock(Instant);
 
 impl SystemClock {
-    /// A clock that starts to run now.
     #[expect(clippy::disallowed_methods, reason = "this is the clock that others take as an argument")]
     pub fn new() -> Self {
         Self(Instant::now())
@@ -39,7 +38,7 @@ impl Clock for SystemClock {
         Timestamp::now()
     }
 
-    fn running(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
 }

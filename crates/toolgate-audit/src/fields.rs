@@ -1,74 +1,76 @@
-//! Which parts of a value its schema calls secret: `format: password`, `writeOnly`, `x-secret`, `x-sensitive`.
+//! Finds the parts of a value that its JSON Schema marks as secret: `format: password`, `writeOnly`, `x-secret`,
+//! `x-sensitive`.
 //!
-//! Made once for each definition of a tool, so that a call only walks along. A part of a schema is a node;
-//! where a value can be described by several at once (`allOf`, `anyOf`, a reference), all of them count.
-//! Invariant: what cannot be followed hides nothing less, and a circle of references ends.
+//! Compiled once per tool definition, so that a call only walks the compiled nodes. A subschema is a node; if several
+//! subschemas apply to a value (`allOf`, `anyOf`, a reference), the value is secret if any of them says so.
+//! Invariant: an unresolvable subschema never makes less secret, and reference cycles terminate.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 use toolgate_types::Secret;
 
-/// Parts of one schema that are looked at.
-const MOST_NODES: usize = 10_000;
-/// The shortest text that is looked for elsewhere: masking every `a` would hide the record.
-const SHORTEST: usize = 4;
+/// Maximum number of subschemas compiled per schema.
+const MAX_NODES: usize = 10_000;
+/// Shortest secret value to search for elsewhere: masking every `a` would hide the whole record.
+const MIN_SECRET_LENGTH: usize = 4;
 
-/// Words of a schema whose parts describe the value itself.
-const ALSO: [&str; 6] = ["allOf", "anyOf", "oneOf", "if", "then", "else"];
+/// In-place applicators: keywords whose subschemas apply to the same value.
+const IN_PLACE_APPLICATORS: [&str; 6] = ["allOf", "anyOf", "oneOf", "if", "then", "else"];
 
-/// The secret parts of a value.
+/// The secret parts of the values that a schema describes.
 #[derive(Debug, Default)]
 pub struct SecretFields {
-    nodes: Vec<Node>,
+    nodes: Vec<SchemaNode>,
 }
 
 #[derive(Debug, Default)]
-struct Node {
+struct SchemaNode {
     hidden: bool,
     members: BTreeMap<Box<str>, usize>,
-    /// Members that are not named.
+    /// Nodes for members without a name of their own (`additionalProperties`, `patternProperties`).
     others: Vec<usize>,
     items: Vec<usize>,
     also: Vec<usize>,
 }
 
-/// The nodes that describe a value.
-pub(crate) type At = Vec<usize>;
+/// Nodes that apply to one value.
+pub(crate) type NodeSet = Vec<usize>;
 
 impl SecretFields {
-    /// Those of a value that a schema describes.
-    pub fn of(schema: &Value) -> Self {
-        let mut made = Maker { root: schema, nodes: Vec::new(), referred: HashMap::new() };
+    /// Compiles the schema of a value.
+    pub fn from_schema(schema: &Value) -> Self {
+        let mut made = FieldsBuilder { root: schema, nodes: Vec::new(), referred: HashMap::new() };
         made.node(schema);
         made.finish()
     }
 
-    /// Those of what a server answers, where the schema describes its structured content.
-    pub fn of_reply(schema: &Value) -> Self {
-        let mut made = Maker { root: schema, nodes: vec![Node::default()], referred: HashMap::new() };
+    /// Compiles an output schema, which describes the `structuredContent` of a tool result.
+    pub fn from_output_schema(schema: &Value) -> Self {
+        let mut made =
+            FieldsBuilder { root: schema, nodes: vec![SchemaNode::default()], referred: HashMap::new() };
         let content = made.node(schema);
         made.nodes[0].members.extend(content.map(|content| ("structuredContent".into(), content)));
         made.finish()
     }
 
-    /// Whether there are none.
+    /// Returns true if nothing is secret.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The texts of the secret parts, to be looked for elsewhere: a tool may say back what it was told.
-    pub(crate) fn texts(&self, json: &str) -> Vec<Secret> {
+    /// Returns the values of the secret parts, to be masked elsewhere too: a tool may echo its arguments.
+    pub(crate) fn secret_values(&self, json: &str) -> Vec<Secret> {
         let mut found = Vec::new();
         if !self.is_empty()
             && let Ok(value) = serde_json::from_str(json)
         {
-            self.collect(&value, &self.start(), false, &mut found);
+            self.collect(&value, &self.root(), false, &mut found);
         }
         found
     }
 
-    fn collect(&self, value: &Value, at: &At, hidden: bool, found: &mut Vec<Secret>) {
+    fn collect(&self, value: &Value, at: &NodeSet, hidden: bool, found: &mut Vec<Secret>) {
         let hidden = hidden || self.is_hidden(at);
         let text = match value {
             Value::Object(members) => {
@@ -85,46 +87,46 @@ impl SecretFields {
             Value::Number(number) => number.to_string(),
             Value::Null | Value::Bool(_) => return,
         };
-        if hidden && text.len() >= SHORTEST {
+        if hidden && text.len() >= MIN_SECRET_LENGTH {
             found.push(Secret::new(text));
         }
     }
 
-    /// What describes the whole value.
-    pub(crate) fn start(&self) -> At {
-        if self.is_empty() { At::new() } else { self.with_also(vec![0]) }
+    /// Returns the nodes for the whole value.
+    pub(crate) fn root(&self) -> NodeSet {
+        if self.is_empty() { NodeSet::new() } else { self.with_applied(vec![0]) }
     }
 
-    pub(crate) fn is_hidden(&self, at: &At) -> bool {
+    pub(crate) fn is_hidden(&self, at: &NodeSet) -> bool {
         at.iter().any(|node| self.nodes[*node].hidden)
     }
 
-    /// What describes a member of an object.
+    /// Returns the nodes for a member of an object.
     #[inline]
-    pub(crate) fn member(&self, at: &At, name: &str) -> At {
-        if at.is_empty() { At::new() } else { self.described(at, name) }
+    pub(crate) fn member(&self, at: &NodeSet, name: &str) -> NodeSet {
+        if at.is_empty() { NodeSet::new() } else { self.member_nodes(at, name) }
     }
 
-    fn described(&self, at: &At, name: &str) -> At {
-        let mut next = At::new();
+    fn member_nodes(&self, at: &NodeSet, name: &str) -> NodeSet {
+        let mut next = NodeSet::new();
         for node in at.iter().map(|node| &self.nodes[*node]) {
             match node.members.get(name) {
                 Some(member) => next.push(*member),
                 None => next.extend(&node.others),
             }
         }
-        self.with_also(next)
+        self.with_applied(next)
     }
 
-    /// What describes the entries of a list.
-    pub(crate) fn items(&self, at: &At) -> At {
+    /// Returns the nodes for the items of an array.
+    pub(crate) fn items(&self, at: &NodeSet) -> NodeSet {
         if at.is_empty() {
-            return At::new();
+            return NodeSet::new();
         }
-        self.with_also(at.iter().flat_map(|node| self.nodes[*node].items.iter().copied()).collect())
+        self.with_applied(at.iter().flat_map(|node| self.nodes[*node].items.iter().copied()).collect())
     }
 
-    fn with_also(&self, mut at: At) -> At {
+    fn with_applied(&self, mut at: NodeSet) -> NodeSet {
         let mut looked = 0;
         while let Some(node) = at.get(looked) {
             for also in &self.nodes[*node].also {
@@ -138,27 +140,27 @@ impl SecretFields {
     }
 }
 
-struct Maker<'a> {
+struct FieldsBuilder<'a> {
     root: &'a Value,
-    nodes: Vec<Node>,
+    nodes: Vec<SchemaNode>,
     referred: HashMap<&'a str, usize>,
 }
 
-impl<'a> Maker<'a> {
-    /// `None` where there is nothing to follow, or too much of it.
+impl<'a> FieldsBuilder<'a> {
+    /// Compiles a schema. Returns `None` if it is not an object or the node limit is reached.
     fn node(&mut self, schema: &'a Value) -> Option<usize> {
-        let schema = schema.as_object().filter(|_| self.nodes.len() < MOST_NODES)?;
+        let schema = schema.as_object().filter(|_| self.nodes.len() < MAX_NODES)?;
         let index = self.nodes.len();
         let is = |word: &str| schema.get(word).and_then(Value::as_bool).unwrap_or_default();
         let password = schema.get("format").and_then(Value::as_str) == Some("password");
         let hidden = password || is("writeOnly") || is("x-secret") || is("x-sensitive");
-        self.nodes.push(Node { hidden, ..Node::default() });
+        self.nodes.push(SchemaNode { hidden, ..SchemaNode::default() });
         for (name, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             if let Some(part) = self.node(part) {
                 self.nodes[index].members.insert(name.as_str().into(), part);
             }
         }
-        // Which names a pattern fits is not worked out: what it hides is hidden under any.
+        // Patterns are not evaluated: a secret behind a pattern is secret under any name.
         let patterns = schema.get("patternProperties").and_then(Value::as_object).into_iter().flatten();
         let others = schema.get("additionalProperties").into_iter().chain(patterns.map(|(_, part)| part));
         for part in others {
@@ -171,7 +173,7 @@ impl<'a> Maker<'a> {
                 self.nodes[index].items.extend(part);
             }
         }
-        for part in ALSO.iter().filter_map(|word| schema.get(*word)) {
+        for part in IN_PLACE_APPLICATORS.iter().filter_map(|word| schema.get(*word)) {
             for part in part.as_array().map_or(std::slice::from_ref(part), Vec::as_slice) {
                 let part = self.node(part);
                 self.nodes[index].also.extend(part);
@@ -189,12 +191,12 @@ impl<'a> Maker<'a> {
             return Some(*known);
         }
         let target = self.root.pointer(reference.strip_prefix('#')?)?;
-        // Before it is made, so that a circle ends.
+        // Registered before it is compiled, so that reference cycles terminate.
         self.referred.insert(reference, self.nodes.len());
         self.node(target)
     }
 
-    /// With nothing to hide, there is nothing to walk along.
+    /// Drops all nodes if nothing is secret, so that nothing has to be walked.
     fn finish(self) -> SecretFields {
         if self.nodes.iter().any(|node| node.hidden) {
             SecretFields { nodes: self.nodes }
@@ -211,13 +213,13 @@ mod tests {
     use super::*;
 
     fn check(schema: Value, value: Value, expected: &[&str]) {
-        let fields = SecretFields::of(&schema);
-        let texts = fields.texts(&value.to_string());
+        let fields = SecretFields::from_schema(&schema);
+        let texts = fields.secret_values(&value.to_string());
         assert_eq!(texts.iter().map(Secret::expose).collect::<Vec<_>>(), expected, "{schema}");
     }
 
     #[test]
-    fn four_ways_to_say_it() {
+    fn every_secret_keyword_is_recognised() {
         for mark in [
             json!({ "format": "password" }),
             json!({ "writeOnly": true }),
@@ -227,11 +229,13 @@ mod tests {
             check(json!({ "properties": { "a": mark } }), json!({ "a": "hush", "b": "loud" }), &["hush"]);
         }
         check(json!({ "properties": { "a": { "x-secret": false } } }), json!({ "a": "loud" }), &[]);
-        assert!(SecretFields::of(&json!({ "properties": { "a": { "format": "email" } } })).is_empty());
+        assert!(
+            SecretFields::from_schema(&json!({ "properties": { "a": { "format": "email" } } })).is_empty()
+        );
     }
 
     #[test]
-    fn wherever_it_is() {
+    fn secrets_are_found_at_any_depth() {
         let hush = json!({ "x-secret": true });
         check(
             json!({ "items": { "properties": { "a": hush } } }),
@@ -258,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn references_and_circles() {
+    fn follows_references_and_cycles() {
         let tree = json!({
             "$ref": "#/$defs/tree",
             "$defs": { "tree": { "properties": {
@@ -278,11 +282,11 @@ mod tests {
     }
 
     #[test]
-    fn of_what_a_server_answers() {
-        let fields = SecretFields::of_reply(
+    fn output_schema_applies_to_structured_content() {
+        let fields = SecretFields::from_output_schema(
             &json!({ "properties": { "a": { "$ref": "#/$defs/a" } }, "$defs": { "a": { "x-secret": true } } }),
         );
-        let texts = fields.texts(r#"{"a":"loud","structuredContent":{"a":"hush"}}"#);
+        let texts = fields.secret_values(r#"{"a":"loud","structuredContent":{"a":"hush"}}"#);
         assert_eq!(texts.iter().map(Secret::expose).collect::<Vec<_>>(), ["hush"]);
     }
 }

@@ -1,16 +1,16 @@
-//! The record of every call: the execution log, and the questions asked of it.
+//! The execution log: writes a durable record of every call, and reads it back.
 //!
-//! A call has two records, one when it was decided on and one when it ended. Both are lines of JSON in a file
-//! per day, numbered without gaps and chained by their hashes, so that what is missing or changed shows.
-//! Invariant: what [`Log`] acknowledged is there after a crash, no line is ever torn in the middle of a file,
-//! and no text reaches a line without having been redacted. The form of a line is in `docs/log.md`.
+//! A call has two records, one when it was decided and one when it ended. Each is a line of JSON in a file per day.
+//! Records are numbered without gaps and linked by a hash chain, so missing or changed records are detected.
+//! Invariant: a record acknowledged by [`ExecutionLog`] survives a crash, no line is torn in the middle of a file, and
+//! every string is redacted before it reaches a line. The format of a line is described in `docs/log.md`.
 //!
 //! ```
-//! # use toolgate_audit::{Begin, Decision, Durability, End, Log, Options, Reader, Status, Unavailable};
-//! # use toolgate_types::json::Raw;
-//! # async fn road(log: &Log, arguments: &Raw, output: &Raw) -> Result<(), Unavailable> {
-//! let id = log.call_id();
-//! let begin = Begin {
+//! # use toolgate_audit::{CallBegin, CallEnd, CallStatus, Decision, Durability, ExecutionLog, LogUnavailable};
+//! # use toolgate_json::RawJson;
+//! # async fn pipeline(log: &ExecutionLog, arguments: &RawJson, output: &RawJson) -> Result<(), LogUnavailable> {
+//! let id = log.new_call_id();
+//! let begin = CallBegin {
 //!     call: &id,
 //!     caller: "ann",
 //!     tool: "files.write",
@@ -26,11 +26,11 @@
 //!     arguments,
 //!     secret: None,
 //! };
-//! // `Synced` for what must not be done twice, `Written` for all else. After an error nothing may be sent.
+//! // `Synced` for calls that must not be repeated, `Written` for all others. After an error, do not send the call.
 //! let open = log.begin(&begin, Durability::Synced).await?;
-//! // Here the tool runs. Whoever drops `open`, because the client left, has written down that it did.
-//! let end = End {
-//!     status: Status::Success,
+//! // The tool runs here. Dropping `open`, because the client disconnected, records the call as abandoned.
+//! let end = CallEnd {
+//!     status: CallStatus::Success,
 //!     error: None,
 //!     attempts: 1,
 //!     cached: false,
@@ -69,11 +69,11 @@ mod writer;
 
 pub use clock::{Clock, SystemClock};
 pub use fields::SecretFields;
-pub use folder::Torn;
-pub use log::{Durability, Log, Open, OpenError, Options, Unavailable};
+pub use folder::TornTail;
+pub use log::{Durability, ExecutionLog, LogOptions, LogUnavailable, OpenCall, OpenError};
 pub use metrics::{Metrics, ToolMetrics};
 pub use project::ProjectLog;
-pub use read::history::{History, Recent, SessionKey, ToolRecord};
-pub use read::{Call, Filter, Reader};
-pub use record::{Begin, Decision, End, Event, Failure, StageTime, Status};
-pub use verify::{Fault, FaultKind, Verified};
+pub use read::history::{HistoryWindow, SessionKey, ToolHistory, ToolTotals};
+pub use read::{CallFilter, LogReader, LoggedCall};
+pub use record::{CallBegin, CallEnd, CallFailure, CallStatus, Decision, LogEvent, StageTime};
+pub use verify::{FaultKind, LogFault, VerifyReport};

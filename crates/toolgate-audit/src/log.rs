@@ -1,60 +1,60 @@
-//! The log as the road sees it: a call begins, and ends.
+//! The execution log as the pipeline uses it: a call begins, and ends.
 //!
-//! [`Log::begin`] and [`Open::end`] render and redact where they are called, so many calls do it side by side,
-//! hand the line over, and return when it is as durable as was asked. Whoever hands over a short line writes all that
-//! waits himself where nobody else does; a line that would keep him is left to a thread. Invariant: a begin that was
-//! acknowledged gets an end, whatever happens to who made the call; memory is bounded, and who finds it used up
-//! waits.
+//! [`ExecutionLog::begin`] and [`OpenCall::end`] render and redact on the calling task, so that many calls do it in
+//! parallel, then enqueue the record and return once it is as durable as requested. The caller flushes the queue
+//! itself when the writer is idle and at most 32 KiB wait; otherwise the writer thread does. Invariant: every
+//! acknowledged begin gets an end, whatever happens to the caller; memory is bounded, and callers wait when it is
+//! used up.
 
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 use toolgate_types::call::Stage;
-use toolgate_types::redact::Pattern;
-use toolgate_types::{CallError, ErrorCode, OnFull, Outcome, Secret};
+use toolgate_types::SecretPattern;
+use toolgate_types::{CallError, ErrorCode, ExecutionState, OnFull, Secret};
 
 use crate::chain;
 use crate::clock::{Clock, SystemClock};
-use crate::folder::{self, Lock, Torn};
-use crate::record::{Begin, End, Event, Failure, Ids, Renderer, Status};
+use crate::folder::{self, FolderLock, TornTail};
+use crate::record::{CallBegin, CallEnd, CallFailure, CallPrefix, CallStatus, LogEvent, RecordRenderer};
 use crate::redact::Redactor;
-use crate::reserve::{self, Reserve};
+use crate::reserve::{self, DiskReserve};
 use crate::sync::{Syncer, Waiter};
-use crate::writer::{self, Writer, WriterSetup};
+use crate::writer::{self, LogWriter, WriterSetup};
 
-/// What may wait to be written, in units of [`UNIT`] bytes: 64 MiB.
+/// Capacity of the queue in units of [`UNIT`] bytes: 64 MiB.
 const QUEUE_UNITS: u32 = 64 << 10;
 const UNIT: usize = 1024;
-/// What is written by whoever hands it over: so much is in the kernel sooner than another thread is awake.
-const SHORT: usize = 32 << 10;
-/// How often he looks whether more came meanwhile, before he leaves it to the thread.
-const ROUNDS: usize = 4;
+/// Largest backlog that the caller writes itself: this much is in the kernel sooner than a thread can be woken.
+const MAX_INLINE_BYTES: usize = 32 << 10;
+/// Number of times the caller flushes newly queued records before it leaves them to the writer thread.
+const MAX_FLUSH_ROUNDS: usize = 4;
 
-/// How a log is kept.
-pub struct Options {
-    /// What of arguments and of output is written down in full, in bytes each.
+/// Settings of a log.
+pub struct LogOptions {
+    /// Bytes of arguments, and of output, kept per call; longer bodies are truncated.
     pub max_body: usize,
-    /// How old the last record of a file gets before the file is removed.
+    /// Age of a file's last record at which the file is removed.
     pub keep: Duration,
-    /// What must not be shown.
+    /// Secrets to mask.
     pub secrets: Vec<Secret>,
-    /// Shapes of secrets beside those that everybody's have.
-    pub patterns: Vec<Pattern>,
-    /// Room on the disk that is kept for the ends of calls, in bytes; with 0 none is.
+    /// Shapes of secrets to mask, in addition to the well-known ones.
+    pub patterns: Vec<SecretPattern>,
+    /// Bytes of disk space reserved for the ends of calls; 0 reserves none.
     pub reserve: u64,
-    /// What becomes of calls that may be repeated when the disk is full.
+    /// Handling of calls that may be repeated when the disk is full.
     pub on_full: OnFull,
-    /// The time.
     pub clock: Arc<dyn Clock>,
 }
 
-impl Default for Options {
+impl Default for LogOptions {
     fn default() -> Self {
         Self {
             max_body: 1 << 20,
@@ -68,97 +68,97 @@ impl Default for Options {
     }
 }
 
-/// A log that cannot be opened.
+/// The log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process writes it.
+    /// Another process has it open for writing.
     #[error("the execution log in `{}` is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// The system refuses.
+    /// The file system returned an error.
     #[error("the execution log cannot be opened")]
     Io(#[from] io::Error),
 }
 
-/// A record is not as durable as it must be, and what depends on it must not go on.
+/// A record could not be made as durable as requested. The operation that depends on it must not go on.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the execution log cannot be written")]
-pub struct Unavailable {
-    /// Whether the record may be there all the same.
+pub struct LogUnavailable {
+    /// True if the record may have been written all the same.
     written: bool,
     #[source]
     cause: Option<Arc<io::Error>>,
 }
 
-impl Unavailable {
+impl LogUnavailable {
     pub(crate) fn new(written: bool, cause: Arc<io::Error>) -> Self {
         Self { written, cause: Some(cause) }
     }
 
-    /// Whether it is for lack of room.
+    /// Returns true if the disk is full.
     pub fn is_full(&self) -> bool {
         self.cause.as_ref().is_some_and(|cause| reserve::is_full(cause))
     }
 
-    /// The thread that writes is gone.
+    /// The writer thread is gone.
     const STOPPED: Self = Self { written: true, cause: None };
 }
 
-/// What must hold before a record is acknowledged.
+/// Condition for acknowledging a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// The kernel has it: it outlives this process. It is on the disk within 10 ms.
+    /// The kernel has the record: it survives a crash of this process. It is synced to disk within 10 ms.
     Written,
-    /// The disk has it: it outlives the machine.
+    /// The disk has the record: it survives a power failure.
     Synced,
 }
 
-/// The execution log. Clones are the same log; it is closed, with all that was handed to it, when the last
-/// one and the last open call are gone.
+/// The execution log. Clones share one log, which is flushed and closed when the last clone and the last open call
+/// are dropped.
 #[derive(Clone)]
-pub struct Log(Arc<Inner>);
+pub struct ExecutionLog(Arc<LogInner>);
 
-struct Inner {
-    renderer: Renderer,
-    queue: Arc<Queue>,
-    writer: Arc<Mutex<Writer>>,
+struct LogInner {
+    renderer: RecordRenderer,
+    queue: Arc<RecordQueue>,
+    writer: Arc<Mutex<LogWriter>>,
     syncer: Arc<Syncer>,
-    torn: Vec<Torn>,
+    torn: Vec<TornTail>,
     on_full: OnFull,
     threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
-    _lock: Lock,
+    _lock: FolderLock,
 }
 
-impl Log {
-    /// Opens a log, or begins one. Cuts off what a crash tore, see [`Self::torn`].
-    pub fn open(folder: impl Into<PathBuf>, options: Options) -> Result<Self, OpenError> {
+impl ExecutionLog {
+    /// Opens a log, or creates one. Truncates lines torn by a crash, see [`Self::torn_tails`].
+    pub fn open(folder: impl Into<PathBuf>, options: LogOptions) -> Result<Self, OpenError> {
         let folder = folder.into();
         fs_err::create_dir_all(&folder)?;
-        let lock = Lock::take(&folder)?.ok_or_else(|| OpenError::InUse(folder.clone()))?;
-        let found = folder::recover(&folder)?;
-        for torn in &found.torn {
-            tracing::warn!(file = %torn.file.display(), bytes = torn.bytes, "a torn line was cut off");
+        let lock = FolderLock::take(&folder)?.ok_or_else(|| OpenError::InUse(folder.clone()))?;
+        let recovered = folder::recover(&folder)?;
+        for torn in &recovered.torn {
+            tracing::warn!(file = %torn.file.display(), bytes = torn.bytes, "truncated a torn line of the execution log");
         }
-        let torn = found.torn.clone();
-        let queue = Arc::new(Queue::new(Arc::clone(&options.clock)));
-        let syncer = Arc::new(Syncer::new(folder.clone(), found.lengths.clone()));
+        let torn = recovered.torn.clone();
+        let queue = Arc::new(RecordQueue::new(Arc::clone(&options.clock)));
+        let syncer = Arc::new(Syncer::new(folder.clone(), recovered.lengths.clone()));
         let setup = WriterSetup {
-            reserve: Reserve::new(&folder, options.reserve),
+            reserve: DiskReserve::new(&folder, options.reserve),
             folder,
-            found,
+            recovered,
             keep: options.keep,
             clock: options.clock,
             queue: Arc::clone(&queue),
             syncer: Arc::clone(&syncer),
         };
-        let writer = Arc::new(Mutex::new(Writer::new(setup)));
+        let writer = Arc::new(Mutex::new(LogWriter::new(setup)));
         let redactor = Redactor::new(options.secrets, options.patterns);
-        let renderer = Renderer::new(redactor, options.max_body);
+        let renderer = RecordRenderer::new(redactor, options.max_body);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let sync_thread = {
             let (syncer, queue) = (Arc::clone(&syncer), Arc::clone(&queue));
-            named("log-sync").spawn(move || syncer.run(|| queue.nudge()))?
+            named("log-sync").spawn(move || syncer.run(|| queue.wake_writer()))?
         };
-        let closing = CloseOnDrop(Arc::clone(&queue));
+        let closing = QueueCloser(Arc::clone(&queue));
         let writer_thread = {
             let (writer, queue) = (Arc::clone(&writer), Arc::clone(&queue));
             named("log-write").spawn(move || {
@@ -168,37 +168,37 @@ impl Log {
         };
         let threads = Some((writer_thread, sync_thread));
         let on_full = options.on_full;
-        Ok(Self(Arc::new(Inner { renderer, queue, writer, syncer, torn, on_full, threads, _lock: lock })))
+        Ok(Self(Arc::new(LogInner { renderer, queue, writer, syncer, torn, on_full, threads, _lock: lock })))
     }
 
-    /// What was cut off when it was opened.
-    pub fn torn(&self) -> &[Torn] {
+    /// Returns the torn lines that were truncated when the log was opened.
+    pub fn torn_tails(&self) -> &[TornTail] {
         &self.0.torn
     }
 
-    /// Whether the last line could be written. Telling, not promising: the next one may fare otherwise.
+    /// Returns true if the last record could be written. A hint only: the next record may still fail.
     pub fn is_available(&self) -> bool {
         let state = self.0.queue.lock();
         !state.down && !state.closed
     }
 
-    /// Writes none of these down, from now on.
-    pub fn learn(&self, secrets: &[Secret]) {
-        self.0.renderer.learn(secrets);
+    /// Masks these secrets too from now on.
+    pub fn add_secrets(&self, secrets: &[Secret]) {
+        self.0.renderer.add_secrets(secrets);
     }
 
-    /// A text without what must not be shown, as it would be written down.
-    pub fn masked(&self, text: &str) -> String {
-        self.0.renderer.masked(text)
+    /// Masks all secrets in a string, as in a record.
+    pub fn mask(&self, text: &str) -> String {
+        self.0.renderer.mask(text)
     }
 
-    /// Whether a call that may be repeated is made although its begin could not be written down.
-    pub fn goes_on(&self, refused: &Unavailable) -> bool {
-        self.0.on_full == OnFull::Allow && refused.is_full()
+    /// Returns true if a repeatable call may run although its begin record could not be written.
+    pub fn allows_unrecorded(&self, error: &LogUnavailable) -> bool {
+        self.0.on_full == OnFull::Allow && error.is_full()
     }
 
-    /// A new id for a call, which sorts by time.
-    pub fn call_id(&self) -> String {
+    /// Generates a unique call id; ids sort by time.
+    pub fn new_call_id(&self) -> String {
         let millis = self.0.queue.clock.now().as_millisecond();
         let bytes = (u128::from(millis.cast_unsigned()) << 64 | u128::from(fastrand::u64(..))).to_be_bytes();
         // 48 bits are enough for the time.
@@ -206,66 +206,79 @@ impl Log {
         std::str::from_utf8(&digits[..28]).unwrap_or_default().to_owned()
     }
 
-    /// Writes down how a call was decided on. A call that is dispatched before this returned may go
-    /// unrecorded; after an error it must not be dispatched.
-    pub async fn begin(&self, begin: &Begin<'_>, durability: Durability) -> Result<Open, Unavailable> {
-        let ids = self.0.renderer.ids(begin);
-        let body = self.0.renderer.begin(&ids, begin);
+    /// Writes the begin record of a call. Do not send the call before this returns, or it may go unrecorded; do not
+    /// send it at all after an error.
+    pub async fn begin(
+        &self,
+        begin: &CallBegin<'_>,
+        durability: Durability,
+    ) -> Result<OpenCall, LogUnavailable> {
+        let prefix = self.0.renderer.prefix(begin);
+        let body = self.0.renderer.begin(&prefix, begin);
         let units = units(&body);
-        let room = self.0.queue.room.acquire_many(units).await.map_err(|_closed| Unavailable::STOPPED)?;
-        room.forget();
-        let since = self.0.queue.clock.running();
-        let mut open = Open { log: self.clone(), ids, since, state: OpenState::Begun };
-        let receiver = self.0.hand_over([Line { body, units, durability, kind: JobKind::Begin }]);
-        open.state = OpenState::Beginning(receiver);
-        let OpenState::Beginning(receiver) = &mut open.state else { unreachable!("it was just set") };
-        match receiver.await.unwrap_or(Err(Unavailable::STOPPED)) {
+        let capacity =
+            self.0.queue.capacity.acquire_many(units).await.map_err(|_closed| LogUnavailable::STOPPED)?;
+        capacity.forget();
+        let since = self.0.queue.clock.elapsed();
+        let mut open = OpenCall { log: self.clone(), prefix, since, state: OpenCallState::Begun };
+        let receiver = self.0.submit([NewRecord { body, units, durability, kind: RecordKind::Begin }]);
+        open.state = OpenCallState::Beginning(receiver);
+        let OpenCallState::Beginning(receiver) = &mut open.state else { unreachable!("it was just set") };
+        match receiver.await.unwrap_or(Err(LogUnavailable::STOPPED)) {
             Ok(()) => {
-                open.state = OpenState::Begun;
+                open.state = OpenCallState::Begun;
                 Ok(open)
             }
             Err(unavailable) => {
-                open.refused(&unavailable);
+                open.handle_rejected_begin(&unavailable);
                 Err(unavailable)
             }
         }
     }
 
-    /// Writes down a call that ends as it begins: one that was refused, or answered from memory.
+    /// Writes both records of a call that ends as it begins, because it was rejected or served from the cache.
     pub async fn record(
         &self,
-        begin: &Begin<'_>,
-        end: &End<'_>,
+        begin: &CallBegin<'_>,
+        end: &CallEnd<'_>,
         durability: Durability,
-    ) -> Result<(), Unavailable> {
-        let ids = self.0.renderer.ids(begin);
-        let bodies = [self.0.renderer.begin(&ids, begin), self.0.renderer.end(&ids, end)];
+    ) -> Result<(), LogUnavailable> {
+        let prefix = self.0.renderer.prefix(begin);
+        let bodies = [self.0.renderer.begin(&prefix, begin), self.0.renderer.end(&prefix, end)];
         let all = bodies.iter().map(|body| units(body)).sum::<u32>().min(QUEUE_UNITS);
-        let room = self.0.queue.room.acquire_many(all).await.map_err(|_closed| Unavailable::STOPPED)?;
-        room.forget();
-        let lines = bodies.map(|body| Line { body, units: 0, durability, kind: JobKind::Note });
-        let [begin, end] = lines;
-        let receiver = self.0.hand_over([begin, Line { units: all, ..end }]);
-        receiver.await.unwrap_or(Err(Unavailable::STOPPED))
+        let capacity =
+            self.0.queue.capacity.acquire_many(all).await.map_err(|_closed| LogUnavailable::STOPPED)?;
+        capacity.forget();
+        let records = bodies.map(|body| NewRecord { body, units: 0, durability, kind: RecordKind::Note });
+        let [begin, end] = records;
+        let receiver = self.0.submit([begin, NewRecord { units: all, ..end }]);
+        receiver.await.unwrap_or(Err(LogUnavailable::STOPPED))
     }
 
-    /// Writes down a call whose caller left before it was sent. Does not wait, not even for room: who left
-    /// waits for nothing, and there are no more of them than calls were let in.
-    pub fn abandoned(&self, begin: &Begin<'_>, error: &CallError, took: Duration) {
-        let end = End::abandoned(error, took);
-        let ids = self.0.renderer.ids(begin);
+    /// Writes both records of a call whose caller disconnected before the call was sent. Does not wait, not even
+    /// for queue capacity: the caller is gone, and the number of such calls is bounded by the admission limits.
+    pub fn record_abandoned(&self, begin: &CallBegin<'_>, error: &CallError, took: Duration) {
+        let end = CallEnd::abandoned(error, took);
+        let prefix = self.0.renderer.prefix(begin);
         let durability = Durability::Written;
-        let bodies = [self.0.renderer.begin(&ids, begin), self.0.renderer.end(&ids, &end)];
-        drop(self.0.hand_over(bodies.map(|body| Line { body, units: 0, durability, kind: JobKind::Note })));
+        let bodies = [self.0.renderer.begin(&prefix, begin), self.0.renderer.end(&prefix, &end)];
+        drop(self.0.submit(bodies.map(|body| NewRecord {
+            body,
+            units: 0,
+            durability,
+            kind: RecordKind::Note,
+        })));
     }
 
-    /// Writes down something that happened beside the calls. The line is handed over at once, whether the future
-    /// is awaited or not.
-    pub fn note(&self, event: &Event<'_>) -> impl Future<Output = Result<(), Unavailable>> + Send + use<> {
+    /// Writes an event. The record is enqueued at once, even if the future is never awaited.
+    pub fn record_event(
+        &self,
+        event: &LogEvent<'_>,
+    ) -> impl Future<Output = Result<(), LogUnavailable>> + Send + use<> {
         let body = self.0.renderer.event(event);
-        let line = Line { body, units: 0, durability: Durability::Written, kind: JobKind::Note };
-        let receiver = self.0.hand_over([line]);
-        async move { receiver.await.unwrap_or(Err(Unavailable::STOPPED)) }
+        let record = NewRecord { body, units: 0, durability: Durability::Written, kind: RecordKind::Note };
+        let receiver = self.0.submit([record]);
+        async move { receiver.await.unwrap_or(Err(LogUnavailable::STOPPED)) }
     }
 }
 
@@ -273,31 +286,30 @@ fn units(body: &str) -> u32 {
     u32::try_from(body.len() / UNIT + 1).unwrap_or(QUEUE_UNITS).min(QUEUE_UNITS)
 }
 
-impl Inner {
-    /// Hands lines over, and writes them where that is quickly done. Who waits is told about the last one.
-    fn hand_over<const N: usize>(&self, lines: [Line; N]) -> oneshot::Receiver<Result<(), Unavailable>> {
-        let (receiver, waiting) = self.queue.push(lines);
-        let mut short = waiting <= SHORT;
-        // Whoever has the writer looks once more after letting go of it, so no line is left behind.
-        for _ in 0..ROUNDS {
+impl LogInner {
+    /// Enqueues records, and writes them at once if that is quick. The receiver reports the last of them.
+    fn submit<const N: usize>(
+        &self,
+        records: [NewRecord; N],
+    ) -> oneshot::Receiver<Result<(), LogUnavailable>> {
+        let (receiver, waiting) = self.queue.push(records);
+        let mut short = waiting <= MAX_INLINE_BYTES;
+        // The holder of the writer checks the queue again after releasing it, so no record is left behind.
+        for _ in 0..MAX_FLUSH_ROUNDS {
             if !short {
                 break;
             }
-            let mut writer = match self.writer.try_lock() {
-                Ok(writer) => writer,
-                Err(TryLockError::WouldBlock) => return receiver,
-                Err(TryLockError::Poisoned(writer)) => writer.into_inner(),
-            };
-            writer.turn();
+            let Some(mut writer) = self.writer.try_lock() else { return receiver };
+            writer.drain_queue();
             let is_up = writer.is_up();
             drop(writer);
             if !is_up {
-                // The thread tries again, from now on.
-                self.queue.nudge();
+                // From now on the writer thread retries.
+                self.queue.wake_writer();
             }
             match self.queue.waiting() {
                 0 => return receiver,
-                waiting => short = waiting <= SHORT,
+                waiting => short = waiting <= MAX_INLINE_BYTES,
             }
         }
         self.queue.wake();
@@ -305,86 +317,86 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for LogInner {
     fn drop(&mut self) {
         self.queue.close();
         let Some((writer, syncer)) = self.threads.take() else { return };
-        // A thread that panicked has said so.
+        // A thread that panicked has already reported it.
         let _ = writer.join();
         self.syncer.close();
         let _ = syncer.join();
     }
 }
 
-/// A call that has begun. Dropped without [`Self::end`], it is written down as abandoned: who made it left.
-#[must_use = "dropping it says that the call was abandoned"]
-pub struct Open {
-    log: Log,
-    ids: Ids,
+/// A call that has begun. Dropping it without [`Self::end`] records it as abandoned: its caller disconnected.
+#[must_use = "dropping it records the call as abandoned"]
+pub struct OpenCall {
+    log: ExecutionLog,
+    prefix: CallPrefix,
     since: Duration,
-    state: OpenState,
+    state: OpenCallState,
 }
 
-enum OpenState {
-    /// Its begin was handed over; what became of it is not known.
-    Beginning(oneshot::Receiver<Result<(), Unavailable>>),
+enum OpenCallState {
+    /// The begin record was enqueued and is not acknowledged yet.
+    Beginning(oneshot::Receiver<Result<(), LogUnavailable>>),
     Begun,
     Ended,
 }
 
-impl Open {
-    /// Writes down how it ended. The line is handed over at once, whether the future is awaited or not, and
-    /// is kept in memory and written later when it cannot be written now.
+impl OpenCall {
+    /// Writes the end record. It is enqueued at once, even if the future is never awaited. If it cannot be written
+    /// now, it is kept in memory and written later.
     pub fn end(
         mut self,
-        end: &End<'_>,
+        end: &CallEnd<'_>,
         durability: Durability,
-    ) -> impl Future<Output = Result<(), Unavailable>> + Send + use<> {
-        let receiver = self.hand_over(end, durability);
-        async move { receiver.await.unwrap_or(Err(Unavailable::STOPPED)) }
+    ) -> impl Future<Output = Result<(), LogUnavailable>> + Send + use<> {
+        let receiver = self.submit(end, durability);
+        async move { receiver.await.unwrap_or(Err(LogUnavailable::STOPPED)) }
     }
 
-    fn hand_over(
+    fn submit(
         &mut self,
-        end: &End<'_>,
+        end: &CallEnd<'_>,
         durability: Durability,
-    ) -> oneshot::Receiver<Result<(), Unavailable>> {
-        self.state = OpenState::Ended;
-        let body = self.log.0.renderer.end(&self.ids, end);
-        // It does not wait for room: there is one end for each begin, and those did.
-        self.log.0.hand_over([Line { body, units: 0, durability, kind: JobKind::End }])
+    ) -> oneshot::Receiver<Result<(), LogUnavailable>> {
+        self.state = OpenCallState::Ended;
+        let body = self.log.0.renderer.end(&self.prefix, end);
+        // Does not wait for capacity: there is one end per begin, and the begin did wait.
+        self.log.0.submit([NewRecord { body, units: 0, durability, kind: RecordKind::End }])
     }
 
-    /// Its begin is not as durable as it must be. Where it is written all the same, it gets an end.
-    fn refused(&mut self, unavailable: &Unavailable) {
+    /// Handles a begin record that could not be made durable. If it was written all the same, it gets an end.
+    fn handle_rejected_begin(&mut self, unavailable: &LogUnavailable) {
         if unavailable.written {
-            let error = Failure {
+            let error = CallFailure {
                 code: ErrorCode::StorageUnavailable,
                 stage: Stage::Record,
-                outcome: Outcome::NotStarted,
+                outcome: ExecutionState::NotStarted,
                 message: "the execution log cannot be written",
                 cause: unavailable.cause.as_ref().map(ToString::to_string),
             };
-            let end = self.short_end(Status::Error, Some(error));
-            self.hand_over(&end, Durability::Written);
+            let end = self.minimal_end(CallStatus::Error, Some(error));
+            self.submit(&end, Durability::Written);
         } else {
-            self.state = OpenState::Ended;
+            self.state = OpenCallState::Ended;
         }
     }
 
-    fn short_end<'a>(&self, status: Status, error: Option<Failure<'a>>) -> End<'a> {
-        let took = self.log.0.queue.clock.running().saturating_sub(self.since);
-        End { status, error, attempts: 0, cached: false, took, stages: &[], output: None, secret: None }
+    fn minimal_end<'a>(&self, status: CallStatus, error: Option<CallFailure<'a>>) -> CallEnd<'a> {
+        let took = self.log.0.queue.clock.elapsed().saturating_sub(self.since);
+        CallEnd { status, error, attempts: 0, cached: false, took, stages: &[], output: None, secret: None }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenCall {
     fn drop(&mut self) {
         match &mut self.state {
-            OpenState::Ended => return,
-            OpenState::Begun => {}
-            OpenState::Beginning(receiver) => {
-                // From here on a begin that is refused is kept by the writer, since this end follows.
+            OpenCallState::Ended => return,
+            OpenCallState::Begun => {}
+            OpenCallState::Beginning(receiver) => {
+                // From here on the writer keeps a begin that fails, because this end follows it.
                 receiver.close();
                 if let Ok(Err(unavailable)) = receiver.try_recv()
                     && !unavailable.written
@@ -393,87 +405,90 @@ impl Drop for Open {
                 }
             }
         }
-        let error = Failure {
+        let error = CallFailure {
             code: ErrorCode::Cancelled,
             stage: Stage::Invoke,
-            outcome: Outcome::Unknown,
-            message: "who made the call left",
+            outcome: ExecutionState::Unknown,
+            message: "the caller disconnected before the call finished",
             cause: None,
         };
-        let end = self.short_end(Status::Abandoned, Some(error));
-        self.hand_over(&end, Durability::Written);
+        let end = self.minimal_end(CallStatus::Abandoned, Some(error));
+        self.submit(&end, Durability::Written);
     }
 }
 
-/// A line that is handed over.
-struct Line {
+/// A rendered record that is not in the queue yet.
+struct NewRecord {
     body: String,
     units: u32,
     durability: Durability,
-    kind: JobKind,
+    kind: RecordKind,
 }
 
-/// What a line tells.
+/// Decides what happens to a record that cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JobKind {
-    /// That a call may be sent: refused when it cannot be written now.
+pub(crate) enum RecordKind {
+    /// Permits a call to be sent: rejected if it cannot be written now.
     Begin,
-    /// What became of a call that was sent. It is kept and written later when it cannot be written now, and
-    /// may use the room that is reserved.
+    /// Reports the result of a call that was sent: kept and written later if it cannot be written now, and may use
+    /// the reserved disk space.
     End,
-    /// What has happened and nobody depends on: kept as well.
+    /// Reports something that nothing depends on: kept and written later, too.
     Note,
 }
 
-/// A line on its way to the writer.
-pub(crate) struct Job {
+/// A record waiting to be written.
+pub(crate) struct QueuedRecord {
     pub(crate) at: Timestamp,
     pub(crate) body: String,
-    /// The room it takes in the queue.
+    /// Queue capacity it occupies.
     pub(crate) units: u32,
     pub(crate) durability: Durability,
-    pub(crate) kind: JobKind,
+    pub(crate) kind: RecordKind,
     pub(crate) waiter: Option<Waiter>,
 }
 
-/// The way to the writer.
-pub(crate) struct Queue {
+/// The queue of records on the way to the writer.
+pub(crate) struct RecordQueue {
     pub(crate) clock: Arc<dyn Clock>,
-    /// For who has something to write: how much more fits.
-    pub(crate) room: Semaphore,
+    /// Free capacity, in units.
+    pub(crate) capacity: Semaphore,
     state: Mutex<QueueState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
 pub(crate) struct QueueState {
-    jobs: Vec<Job>,
-    /// How long they are together.
+    records: Vec<QueuedRecord>,
+    /// Total length of the queued records.
     bytes: usize,
-    /// The thread sleeps.
+    /// True while the writer thread sleeps.
     sleeping: bool,
-    /// The writer should look at something else than jobs.
-    nudged: bool,
+    /// The writer thread has something to do besides writing records.
+    wake_requested: bool,
     closed: bool,
-    /// The last line could not be written.
+    /// The last record could not be written.
     pub(crate) down: bool,
 }
 
 impl QueueState {
     fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && !self.nudged && !self.closed
+        self.records.is_empty() && !self.wake_requested && !self.closed
     }
 }
 
-impl Queue {
+impl RecordQueue {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let room = Semaphore::new(QUEUE_UNITS as usize);
-        Self { clock, room, state: Mutex::default(), wake: Condvar::new() }
+        let capacity = Semaphore::new(QUEUE_UNITS as usize);
+        Self { clock, capacity, state: Mutex::default(), wake: Condvar::new() }
     }
 
-    /// Stamps the lines and takes them, together. Stamped under the lock, lines follow each other as
-    /// their stamps do, as long as the clock goes forward. Says how many bytes wait now.
-    fn push<const N: usize>(&self, lines: [Line; N]) -> (oneshot::Receiver<Result<(), Unavailable>>, usize) {
+    /// Stamps records with the current time and enqueues them together. Stamping under the lock keeps records in the
+    /// order of their timestamps, as long as the clock goes forward. Also returns the number of bytes queued.
+    fn push<const N: usize>(
+        &self,
+        records: [NewRecord; N],
+    ) -> (oneshot::Receiver<Result<(), LogUnavailable>>, usize) {
         let (sender, receiver) = oneshot::channel();
         let mut sender = Some(sender);
         let mut state = self.lock();
@@ -481,50 +496,49 @@ impl Queue {
             return (receiver, usize::MAX);
         }
         let at = self.clock.now();
-        for (index, Line { body, units, durability, kind }) in lines.into_iter().enumerate() {
+        for (index, NewRecord { body, units, durability, kind }) in records.into_iter().enumerate() {
             let waiter = sender.take_if(|_| index + 1 == N);
             state.bytes += body.len();
-            state.jobs.push(Job { at, body, units, durability, kind, waiter });
+            state.records.push(QueuedRecord { at, body, units, durability, kind, waiter });
         }
         (receiver, state.bytes)
     }
 
-    /// How many bytes wait.
+    /// Returns the number of bytes queued.
     fn waiting(&self) -> usize {
         self.lock().bytes
     }
 
-    /// Has the thread write what waits.
+    /// Wakes the writer thread to write the queued records.
     fn wake(&self) {
-        // It says itself when it is awake: until then somebody else may take what it was woken for, and it sleeps on.
+        // The thread resets `sleeping` itself once awake: another writer may take the records first, and it sleeps on.
         if self.lock().sleeping {
             self.wake.notify_one();
         }
     }
 
-    /// Sleeps until something waits, a nudge comes, or the time is up. `None` at the end.
+    /// Sleeps until there is something to do or the time is up. Returns `None` when the queue is closed and empty.
     pub(crate) fn sleep(&self, at_most: Duration) -> Option<()> {
         let mut state = self.lock();
         state.sleeping = state.is_idle();
         if state.sleeping {
-            let waited = self.wake.wait_timeout_while(state, at_most, |state| state.is_idle());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.wake.wait_while_for(&mut state, |state| state.is_idle(), at_most);
             state.sleeping = false;
         }
-        state.nudged = false;
-        if state.jobs.is_empty() && state.closed { None } else { Some(()) }
+        state.wake_requested = false;
+        if state.records.is_empty() && state.closed { None } else { Some(()) }
     }
 
-    /// All that waits.
-    pub(crate) fn take(&self) -> Vec<Job> {
+    /// Takes all queued records.
+    pub(crate) fn take(&self) -> Vec<QueuedRecord> {
         let mut state = self.lock();
         state.bytes = 0;
-        std::mem::take(&mut state.jobs)
+        std::mem::take(&mut state.records)
     }
 
-    /// Wakes the writer.
-    pub(crate) fn nudge(&self) {
-        self.lock().nudged = true;
+    /// Wakes the writer thread even if no record is queued.
+    pub(crate) fn wake_writer(&self) {
+        self.lock().wake_requested = true;
         self.wake.notify_one();
     }
 
@@ -534,22 +548,22 @@ impl Queue {
 
     fn close(&self) {
         self.lock().closed = true;
-        self.room.close();
+        self.capacity.close();
         self.wake.notify_one();
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
-/// Whatever ends the writer, nobody waits for it any more.
-struct CloseOnDrop(Arc<Queue>);
+/// Closes the queue when the writer thread ends for any reason, so that no caller waits for it forever.
+struct QueueCloser(Arc<RecordQueue>);
 
-impl Drop for CloseOnDrop {
+impl Drop for QueueCloser {
     fn drop(&mut self) {
         self.0.close();
-        // Who waits for these is told by their senders' end.
-        self.0.lock().jobs.clear();
+        // Dropping the senders notifies the waiting callers.
+        self.0.lock().records.clear();
     }
 }

@@ -1,8 +1,8 @@
-//! The lines of a log over all its files, in the order of their numbers.
+//! Merges the lines of all files of a log in the order of their sequence numbers.
 //!
-//! A clock that jumped puts later numbers into the file of an earlier day, so files are merged. Within a file
-//! numbers rise, and a file is opened only when its numbers are due: who asks for the last lines does not
-//! touch the files before. Invariant: what is not wanted is not copied.
+//! If the clock jumps, later records land in the file of an earlier day, so files are merged. Sequence numbers rise
+//! within a file, and a file is opened only when its records are due: reading the last records does not touch older
+//! files. Invariant: lines that the predicate rejects are not copied.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,88 +10,87 @@ use std::path::{Path, PathBuf};
 use fs_err::File;
 use jiff::civil::Date;
 
-use crate::chain::Line;
+use crate::chain::RecordLine;
 use crate::folder;
-use crate::scan::{Backward, Forward};
+use crate::scan::{BackwardLines, ForwardLines};
 
-/// Which way to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum ReadOrder {
     OldestFirst,
     NewestFirst,
 }
 
-/// Says whether a line is wanted; gets the file, the number of the line in it, and the line.
-type Wanted<'a> = Box<dyn FnMut(Date, u64, &[u8]) -> bool + Send + 'a>;
+/// Selects lines; gets the file's day, the line number in it, and the line.
+type LinePredicate<'a> = Box<dyn FnMut(Date, u64, &[u8]) -> bool + Send + 'a>;
 
-/// A line with where it was found.
+/// A selected line and its position.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct MergedLine {
     pub(crate) day: Date,
-    /// Counted from 1; 0 where lines are read from the end.
+    /// Line number, starting at 1; 0 if read from the end.
     pub(crate) number: u64,
     pub(crate) seq: u64,
     pub(crate) line: Vec<u8>,
 }
 
-pub(crate) struct Merge<'a> {
-    order: Order,
-    wanted: Wanted<'a>,
-    /// The next one due is the last.
-    waiting: Vec<Waiting>,
-    active: Vec<Active>,
+pub(crate) struct LineMerge<'a> {
+    order: ReadOrder,
+    wanted: LinePredicate<'a>,
+    /// Files not opened yet; the next one due is the last.
+    waiting: Vec<PendingFile>,
+    active: Vec<ActiveFile>,
 }
 
-struct Waiting {
+struct PendingFile {
     day: Date,
     path: PathBuf,
-    /// Where its numbers begin, seen in the order of the merge.
+    /// Sequence number of the first record in reading order.
     seq: u64,
 }
 
-struct Active {
-    lines: Lines,
-    next: Found,
+struct ActiveFile {
+    lines: LineReader,
+    next: MergedLine,
 }
 
-enum Lines {
-    Forward(Forward),
-    Backward(Backward),
+enum LineReader {
+    Forward(ForwardLines),
+    Backward(BackwardLines),
 }
 
-impl<'a> Merge<'a> {
+impl<'a> LineMerge<'a> {
     pub(crate) fn new(
         folder: &Path,
         days: impl IntoIterator<Item = Date>,
-        order: Order,
+        order: ReadOrder,
         wanted: impl FnMut(Date, u64, &[u8]) -> bool + Send + 'a,
     ) -> io::Result<Self> {
         let mut waiting = Vec::new();
         for day in days {
-            let path = folder::path(folder, day);
+            let path = folder::day_path(folder, day);
             let seq = match order {
-                Order::OldestFirst => first(&path),
-                Order::NewestFirst => last(&path),
+                ReadOrder::OldestFirst => first_seq(&path),
+                ReadOrder::NewestFirst => last_seq(&path),
             };
             match seq {
-                Ok(seq) => waiting.push(Waiting { day, path, seq: seq.unwrap_or(0) }),
-                // Removed as too old in this moment.
+                Ok(seq) => waiting.push(PendingFile { day, path, seq: seq.unwrap_or(0) }),
+                // Removed by retention in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
         waiting.sort_by_key(|file| match order {
-            Order::OldestFirst => u64::MAX - file.seq,
-            Order::NewestFirst => file.seq,
+            ReadOrder::OldestFirst => u64::MAX - file.seq,
+            ReadOrder::NewestFirst => file.seq,
         });
         Ok(Self { order, wanted: Box::new(wanted), waiting, active: Vec::new() })
     }
 
-    /// The next line that is wanted.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Found>> {
+    /// Returns the next selected line.
+    pub(crate) fn next(&mut self) -> io::Result<Option<MergedLine>> {
         loop {
             let order = self.order;
-            let before = |a: u64, b: u64| if order == Order::OldestFirst { a < b } else { a > b };
+            let before = |a: u64, b: u64| if order == ReadOrder::OldestFirst { a < b } else { a > b };
             let due = (0..self.active.len())
                 .reduce(|a, b| if before(self.active[b].next.seq, self.active[a].next.seq) { b } else { a });
             let file_due = self
@@ -112,58 +111,62 @@ impl<'a> Merge<'a> {
         }
     }
 
-    fn activate(&mut self, file: &Waiting) -> io::Result<()> {
+    fn activate(&mut self, file: &PendingFile) -> io::Result<()> {
         let opened = match File::open(&file.path) {
-            // Removed as too old in this moment.
+            // Removed by retention in the meantime.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
         let mut lines = match self.order {
-            Order::OldestFirst => Lines::Forward(Forward::new(opened, 0)?),
-            Order::NewestFirst => {
+            ReadOrder::OldestFirst => LineReader::Forward(ForwardLines::new(opened, 0)?),
+            ReadOrder::NewestFirst => {
                 let length = opened.metadata()?.len();
-                Lines::Backward(Backward::new(opened, length)?)
+                LineReader::Backward(BackwardLines::new(opened, length)?)
             }
         };
-        let start = Found { day: file.day, number: 0, seq: 0, line: Vec::new() };
+        let start = MergedLine { day: file.day, number: 0, seq: 0, line: Vec::new() };
         if let Some(next) = advance(&mut lines, &start, &mut self.wanted)? {
-            self.active.push(Active { lines, next });
+            self.active.push(ActiveFile { lines, next });
         }
         Ok(())
     }
 }
 
-/// The next line of a file that is wanted.
-fn advance(lines: &mut Lines, last: &Found, wanted: &mut Wanted<'_>) -> io::Result<Option<Found>> {
+/// Returns the next selected line of a file.
+fn advance(
+    lines: &mut LineReader,
+    last: &MergedLine,
+    wanted: &mut LinePredicate<'_>,
+) -> io::Result<Option<MergedLine>> {
     let day = last.day;
     let mut number = last.number;
     loop {
         let line = match lines {
-            Lines::Forward(lines) => {
+            LineReader::Forward(lines) => {
                 number += 1;
                 lines.line()?
             }
-            Lines::Backward(lines) => lines.line()?,
+            LineReader::Backward(lines) => lines.line()?,
         };
         let Some(line) = line else { return Ok(None) };
         if wanted(day, number, line)
-            && let Some(looked) = Line::look(line)
+            && let Some(looked) = RecordLine::parse(line)
         {
-            return Ok(Some(Found { day, number, seq: looked.seq, line: line.to_vec() }));
+            return Ok(Some(MergedLine { day, number, seq: looked.seq, line: line.to_vec() }));
         }
     }
 }
 
-fn first(path: &Path) -> io::Result<Option<u64>> {
-    let mut lines = Forward::new(File::open(path)?, 0)?;
+fn first_seq(path: &Path) -> io::Result<Option<u64>> {
+    let mut lines = ForwardLines::new(File::open(path)?, 0)?;
     while let Some(line) = lines.line()? {
-        if let Some(line) = Line::look(line) {
+        if let Some(line) = RecordLine::parse(line) {
             return Ok(Some(line.seq));
         }
     }
     Ok(None)
 }
 
-fn last(path: &Path) -> io::Result<Option<u64>> {
-    Ok(folder::end(&File::open(path)?)?.last.map(|last| last.head.seq))
+fn last_seq(path: &Path) -> io::Result<Option<u64>> {
+    Ok(folder::find_end(&File::open(path)?)?.last.map(|last| last.head.seq))
 }

@@ -1,33 +1,34 @@
-//! How the tools fare, in numbers that a monitoring system collects: the text format of Prometheus.
+//! Metrics per tool, in the Prometheus text format.
 //!
-//! A call takes the handle of its tool and counts with a few atomic additions; nothing is locked or allocated on
-//! the way. Invariant: what the numbers are told apart by is bounded. Names come from the catalog, and beyond
-//! ten thousand they count together; statuses and codes are closed sets.
+//! A call takes the handle of its tool once and counts with a few atomic additions; nothing is locked or allocated
+//! per call. Invariant: label cardinality is bounded. Names come from the catalog, and tools beyond ten thousand share
+//! one label; statuses and codes are closed sets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use toolgate_types::ErrorCode;
 
-use crate::record::Status;
+use crate::record::CallStatus;
 
-/// How many tools are told apart.
-const MOST_TOOLS: usize = 10_000;
-/// What all further tools count as. Not the name of a tool: those have no brackets.
+/// Maximum number of tools with their own label.
+const MAX_TOOLS: usize = 10_000;
+/// Label shared by all further tools. It cannot be a tool name, because those have no brackets.
 const OTHERS: &str = "(others)";
-/// The longest name that is shown.
-const LONGEST_NAME: usize = 128;
+/// Maximum length of a name in a label.
+const MAX_NAME_LENGTH: usize = 128;
 
-/// The classes of time: their upper ends in microseconds.
+/// Upper bounds of the duration buckets, in microseconds.
 const BOUNDS: [u64; 14] = [
     500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     10_000_000, 60_000_000,
 ];
 
-const STATUSES: [Status; 3] = [Status::Success, Status::Error, Status::Abandoned];
+const STATUSES: [CallStatus; 3] = [CallStatus::Success, CallStatus::Error, CallStatus::Abandoned];
 
 const CODES: [ErrorCode; 14] = [
     ErrorCode::InvalidArguments,
@@ -46,8 +47,8 @@ const CODES: [ErrorCode; 14] = [
     ErrorCode::StorageUnavailable,
 ];
 
-/// The place of a code in [`CODES`]. A match, so that a new code does not compile before it has one.
-fn place(code: ErrorCode) -> usize {
+/// Returns the index of a code in [`CODES`]. A match, so that a new code fails to compile until it is added.
+fn code_index(code: ErrorCode) -> usize {
     match code {
         ErrorCode::InvalidArguments => 0,
         ErrorCode::ToolNotFound => 1,
@@ -66,50 +67,60 @@ fn place(code: ErrorCode) -> usize {
     }
 }
 
-/// The numbers of all tools.
+/// Metrics of all tools.
 #[derive(Debug, Default)]
 pub struct Metrics {
     tools: RwLock<BTreeMap<Box<str>, Arc<ToolMetrics>>>,
 }
 
 impl Metrics {
-    /// The numbers of one tool, to be taken once and kept. Only for names that are in the catalog: what a
-    /// caller makes up would fill the table.
+    /// Returns the metrics of a tool, to be looked up once and kept. Only for names in the catalog: names invented by
+    /// callers would fill the table.
     pub fn tool(&self, name: &str) -> Arc<ToolMetrics> {
-        let name = &name[..name.floor_char_boundary(LONGEST_NAME)];
-        if let Some(known) = self.tools.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+        let name = &name[..name.floor_char_boundary(MAX_NAME_LENGTH)];
+        if let Some(known) = self.tools.read().get(name) {
             return Arc::clone(known);
         }
-        let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
-        let name = if tools.len() < MOST_TOOLS || tools.contains_key(name) { name } else { OTHERS };
+        let mut tools = self.tools.write();
+        let name = if tools.len() < MAX_TOOLS || tools.contains_key(name) { name } else { OTHERS };
         Arc::clone(tools.entry(name.into()).or_default())
     }
 
-    /// The numbers of the calls that belong to no tool of the catalog.
-    pub fn unknown(&self) -> Arc<ToolMetrics> {
+    /// Returns the metrics for calls of tools that are not in the catalog.
+    pub fn unknown_tool(&self) -> Arc<ToolMetrics> {
         self.tool("(unknown)")
     }
 
-    /// All of it as text.
+    /// Renders all metrics in the Prometheus text format.
     pub fn render(&self) -> String {
-        let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
-        let tools: Vec<_> = tools.iter().map(|(name, tool)| (label(name), tool)).collect();
+        let tools = self.tools.read();
+        let tools: Vec<_> = tools.iter().map(|(name, tool)| (escape_label(name), tool)).collect();
         let mut out = String::new();
-        head(&mut out, "toolgate_tool_executions_total", "counter", "Calls that ended, by how they ended.");
+        write_header(
+            &mut out,
+            "toolgate_tool_executions_total",
+            "counter",
+            "Calls that ended, by how they ended.",
+        );
         for (name, tool) in &tools {
             tool.render_executions(name, &mut out);
         }
-        head(&mut out, "tool_usage", "counter", "Calls that ended, by tool.");
+        write_header(&mut out, "tool_usage", "counter", "Calls that ended, by tool.");
         for (name, tool) in &tools {
-            line(&mut out, "tool_usage", &format!("tool_name=\"{name}\""), tool.count());
+            write_sample(&mut out, "tool_usage", &format!("tool_name=\"{name}\""), tool.count());
         }
-        head(&mut out, "toolgate_tool_cache_hits_total", "counter", "Calls that were answered from memory.");
+        write_header(
+            &mut out,
+            "toolgate_tool_cache_hits_total",
+            "counter",
+            "Calls that were answered from memory.",
+        );
         for (name, tool) in &tools {
             let hits = tool.cache_hits.load(Ordering::Relaxed);
-            line(&mut out, "toolgate_tool_cache_hits_total", &format!("tool=\"{name}\""), hits);
+            write_sample(&mut out, "toolgate_tool_cache_hits_total", &format!("tool=\"{name}\""), hits);
         }
         let name_of_time = "toolgate_tool_duration_seconds";
-        head(&mut out, name_of_time, "histogram", "Time from the request to the result.");
+        write_header(&mut out, name_of_time, "histogram", "Time from the request to the result.");
         for (name, tool) in &tools {
             tool.render_times(name_of_time, name, &mut out);
         }
@@ -117,7 +128,7 @@ impl Metrics {
     }
 }
 
-/// The numbers of one tool.
+/// Metrics of one tool.
 #[derive(Debug, Default)]
 pub struct ToolMetrics {
     success: AtomicU64,
@@ -129,26 +140,26 @@ pub struct ToolMetrics {
 }
 
 impl ToolMetrics {
-    /// A call ended; `error` is `None` for a success.
-    pub fn ended(&self, error: Option<ErrorCode>, took: Duration, cached: bool) {
+    /// Counts a call that ended; `error` is `None` for a success.
+    pub fn record_end(&self, error: Option<ErrorCode>, took: Duration, cached: bool) {
         let count = match error {
             None => &self.success,
-            Some(code) => &self.errors[place(code)],
+            Some(code) => &self.errors[code_index(code)],
         };
         count.fetch_add(1, Ordering::Relaxed);
         if cached {
             self.cache_hits.fetch_add(1, Ordering::Relaxed);
         }
-        self.took(took);
+        self.record_duration(took);
     }
 
-    /// Who made a call left.
-    pub fn abandoned(&self, took: Duration) {
+    /// Counts a call whose caller disconnected.
+    pub fn record_abandoned(&self, took: Duration) {
         self.abandoned.fetch_add(1, Ordering::Relaxed);
-        self.took(took);
+        self.record_duration(took);
     }
 
-    fn took(&self, took: Duration) {
+    fn record_duration(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let class = BOUNDS.partition_point(|bound| *bound < micros);
         self.times[class].fetch_add(1, Ordering::Relaxed);
@@ -162,17 +173,17 @@ impl ToolMetrics {
     fn render_executions(&self, tool: &str, out: &mut String) {
         for status in STATUSES {
             let counts: Vec<(&str, u64)> = match status {
-                Status::Success => vec![("", self.success.load(Ordering::Relaxed))],
-                Status::Abandoned => vec![("", self.abandoned.load(Ordering::Relaxed))],
-                Status::Error => CODES
+                CallStatus::Success => vec![("", self.success.load(Ordering::Relaxed))],
+                CallStatus::Abandoned => vec![("", self.abandoned.load(Ordering::Relaxed))],
+                CallStatus::Error => CODES
                     .iter()
-                    .map(|code| (code.label(), self.errors[place(*code)].load(Ordering::Relaxed)))
+                    .map(|code| (code.label(), self.errors[code_index(*code)].load(Ordering::Relaxed)))
                     .filter(|(_, count)| *count > 0)
                     .collect(),
             };
             for (code, count) in counts {
                 let labels = format!("tool=\"{tool}\",status=\"{}\",code=\"{code}\"", status.label());
-                line(out, "toolgate_tool_executions_total", &labels, count);
+                write_sample(out, "toolgate_tool_executions_total", &labels, count);
             }
         }
     }
@@ -183,30 +194,30 @@ impl ToolMetrics {
         for (index, count) in self.times.iter().enumerate() {
             sum += count.load(Ordering::Relaxed);
             let bound = BOUNDS.get(index).map_or_else(|| "+Inf".to_owned(), |bound| seconds(*bound));
-            line(out, &bucket, &format!("tool=\"{tool}\",le=\"{bound}\""), sum);
+            write_sample(out, &bucket, &format!("tool=\"{tool}\",le=\"{bound}\""), sum);
         }
         let micros = self.micros.load(Ordering::Relaxed);
-        line(out, &format!("{name}_sum"), &format!("tool=\"{tool}\""), seconds(micros));
-        line(out, &format!("{name}_count"), &format!("tool=\"{tool}\""), sum);
+        write_sample(out, &format!("{name}_sum"), &format!("tool=\"{tool}\""), seconds(micros));
+        write_sample(out, &format!("{name}_count"), &format!("tool=\"{tool}\""), sum);
     }
 }
 
-/// Microseconds as a number of seconds.
+/// Formats microseconds as seconds.
 fn seconds(micros: u64) -> String {
     let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+fn write_header(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-fn line(out: &mut String, name: &str, labels: &str, value: impl std::fmt::Display) {
+fn write_sample(out: &mut String, name: &str, labels: &str, value: impl std::fmt::Display) {
     let _ = writeln!(out, "{name}{{{labels}}} {value}");
 }
 
-/// The value of a label, as the format wants it.
-fn label(name: &str) -> String {
+/// Escapes a label value.
+fn escape_label(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
@@ -215,13 +226,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_monitoring_system_reads() {
+    fn renders_prometheus_text() {
         let metrics = Metrics::default();
         let tool = metrics.tool("files.\"read\"");
-        tool.ended(None, Duration::from_micros(500), false);
-        tool.ended(None, Duration::from_micros(501), true);
-        tool.ended(Some(ErrorCode::Timeout), Duration::from_secs(100), false);
-        metrics.tool("files.\"read\"").abandoned(Duration::from_millis(3));
+        tool.record_end(None, Duration::from_micros(500), false);
+        tool.record_end(None, Duration::from_micros(501), true);
+        tool.record_end(Some(ErrorCode::Timeout), Duration::from_secs(100), false);
+        metrics.tool("files.\"read\"").record_abandoned(Duration::from_millis(3));
         let text = metrics.render();
         let expected = r#"# HELP toolgate_tool_executions_total Calls that ended, by how they ended.
 # TYPE toolgate_tool_executions_total counter
@@ -248,20 +259,20 @@ toolgate_tool_duration_seconds_bucket{tool="files.\"read\"",le="0.001"} 2
     }
 
     #[test]
-    fn every_code_has_its_place() {
+    fn every_code_has_its_index() {
         for (index, code) in CODES.into_iter().enumerate() {
-            assert_eq!(place(code), index);
+            assert_eq!(code_index(code), index);
         }
     }
 
     #[test]
-    fn names_are_bounded() {
+    fn label_cardinality_is_bounded() {
         let metrics = Metrics::default();
-        for index in 0..MOST_TOOLS + 5 {
-            metrics.tool(&index.to_string()).ended(None, Duration::ZERO, false);
+        for index in 0..MAX_TOOLS + 5 {
+            metrics.tool(&index.to_string()).record_end(None, Duration::ZERO, false);
         }
-        metrics.tool(&"ä".repeat(1000)).ended(None, Duration::ZERO, false);
-        assert_eq!(metrics.tools.read().unwrap().len(), MOST_TOOLS + 1);
+        metrics.tool(&"ä".repeat(1000)).record_end(None, Duration::ZERO, false);
+        assert_eq!(metrics.tools.read().len(), MAX_TOOLS + 1);
         assert_eq!(metrics.tool(OTHERS).count(), 6);
         assert_eq!(metrics.tool("7").count(), 1);
     }

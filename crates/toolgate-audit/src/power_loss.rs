@@ -1,9 +1,9 @@
-//! Machines that lose their power: the real writer and the real recovery on a disk that forgets.
+//! Power failures: the real writer and the real recovery on a simulated disk that loses unsynced data.
 //!
-//! The disk is a folder. What was synced is known from here; what was not may be gone at a crash, whole or page
-//! by page, and so may the name of a new file. A seed decides what is written, when it is synced, when a sync
-//! fails, how the clock goes and what a crash takes. Invariant: a seed always does the same.
-//! `POWER_LOSS_SEED=17 cargo test -p toolgate-audit power_loss` runs one again.
+//! The disk is a folder. The simulation tracks what was synced; anything else may be lost in a crash, entirely or page
+//! by page, and so may the name of a new file. A seed decides what is written, when it is synced, when a sync fails,
+//! how the clock moves and what a crash loses. Invariant: a seed is deterministic.
+//! `POWER_LOSS_SEED=17 cargo test -p toolgate-audit power_loss` runs one seed.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,32 +19,32 @@ use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::folder;
-use crate::log::{Durability, Job, JobKind, Queue, Unavailable};
-use crate::reserve::Reserve;
+use crate::log::{Durability, LogUnavailable, QueuedRecord, RecordKind, RecordQueue};
+use crate::reserve::DiskReserve;
 use crate::sync::Syncer;
 use crate::verify::verify;
-use crate::writer::{Writer, WriterSetup};
+use crate::writer::{LogWriter, WriterSetup};
 
-/// Every seed is a history of four crashes; `POWER_LOSS_SEEDS` runs more of them.
+/// Number of seeds; each runs through four crashes. `POWER_LOSS_SEEDS` sets another number.
 const SEEDS: u64 = 400;
 const PAGE: usize = 256;
 
 thread_local! {
-    static DISK: RefCell<Option<Disk>> = const { RefCell::new(None) };
+    static DISK: RefCell<Option<SimulatedDisk>> = const { RefCell::new(None) };
 }
 
-/// What of a folder would be there after a crash.
+/// The durable contents of a folder.
 #[derive(Default)]
-struct Disk {
+struct SimulatedDisk {
     files: BTreeMap<PathBuf, Vec<u8>>,
     names: BTreeSet<PathBuf>,
     /// The next sync fails.
     failing: bool,
-    /// Wrong: it says that it has what it does not have.
+    /// Deliberately wrong: reports a sync as successful without doing it.
     lies: bool,
 }
 
-/// Takes the place of a sync, where a simulation runs.
+/// Replaces a sync while a simulation runs on this thread.
 pub(crate) fn sync(path: &Path) -> Option<io::Result<()>> {
     DISK.with_borrow_mut(|disk| {
         let disk = disk.as_mut()?;
@@ -55,7 +55,7 @@ pub(crate) fn sync(path: &Path) -> Option<io::Result<()>> {
             return Some(Ok(()));
         }
         if path.is_dir() {
-            disk.names.extend(lines_of(path));
+            disk.names.extend(log_files(path));
         } else {
             disk.files.insert(path.to_owned(), fs_err::read(path).unwrap());
         }
@@ -63,64 +63,64 @@ pub(crate) fn sync(path: &Path) -> Option<io::Result<()>> {
     })
 }
 
-/// The files with lines in a folder.
-fn lines_of(folder: &Path) -> Vec<PathBuf> {
-    folder::days(folder).unwrap().into_iter().map(|day| folder::path(folder, day)).collect()
+/// Lists the log files in a folder.
+fn log_files(folder: &Path) -> Vec<PathBuf> {
+    folder::list_days(folder).unwrap().into_iter().map(|day| folder::day_path(folder, day)).collect()
 }
 
-struct Hands {
+struct ManualClock {
     wall: AtomicI64,
     running: AtomicU64,
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_microsecond(self.wall.load(Ordering::Relaxed)).unwrap()
     }
 
-    fn running(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         Duration::from_micros(self.running.load(Ordering::Relaxed))
     }
 }
 
-impl Hands {
+impl ManualClock {
     fn pass(&self, random: &mut Rng) {
         let micros = random.u64(0..2_000_000);
         self.running.fetch_add(micros, Ordering::Relaxed);
         self.wall.fetch_add(i64::try_from(micros).unwrap(), Ordering::Relaxed);
         if random.u8(..) < 12 {
-            // Over midnight, or back.
+            // Across midnight, forwards or backwards.
             self.wall.fetch_add(random.i64(-2..3) * 43_200_000_000, Ordering::Relaxed);
         }
     }
 }
 
-/// A process, from its start to the crash.
-struct Process {
-    writer: Writer,
+/// A process from its start to the crash.
+struct SimulatedProcess {
+    writer: LogWriter,
     syncer: Arc<Syncer>,
-    waiting: Vec<(String, oneshot::Receiver<Result<(), Unavailable>>)>,
+    waiting: Vec<(String, oneshot::Receiver<Result<(), LogUnavailable>>)>,
 }
 
-impl Process {
-    fn start(folder: &Path, clock: &Arc<Hands>) -> Self {
+impl SimulatedProcess {
+    fn start(folder: &Path, clock: &Arc<ManualClock>) -> Self {
         let clock = Arc::clone(clock) as Arc<dyn Clock>;
-        let found = folder::recover(folder).unwrap();
-        let syncer = Arc::new(Syncer::new(folder.to_owned(), found.lengths.clone()));
-        let writer = Writer::new(WriterSetup {
+        let recovered = folder::recover(folder).unwrap();
+        let syncer = Arc::new(Syncer::new(folder.to_owned(), recovered.lengths.clone()));
+        let writer = LogWriter::new(WriterSetup {
             folder: folder.to_owned(),
-            found,
+            recovered,
             keep: Duration::from_secs(1 << 30),
-            queue: Arc::new(Queue::new(Arc::clone(&clock))),
+            queue: Arc::new(RecordQueue::new(Arc::clone(&clock))),
             clock,
             syncer: Arc::clone(&syncer),
-            reserve: Reserve::new(folder, 0),
+            reserve: DiskReserve::new(folder, 0),
         });
         Self { writer, syncer, waiting: Vec::new() }
     }
 
-    fn write(&mut self, clock: &Hands, random: &mut Rng, next: &mut u64) {
-        let mut jobs = VecDeque::new();
+    fn write(&mut self, clock: &ManualClock, random: &mut Rng, next: &mut u64) {
+        let mut records = VecDeque::new();
         for _ in 0..random.usize(1..5) {
             *next += 1;
             let id = format!("call-{next}");
@@ -129,32 +129,32 @@ impl Process {
             if synced {
                 self.waiting.push((id.clone(), receiver));
             }
-            jobs.push_back(Job {
+            records.push_back(QueuedRecord {
                 at: clock.now(),
                 body: format!(r#""kind":"end","call":"{id}","text":"{}""#, "x".repeat(random.usize(..250))),
                 units: 0,
                 durability: if synced { Durability::Synced } else { Durability::Written },
-                kind: if random.bool() { JobKind::Begin } else { JobKind::End },
+                kind: if random.bool() { RecordKind::Begin } else { RecordKind::End },
                 waiter: Some(waiter),
             });
         }
-        self.writer.handle(jobs);
+        self.writer.handle(records);
     }
 
-    /// Who was told that their record is durable.
+    /// Returns the ids of calls whose record was acknowledged as durable.
     fn acknowledged(&mut self) -> Vec<String> {
-        let told = |(id, receiver): &mut (String, oneshot::Receiver<_>)| {
+        let acknowledged_id = |(id, receiver): &mut (String, oneshot::Receiver<_>)| {
             matches!(receiver.try_recv(), Ok(Ok(()))).then(|| id.clone())
         };
-        self.waiting.iter_mut().filter_map(told).collect()
+        self.waiting.iter_mut().filter_map(acknowledged_id).collect()
     }
 }
 
-/// What is left of the folder.
+/// Applies a power failure to the folder.
 fn lose_power(folder: &Path, random: &mut Rng) {
     DISK.with_borrow_mut(|disk| {
         let disk = disk.as_mut().unwrap();
-        for path in lines_of(folder) {
+        for path in log_files(folder) {
             if !disk.names.contains(&path) && random.bool() {
                 fs_err::remove_file(&path).unwrap();
                 disk.files.remove(&path);
@@ -179,20 +179,20 @@ fn lose_power(folder: &Path, random: &mut Rng) {
     });
 }
 
-/// What is wrong after the crashes of a seed.
+/// Returns the problems found after the crashes of a seed.
 fn problems(seed: u64, lies: bool) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
-    DISK.set(Some(Disk { lies, ..Disk::default() }));
+    DISK.set(Some(SimulatedDisk { lies, ..SimulatedDisk::default() }));
     let mut random = Rng::with_seed(seed);
     let start: Timestamp = "2026-11-15T23:59:58Z".parse().unwrap();
-    let clock = Arc::new(Hands { wall: start.as_microsecond().into(), running: 0.into() });
+    let clock = Arc::new(ManualClock { wall: start.as_microsecond().into(), running: 0.into() });
     let (mut acknowledged, mut next, mut problems) = (BTreeSet::new(), 0, Vec::new());
     for _crash in 0..4 {
-        let mut process = Process::start(folder.path(), &clock);
+        let mut process = SimulatedProcess::start(folder.path(), &clock);
         for _step in 0..random.usize(1..20) {
             match random.u8(..8) {
                 0..=3 => process.write(&clock, &mut random, &mut next),
-                4 | 5 => process.syncer.settle_now(),
+                4 | 5 => process.syncer.sync_now(),
                 6 => clock.pass(&mut random),
                 _ if random.u8(..4) == 0 => {
                     DISK.with_borrow_mut(|disk| disk.as_mut().unwrap().failing = true)
@@ -206,7 +206,7 @@ fn problems(seed: u64, lies: bool) -> Vec<String> {
         folder::recover(folder.path()).unwrap();
         problems.extend(verify(folder.path()).unwrap().faults.iter().map(ToString::to_string));
         let all: String =
-            lines_of(folder.path()).iter().map(|path| fs_err::read_to_string(path).unwrap()).collect();
+            log_files(folder.path()).iter().map(|path| fs_err::read_to_string(path).unwrap()).collect();
         let lost = acknowledged.iter().filter(|id| !all.contains(&format!("\"{id}\"")));
         problems.extend(lost.map(|id| format!("{id} was acknowledged and is lost")));
     }
@@ -215,7 +215,7 @@ fn problems(seed: u64, lies: bool) -> Vec<String> {
 }
 
 #[test]
-fn nothing_that_was_acknowledged_is_lost_with_the_power() {
+fn acknowledged_records_survive_power_loss() {
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let all = 0..number("POWER_LOSS_SEEDS").unwrap_or(SEEDS);
     for seed in number("POWER_LOSS_SEED").map_or(all, |seed| seed..seed + 1) {
@@ -224,14 +224,14 @@ fn nothing_that_was_acknowledged_is_lost_with_the_power() {
     }
 }
 
-/// The simulation finds what is wrong where something is.
+/// Checks that the simulation detects a faulty disk.
 #[test]
-fn a_disk_that_lies_is_caught() {
+fn detects_a_disk_that_lies() {
     assert!((0..20).any(|seed| !problems(seed, true).is_empty()));
 }
 
 #[test]
-fn a_seed_does_the_same_again() {
-    let with_the_most = |seed| problems(seed, true);
-    assert_eq!(with_the_most(3), with_the_most(3));
+fn seeds_are_deterministic() {
+    let lying_disk = |seed| problems(seed, true);
+    assert_eq!(lying_disk(3), lying_disk(3));
 }

@@ -1,7 +1,7 @@
-//! The log of a project: a folder for each process that writes at the same time, since one log has one writer.
+//! The log of a project: one folder per concurrent process, because a log has a single writer.
 //!
-//! Readers see them as one. Invariant: a page follows another without a gap and without a call twice, whatever
-//! is written meanwhile.
+//! Readers see the folders as one log. Invariant: consecutive pages have no gaps and no duplicates, whatever is
+//! written in the meantime.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,153 +14,151 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use toolgate_types::HumanDuration;
 
-use crate::read::{Call, Filter, Follow, Reader};
+use crate::read::{CallFilter, LogFollower, LogReader, LoggedCall};
 
-/// Processes that write at the same time.
-pub const MOST_WRITERS: usize = 64;
+/// Maximum number of processes that write at the same time.
+pub const MAX_WRITERS: usize = 64;
 
-/// All that was written down in a project.
+/// The execution log of a project, over all its writers.
 #[derive(Debug, Clone)]
 pub struct ProjectLog {
     folder: PathBuf,
 }
 
 impl ProjectLog {
-    /// The log in a folder.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Where a process writes that is one of so many.
-    pub fn writer(&self, number: usize) -> PathBuf {
+    /// Returns the folder of the writer with this number.
+    pub fn writer_folder(&self, number: usize) -> PathBuf {
         self.folder.join(number.to_string())
     }
 
-    /// The folders that there are, by the number of their writer.
+    /// Lists the existing folders in the order of their writer numbers.
     pub fn folders(&self) -> Vec<PathBuf> {
-        (1..=MOST_WRITERS).map(|writer| self.writer(writer)).filter(|folder| folder.is_dir()).collect()
+        (1..=MAX_WRITERS).map(|writer| self.writer_folder(writer)).filter(|folder| folder.is_dir()).collect()
     }
 
-    /// One call.
+    /// Finds a call by its id.
     ///
     /// # Errors
-    /// When the system refuses to read.
-    pub fn show(&self, call: &str) -> io::Result<Option<Call>> {
+    /// If a file cannot be read.
+    pub fn show(&self, call: &str) -> io::Result<Option<LoggedCall>> {
         for folder in self.folders() {
-            if let Some(call) = Reader::new(folder).show(call)? {
+            if let Some(call) = LogReader::new(folder).show(call)? {
                 return Ok(Some(call));
             }
         }
         Ok(None)
     }
 
-    /// Calls that pass a filter, the newest first, from behind a cursor on. `go_on` is asked before each, as
-    /// who wants them may leave.
+    /// Returns a page of calls that match a filter, newest first, starting after a cursor. Stops as soon as `go_on`
+    /// returns false, because the client may have disconnected.
     ///
     /// # Errors
-    /// When the system refuses to read.
+    /// If a file cannot be read.
     pub fn page(
         &self,
-        filter: &Filter,
-        after: Option<&Cursor>,
+        filter: &CallFilter,
+        after: Option<&CallCursor>,
         limit: usize,
         go_on: impl Fn() -> bool,
-    ) -> io::Result<Page> {
+    ) -> io::Result<CallPage> {
         let until =
             after.and_then(|cursor| cursor.time.checked_add(jiff::SignedDuration::from_nanos(1)).ok());
         let until = [until, filter.until].into_iter().flatten().min();
         let mut calls = Vec::new();
         for folder in self.folders() {
-            let wanted = Filter { newest_first: true, limit: None, until, ..filter.clone() };
+            let wanted = CallFilter { newest_first: true, limit: None, until, ..filter.clone() };
             let mut found = 0;
-            for call in Reader::new(folder).query(wanted)? {
+            for call in LogReader::new(folder).query(wanted)? {
                 let call = call?;
                 if !go_on() || found > limit {
                     break;
                 }
-                if after.is_none_or(|cursor| Cursor::at(&call) < *cursor) {
+                if after.is_none_or(|cursor| CallCursor::at(&call) < *cursor) {
                     calls.push(call);
                     found += 1;
                 }
             }
         }
-        calls.sort_by_cached_key(|call| std::cmp::Reverse(Cursor::at(call)));
+        calls.sort_by_cached_key(|call| std::cmp::Reverse(CallCursor::at(call)));
         let more = calls.len() > limit;
         calls.truncate(limit);
-        let next = calls.last().filter(|_| more).map(Cursor::at);
-        Ok(Page { calls, next })
+        let next = calls.last().filter(|_| more).map(CallCursor::at);
+        Ok(CallPage { calls, next })
     }
 }
 
 impl ProjectLog {
-    /// Follows all that is written, from now on.
+    /// Follows the log from its present end.
     ///
     /// # Errors
-    /// When the system refuses to read.
-    pub fn follow(&self, filter: &Filter) -> io::Result<Following> {
-        let one = |folder: PathBuf| Ok((folder.clone(), Reader::new(folder).follow(filter.clone())?));
+    /// If a file cannot be read.
+    pub fn follow(&self, filter: &CallFilter) -> io::Result<ProjectFollower> {
+        let one = |folder: PathBuf| Ok((folder.clone(), LogReader::new(folder).follow(filter.clone())?));
         let writers = self.folders().into_iter().map(one).collect::<io::Result<_>>()?;
-        Ok(Following { log: self.clone(), filter: filter.clone(), writers })
+        Ok(ProjectFollower { log: self.clone(), filter: filter.clone(), writers })
     }
 }
 
-/// Calls as they end, whichever process writes them down.
-pub struct Following {
+/// Yields calls as they end, from all writers.
+pub struct ProjectFollower {
     log: ProjectLog,
-    filter: Filter,
-    writers: BTreeMap<PathBuf, Follow>,
+    filter: CallFilter,
+    writers: BTreeMap<PathBuf, LogFollower>,
 }
 
-impl Following {
-    /// The calls that ended since the last time it was asked.
+impl ProjectFollower {
+    /// Returns the calls that ended since the last poll.
     ///
     /// # Errors
-    /// When the system refuses to read.
-    pub fn poll(&mut self) -> io::Result<Vec<Call>> {
+    /// If a file cannot be read.
+    pub fn poll(&mut self) -> io::Result<Vec<LoggedCall>> {
         let mut calls = Vec::new();
         for folder in self.log.folders() {
-            // One that was not there before holds nothing that is too old.
-            let new = || Reader::new(folder.clone()).follow_whole(self.filter.clone());
+            // A folder that is new since the last poll holds nothing too old: follow it from its start.
+            let new = || LogReader::new(folder.clone()).follow_whole(self.filter.clone());
             calls.extend(self.writers.entry(folder.clone()).or_insert_with(new).poll()?);
         }
         Ok(calls)
     }
 }
 
-/// Some calls, and where to go on.
+/// A page of calls.
 #[derive(Debug)]
-pub struct Page {
-    /// The calls.
-    pub calls: Vec<Call>,
-    /// Behind which one there are more.
-    pub next: Option<Cursor>,
+pub struct CallPage {
+    pub calls: Vec<LoggedCall>,
+    /// Cursor of the next page; `None` if this is the last one.
+    pub next: Option<CallCursor>,
 }
 
-/// A place between two calls.
+/// A position between two calls.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor {
+pub struct CallCursor {
     time: Timestamp,
     call: String,
 }
 
-impl Cursor {
-    fn at(call: &Call) -> Self {
+impl CallCursor {
+    fn at(call: &LoggedCall) -> Self {
         Self { time: call.time(), call: call.id().to_owned() }
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for CallCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.time.as_nanosecond(), self.call)
     }
 }
 
-/// A text is not a cursor.
+/// The string is not a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a cursor is what the page before gave as `next`")]
+#[error("invalid cursor (use the `next` value of the previous page)")]
 pub struct CursorError;
 
-impl FromStr for Cursor {
+impl FromStr for CallCursor {
     type Err = CursorError;
 
     fn from_str(text: &str) -> Result<Self, CursorError> {
@@ -170,23 +168,23 @@ impl FromStr for Cursor {
     }
 }
 
-/// A text is not a time.
+/// The string is not a time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is neither a time such as 2026-11-15T08:00:00Z, a day such as 2026-11-15, today or yesterday, nor how long \
+    "`{0}` is neither a time such as 2026-11-15T08:00:00Z, a day such as 2026-11-15, today or yesterday, nor a duration \
      ago such as 2h"
 )]
-pub struct MomentError(String);
+pub struct ParseTimeError(String);
 
-/// A day, a time, or how long ago. Days are those of UTC, as in the names of the log's files, and begin at midnight.
+/// Parses a time, a day, or a duration ago. Days are UTC, as in the names of the log files, and start at midnight.
 ///
 /// # Errors
-/// When it is none of them.
-pub fn moment(text: &str, now: Timestamp) -> Result<Timestamp, MomentError> {
+/// If the string is none of them.
+pub fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, ParseTimeError> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }
-    let error = || MomentError(text.to_owned());
+    let error = || ParseTimeError(text.to_owned());
     let today = || now.to_zoned(TimeZone::UTC).date();
     let day = match text {
         "today" => Some(today()),
@@ -201,10 +199,11 @@ pub fn moment(text: &str, now: Timestamp) -> Result<Timestamp, MomentError> {
 }
 
 #[test]
-fn times() {
+fn parses_times_days_and_durations() {
     let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
-    let at =
-        |text: &str| moment(text, now).map(|time| time.to_string()).unwrap_or_else(|error| error.to_string());
+    let at = |text: &str| {
+        parse_time(text, now).map(|time| time.to_string()).unwrap_or_else(|error| error.to_string())
+    };
     assert_eq!(at("2026-11-14"), "2026-11-14T00:00:00Z");
     assert_eq!(at("2026-11-15T08:00:00Z"), "2026-11-15T08:00:00Z");
     assert_eq!(at("2h"), "2026-11-15T10:00:00Z");
@@ -215,10 +214,10 @@ fn times() {
 }
 
 #[test]
-fn a_cursor_reads_as_it_is_written() {
+fn cursor_round_trips() {
     let text = "1794700800123456789.019a8f0c2d4eb1c27f0a9d31";
-    assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
+    assert_eq!(text.parse::<CallCursor>().unwrap().to_string(), text);
     for bad in ["", "1", "x.y", "99999999999999999999999999999999.x"] {
-        assert_eq!(bad.parse::<Cursor>(), Err(CursorError), "{bad}");
+        assert_eq!(bad.parse::<CallCursor>(), Err(CursorError), "{bad}");
     }
 }

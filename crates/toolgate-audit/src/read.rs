@@ -1,9 +1,9 @@
-//! Questions to a log: which calls, how one went, how tools fare.
+//! Queries over a log: lists calls, shows one, computes statistics.
 //!
-//! Files are read from the end, in blocks, and lines are looked at as texts before any is parsed, so the last
-//! calls of one tool cost what those calls cost. Invariant: it reads and never writes, and a log may be
-//! written meanwhile. A call is told when both its lines were seen; one without an end is open, or was
-//! when the process died.
+//! Files are read from the end, in blocks, and lines are filtered as bytes before any is parsed, so that the cost of
+//! reading the last calls of a tool depends on those calls only. Invariant: it never writes, and the log may be
+//! written at the same time. A call is complete when both of its records were read; a call without an end is still
+//! running, or was when the process died.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -18,142 +18,130 @@ use memchr::{memchr, memchr2};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::chain::{self, Line};
+use crate::chain::{self, RecordLine};
 use crate::folder;
 use crate::histogram::Histogram;
-use crate::merge::{Merge, Order};
-use crate::scan::Forward;
+use crate::merge::{LineMerge, ReadOrder};
+use crate::scan::ForwardLines;
 
 pub mod export;
 pub mod history;
 
-/// What of a body was too long is not there.
+/// A body that was too long and was truncated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cut {
-    /// How it begins.
+pub struct TruncatedBody {
+    /// The first part of the body.
     pub head: String,
-    /// How long it was, in bytes.
+    /// Length of the whole body in bytes.
     pub length: u64,
-    /// The SHA-256 of what is not there.
+    /// SHA-256 of the part that was cut off.
     pub sha256: String,
 }
 
-/// How a call began.
+/// The begin record of a call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Began {
-    /// Its number.
+pub struct BeginRecord {
+    /// Sequence number of the record.
     pub seq: u64,
-    /// When it was written.
+    /// Time the record was written.
     pub time: Timestamp,
-    /// What tells the call from every other.
+    /// Unique call id.
     pub call: String,
-    /// Who called.
     pub caller: String,
-    /// What was called.
     pub tool: String,
-    /// The session it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// What links it with other calls.
+    /// Correlation id that links related calls.
     pub correlation: String,
-    /// Whether the client made that up.
+    /// True if the client supplied the correlation id.
     pub correlation_from_client: bool,
-    /// The trace it is part of.
     pub trace: String,
-    /// The server that has the tool.
+    /// Server that offers the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// What tells this definition of the tool from any other.
+    /// Hash of the tool definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
     /// `allow`, `deny` or `undecided`.
     pub decision: String,
-    /// The rules that decided.
+    /// Names of the policy rules that decided.
     pub rules: Vec<String>,
-    /// Who was asked and said yes.
+    /// Person who approved the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
-    /// The arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
-    /// The arguments, where they were too long.
+    /// The arguments, if they were truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arguments_cut: Option<Cut>,
+    pub arguments_cut: Option<TruncatedBody>,
 }
 
-/// Why a call came to nothing.
+/// The error of a failed call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Failed {
-    /// In one word.
+pub struct FailureRecord {
     pub code: String,
-    /// Where on the road.
+    /// Pipeline stage that failed.
     pub stage: String,
-    /// Whether the tool did something.
+    /// Tells if the tool had any effect.
     pub outcome: String,
-    /// What the caller was told.
+    /// Message sent to the caller.
     pub message: String,
-    /// What the caller was not told.
+    /// Error chain for the log only; not sent to the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
 }
 
-/// How a call ended.
+/// The end record of a call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Ended {
-    /// Its number.
+pub struct EndRecord {
+    /// Sequence number of the record.
     pub seq: u64,
-    /// When it was written.
+    /// Time the record was written.
     pub time: Timestamp,
-    /// What tells the call from every other.
+    /// Unique call id.
     pub call: String,
-    /// Who called.
     pub caller: String,
-    /// What was called.
     pub tool: String,
-    /// The session it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// `success`, `error` or `abandoned`.
     pub status: String,
-    /// Why it came to nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Failed>,
-    /// How often the tool was tried.
+    pub error: Option<FailureRecord>,
+    /// Number of times the tool was invoked.
     pub attempts: u32,
-    /// Whether the result was known already.
+    /// True if the result came from the cache.
     pub cached: bool,
-    /// From the request to the result.
+    /// Time from the request to the result.
     pub micros: u64,
-    /// The stages it passed, with their time in microseconds and what was decided.
-    pub stages: Vec<Passed>,
-    /// What the tool gave.
+    /// Stages the call passed.
+    pub stages: Vec<StageRecord>,
+    /// Result of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Box<RawValue>>,
-    /// What the tool gave, where it was too long.
+    /// The result, if it was truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_cut: Option<Cut>,
+    pub output_cut: Option<TruncatedBody>,
 }
 
-/// A stage that was passed: its name, its time in microseconds, what was decided there.
+/// A stage of a call: its name, its duration in microseconds, and the decision made there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Passed {
-    /// With a note.
+pub enum StageRecord {
     Noted(String, u64, String),
-    /// Without one.
     Plain(String, u64),
 }
 
-/// A call, as far as it is known.
+/// A call, as far as its records are available.
 #[derive(Debug, Clone, Serialize)]
-pub struct Call {
-    /// How it began; not known when that was removed as too old, or before the reader began to look.
-    pub begin: Option<Began>,
-    /// How it ended; not known while it runs, or when the process died with it.
-    pub end: Option<Ended>,
+pub struct LoggedCall {
+    /// `None` if retention removed the begin, or it was written before the reader started.
+    pub begin: Option<BeginRecord>,
+    /// `None` while the call runs, or if the process died during the call.
+    pub end: Option<EndRecord>,
 }
 
-impl Call {
+impl LoggedCall {
     fn new(begin: Option<&[u8]>, end: Option<&[u8]>) -> Option<Self> {
         let call = Self {
             begin: begin.and_then(|line| serde_json::from_slice(line).ok()),
@@ -162,32 +150,29 @@ impl Call {
         (call.begin.is_some() || call.end.is_some()).then_some(call)
     }
 
-    /// What tells it from every other.
     pub fn id(&self) -> &str {
         self.either(|begin| begin.call.as_str(), |end| end.call.as_str())
     }
 
-    /// What was called.
     pub fn tool(&self) -> &str {
         self.either(|begin| begin.tool.as_str(), |end| end.tool.as_str())
     }
 
-    /// Who called.
     pub fn caller(&self) -> &str {
         self.either(|begin| begin.caller.as_str(), |end| end.caller.as_str())
     }
 
-    /// When it began, or else when it ended.
+    /// Returns the time the call began, or else the time it ended.
     pub fn time(&self) -> Timestamp {
         self.either(|begin| begin.time, |end| end.time)
     }
 
-    /// How it ended in one word; `open` when it did not.
+    /// Returns the status of the call; `open` if it has no end.
     pub fn status(&self) -> &str {
         self.end.as_ref().map_or("open", |end| end.status.as_str())
     }
 
-    fn either<'a, T>(&'a self, begin: impl Fn(&'a Began) -> T, end: impl Fn(&'a Ended) -> T) -> T {
+    fn either<'a, T>(&'a self, begin: impl Fn(&'a BeginRecord) -> T, end: impl Fn(&'a EndRecord) -> T) -> T {
         match (&self.begin, &self.end) {
             (Some(known), _) => begin(known),
             (None, Some(known)) => end(known),
@@ -196,31 +181,30 @@ impl Call {
     }
 }
 
-/// Which calls.
+/// Selects calls.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
-    /// Of this tool; `github.*` stands for all that begin so.
+pub struct CallFilter {
+    /// Tool name; `github.*` matches all names with that prefix.
     pub tool: Option<String>,
-    /// Of this caller.
     pub caller: Option<String>,
-    /// That ended so: `success`, `error`, `abandoned`, `open`, or the code of an error.
+    /// Status: `success`, `error`, `abandoned`, `open`, or an error code.
     pub status: Option<String>,
-    /// That began at this time or later.
+    /// Calls that began at this time or later.
     pub since: Option<Timestamp>,
-    /// That began before this time.
+    /// Calls that began before this time.
     pub until: Option<Timestamp>,
-    /// With this text anywhere in their records.
+    /// String that occurs anywhere in the records of the call.
     pub grep: Option<String>,
-    /// At most so many.
+    /// Maximum number of calls.
     pub limit: Option<usize>,
-    /// The last ones, the newest first, in the order they began. Otherwise the first ones, in the order they
-    /// ended, and those without an end after them.
+    /// Returns the newest calls first, in the order they began. Otherwise returns the oldest calls first, in the order
+    /// they ended, followed by those without an end.
     pub newest_first: bool,
 }
 
-impl Filter {
-    /// The call of two lines, when it passes.
-    fn passing(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Option<Call> {
+impl CallFilter {
+    /// Parses the records of a call, if it matches.
+    fn match_call(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Option<LoggedCall> {
         let said = |wanted: &String| {
             let quoted = quoted(wanted);
             let within = |line: &[u8]| {
@@ -229,14 +213,14 @@ impl Filter {
             };
             [begin, end].into_iter().flatten().any(within)
         };
-        // Before anything is parsed.
+        // Checked before anything is parsed.
         if !self.grep.as_ref().is_none_or(said) {
             return None;
         }
-        Call::new(begin, end).filter(|call| self.accepts(call))
+        LoggedCall::new(begin, end).filter(|call| self.accepts(call))
     }
 
-    fn accepts(&self, call: &Call) -> bool {
+    fn accepts(&self, call: &LoggedCall) -> bool {
         let tool = |wanted: &String| match wanted.strip_suffix('*') {
             Some(start) => call.tool().starts_with(start),
             None => call.tool() == wanted,
@@ -252,8 +236,8 @@ impl Filter {
             && self.until.is_none_or(|until| call.time() < until)
     }
 
-    /// What to look for in a line before it is parsed.
-    fn quick(&self) -> impl Fn(&[u8]) -> bool + Send + 'static {
+    /// Returns a predicate that rejects most lines without parsing them.
+    fn line_predicate(&self) -> impl Fn(&[u8]) -> bool + Send + 'static {
         let tool = self.tool.as_ref().map(|tool| match tool.strip_suffix('*') {
             Some(start) => needle("tool", start).trim_end_matches('"').to_owned(),
             None => needle("tool", tool),
@@ -264,15 +248,16 @@ impl Filter {
             .flatten()
             .map(|needle| Finder::new(needle.as_bytes()).into_owned())
             .collect();
-        let since = self.since.map(chain::stamp_text);
+        let since = self.since.map(chain::format_timestamp);
         move |line| {
-            let late = |since: &String| Line::look(line).is_some_and(|line| line.time >= since.as_str());
+            let late =
+                |since: &String| RecordLine::parse(line).is_some_and(|line| line.time >= since.as_str());
             finders.iter().all(|finder| finder.find(line).is_some()) && since.as_ref().is_none_or(late)
         }
     }
 }
 
-/// A member with a text, as it stands in a line.
+/// Formats a string member as in a line.
 fn needle(name: &str, text: &str) -> String {
     format!("\"{name}\":{}", quoted(text))
 }
@@ -281,19 +266,19 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// What a line says about which call it belongs to.
+/// The members of a record that identify its call.
 #[derive(Deserialize)]
-struct Glance<'a> {
+struct RecordKey<'a> {
     kind: &'a str,
     #[serde(borrow)]
     call: Cow<'a, str>,
 }
 
-impl<'a> Glance<'a> {
-    /// Says whether it is a begin, and of which call.
-    fn at(line: &'a [u8]) -> Option<(bool, Cow<'a, str>)> {
-        // Both stand first, and ids of ours have nothing to escape: most lines need not be parsed.
-        if let Some(rest) = Line::look(line)?.rest().strip_prefix(b",\"kind\":\"")
+impl<'a> RecordKey<'a> {
+    /// Returns true for a begin, and the call id.
+    fn parse(line: &'a [u8]) -> Option<(bool, Cow<'a, str>)> {
+        // Both are the first members, and ids of ours have no escapes: most lines need no parsing.
+        if let Some(rest) = RecordLine::parse(line)?.members().strip_prefix(b",\"kind\":\"")
             && let Some(kind) = memchr(b'"', rest)
             && let Some(id) = rest[kind..].strip_prefix(b"\",\"call\":\"")
             && let Some(end) = memchr2(b'"', b'\\', id)
@@ -308,72 +293,81 @@ impl<'a> Glance<'a> {
 
 /// Reads a log.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub struct LogReader {
     folder: PathBuf,
 }
 
-impl Reader {
-    /// A reader of the log in a folder.
+impl LogReader {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
     fn days(&self) -> io::Result<Vec<Date>> {
-        match folder::days(&self.folder) {
+        match folder::list_days(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             days => days,
         }
     }
 
-    /// The file of a day, when it was not removed as too old in this moment.
+    /// Opens a day's file. Returns `None` if retention removed it in the meantime.
     fn open(&self, day: Date) -> io::Result<Option<File>> {
-        match File::open(folder::path(&self.folder, day)) {
+        match File::open(folder::day_path(&self.folder, day)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             file => file.map(Some),
         }
     }
 
-    /// The calls that pass a filter, one after the other.
-    pub fn query(&self, filter: Filter) -> io::Result<Calls> {
-        let since = filter.since.map(chain::day);
-        let until = filter.until.map(chain::day);
+    /// Iterates over the calls that match a filter.
+    pub fn query(&self, filter: CallFilter) -> io::Result<CallIter> {
+        let since = filter.since.map(chain::utc_day);
+        let until = filter.until.map(chain::utc_day);
         let days = self.days()?.into_iter().filter(|day| since.is_none_or(|since| *day >= since));
         let (days, later) = days.partition(|day| until.is_none_or(|until| *day <= until));
         let days: Vec<_> = days;
-        let order = if filter.newest_first { Order::NewestFirst } else { Order::OldestFirst };
-        let quick = filter.quick();
-        let merge = Merge::new(&self.folder, days, order, move |_, _, line| quick(line))?;
+        let order = if filter.newest_first { ReadOrder::NewestFirst } else { ReadOrder::OldestFirst };
+        let line_predicate = filter.line_predicate();
+        let merge = LineMerge::new(&self.folder, days, order, move |_, _, line| line_predicate(line))?;
         let left = filter.limit.unwrap_or(usize::MAX);
-        Ok(Calls { reader: self.clone(), merge, filter, later, halves: HashMap::new(), rest: None, left })
+        Ok(CallIter {
+            reader: self.clone(),
+            merge,
+            filter,
+            later,
+            unpaired: HashMap::new(),
+            rest: None,
+            left,
+        })
     }
 
-    /// One call.
-    pub fn show(&self, call: &str) -> io::Result<Option<Call>> {
+    /// Finds a call by its id.
+    pub fn show(&self, call: &str) -> io::Result<Option<LoggedCall>> {
         let finder = Finder::new(&needle("call", call)).into_owned();
-        // An id of ours says when it was made.
+        // An id generated by the log contains its creation time.
         let made =
             call.get(..12).filter(|_| call.len() == 28).and_then(|time| i64::from_str_radix(time, 16).ok());
-        let made = made.and_then(|millis| Timestamp::from_millisecond(millis).ok()).map(chain::day);
+        let made = made.and_then(|millis| Timestamp::from_millisecond(millis).ok()).map(chain::utc_day);
         let days: Vec<_> = self.days()?;
         let days = days.into_iter().filter(|day| made.is_none_or(|made| *day >= made));
-        let mut merge = Merge::new(&self.folder, days, Order::NewestFirst, move |_, _, line| {
+        let mut merge = LineMerge::new(&self.folder, days, ReadOrder::NewestFirst, move |_, _, line| {
             finder.find(line).is_some()
         })?;
         let mut end = None;
         while let Some(found) = merge.next()? {
-            match Glance::at(&found.line) {
-                Some((true, id)) if id == call => return Ok(Call::new(Some(&found.line), end.as_deref())),
+            match RecordKey::parse(&found.line) {
+                Some((true, id)) if id == call => {
+                    return Ok(LoggedCall::new(Some(&found.line), end.as_deref()));
+                }
                 Some((false, id)) if id == call => end = Some(found.line),
                 _ => {}
             }
         }
-        Ok(Call::new(None, end.as_deref()))
+        Ok(LoggedCall::new(None, end.as_deref()))
     }
 
-    /// How the tools fared, by their names. Counts calls that ended in the filter's time.
-    pub fn stats(&self, filter: &Filter) -> io::Result<BTreeMap<String, ToolStats>> {
+    /// Computes statistics per tool, over calls that ended in the filter's time range.
+    pub fn stats(&self, filter: &CallFilter) -> io::Result<BTreeMap<String, ToolStats>> {
         #[derive(Deserialize)]
-        struct Brief<'a> {
+        struct EndSummary<'a> {
             #[serde(borrow)]
             tool: Cow<'a, str>,
             #[serde(borrow)]
@@ -382,20 +376,21 @@ impl Reader {
             cached: bool,
             micros: u64,
         }
-        let quick = filter.quick();
-        let until = filter.until.map(chain::stamp_text);
+        let line_predicate = filter.line_predicate();
+        let until = filter.until.map(chain::format_timestamp);
         let end = Finder::new(r#","kind":"end","#);
         let days = self.days()?.into_iter().filter(|day| {
-            filter.since.is_none_or(|since| *day >= chain::day(since))
-                && filter.until.is_none_or(|until| *day <= chain::day(until))
+            filter.since.is_none_or(|since| *day >= chain::utc_day(since))
+                && filter.until.is_none_or(|until| *day <= chain::utc_day(until))
         });
-        let mut merge = Merge::new(&self.folder, days, Order::OldestFirst, |_, _, line| {
-            let early = |until: &String| Line::look(line).is_some_and(|line| line.time < until.as_str());
-            end.find(line).is_some() && quick(line) && until.as_ref().is_none_or(early)
+        let mut merge = LineMerge::new(&self.folder, days, ReadOrder::OldestFirst, |_, _, line| {
+            let early =
+                |until: &String| RecordLine::parse(line).is_some_and(|line| line.time < until.as_str());
+            end.find(line).is_some() && line_predicate(line) && until.as_ref().is_none_or(early)
         })?;
         let mut tools: BTreeMap<String, (ToolStats, Histogram)> = BTreeMap::new();
         while let Some(found) = merge.next()? {
-            let Ok(brief) = serde_json::from_slice::<Brief<'_>>(&found.line) else { continue };
+            let Ok(brief) = serde_json::from_slice::<EndSummary<'_>>(&found.line) else { continue };
             let other = |wanted: &String| match wanted.strip_suffix('*') {
                 Some(start) => !brief.tool.starts_with(start),
                 None => brief.tool != *wanted,
@@ -424,68 +419,68 @@ impl Reader {
     }
 
     /// Follows a log from its present end.
-    pub fn follow(&self, filter: Filter) -> io::Result<Follow> {
+    pub fn follow(&self, filter: CallFilter) -> io::Result<LogFollower> {
         let mut files = BTreeMap::new();
         for day in self.days()? {
             let Some(file) = self.open(day)? else { continue };
-            let end = folder::end(&file)?.length;
-            files.insert(day, Forward::new(file, end)?);
+            let end = folder::find_end(&file)?.length;
+            files.insert(day, ForwardLines::new(file, end)?);
         }
-        Ok(Follow { reader: self.clone(), filter, files, begins: HashMap::new() })
+        Ok(LogFollower { reader: self.clone(), filter, files, begins: HashMap::new() })
     }
 
-    /// Follows a log that is new, from its start.
-    pub(crate) fn follow_whole(&self, filter: Filter) -> Follow {
-        Follow { reader: self.clone(), filter, files: BTreeMap::new(), begins: HashMap::new() }
+    /// Follows a new log from its start.
+    pub(crate) fn follow_whole(&self, filter: CallFilter) -> LogFollower {
+        LogFollower { reader: self.clone(), filter, files: BTreeMap::new(), begins: HashMap::new() }
     }
 }
 
-/// How a tool fared.
+/// Statistics of a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ToolStats {
-    /// Calls that ended.
+    /// Number of calls that ended.
     pub count: u64,
-    /// Those that ended with an error.
+    /// Number of calls that ended with an error.
     pub errors: u64,
-    /// Those that nobody waited for.
+    /// Number of calls whose caller disconnected.
     pub abandoned: u64,
-    /// Those that were answered from memory.
+    /// Number of calls served from the cache.
     pub cached: u64,
-    /// Half of them took no longer.
+    /// Median duration.
     pub p50_micros: u64,
-    /// Nine of ten took no longer.
+    /// 90th percentile of the duration.
     pub p90_micros: u64,
-    /// All but one of a hundred took no longer.
+    /// 99th percentile of the duration.
     pub p99_micros: u64,
 }
 
 impl ToolStats {
-    /// The share of calls that ended with an error.
+    /// Returns the share of calls that ended with an error.
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub fn error_rate(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.errors as f64 / self.count as f64 }
     }
 }
 
-/// Calls that pass a filter.
-pub struct Calls {
-    reader: Reader,
-    merge: Merge<'static>,
-    filter: Filter,
-    /// Days after the filter's, where calls of its time may have ended.
+/// Iterates over calls that match a filter.
+pub struct CallIter {
+    reader: LogReader,
+    merge: LineMerge<'static>,
+    filter: CallFilter,
+    /// Days after the filter's time range, on which calls of that range may have ended.
     later: Vec<Date>,
-    /// Lines whose other half was not met: ends when the newest come first, else begins. As many as there
-    /// were calls at a time.
-    halves: HashMap<String, (u64, Vec<u8>)>,
-    /// When all lines were read: the halves that are left, the next one last.
+    /// Records without their counterpart so far: ends if the newest come first, else begins. Bounded by the number of
+    /// concurrent calls.
+    unpaired: HashMap<String, (u64, Vec<u8>)>,
+    /// Set after the last line: the remaining unpaired records, next one last.
     rest: Option<Vec<(u64, Vec<u8>)>>,
     left: usize,
 }
 
-impl Calls {
-    fn advance(&mut self) -> io::Result<Option<Call>> {
+impl CallIter {
+    fn advance(&mut self) -> io::Result<Option<LoggedCall>> {
         while self.left > 0 {
-            let Some(call) = self.candidate()? else { return Ok(None) };
+            let Some(call) = self.next_candidate()? else { return Ok(None) };
             if let Some(call) = call {
                 self.left -= 1;
                 return Ok(Some(call));
@@ -494,58 +489,62 @@ impl Calls {
         Ok(None)
     }
 
-    /// The next call, when it passes. `None` at the end.
-    fn candidate(&mut self) -> io::Result<Option<Option<Call>>> {
+    /// Reads on to the next call; the inner `None` is a call that does not match, the outer one the end.
+    fn next_candidate(&mut self) -> io::Result<Option<Option<LoggedCall>>> {
         if self.rest.is_none() {
             if let Some(found) = self.merge.next()? {
                 return Ok(Some(self.pair(found.seq, found.line)?));
             }
-            let mut rest: Vec<_> = self.halves.drain().map(|(_, half)| half).collect();
+            let mut rest: Vec<_> = self.unpaired.drain().map(|(_, half)| half).collect();
             rest.sort_by_key(|(seq, _)| if self.filter.newest_first { *seq } else { u64::MAX - seq });
             self.rest = Some(rest);
         }
         let Some((_, line)) = self.rest.as_mut().and_then(Vec::pop) else { return Ok(None) };
-        // Of an end without a begin, the begin was before the filter's time, or is gone.
+        // The begin of such an end was before the filter's time range, or was removed.
         if self.filter.newest_first {
             let gone = self.filter.since.is_none();
-            return Ok(Some(if gone { self.filter.passing(None, Some(&line)) } else { None }));
+            return Ok(Some(if gone { self.filter.match_call(None, Some(&line)) } else { None }));
         }
-        let end = self.later_end(&line)?;
-        Ok(Some(self.filter.passing(Some(&line), end.as_deref())))
+        let end = self.find_later_end(&line)?;
+        Ok(Some(self.filter.match_call(Some(&line), end.as_deref())))
     }
 
-    fn pair(&mut self, seq: u64, line: Vec<u8>) -> io::Result<Option<Call>> {
-        let Some((begins, id)) = Glance::at(&line) else { return Ok(None) };
+    fn pair(&mut self, seq: u64, line: Vec<u8>) -> io::Result<Option<LoggedCall>> {
+        let Some((begins, id)) = RecordKey::parse(&line) else { return Ok(None) };
         let second = begins == self.filter.newest_first;
         if !second {
             let id = id.into_owned();
-            self.halves.insert(id, (seq, line));
+            self.unpaired.insert(id, (seq, line));
             return Ok(None);
         }
-        let other = self.halves.remove(&*id).map(|(_, line)| line);
+        let other = self.unpaired.remove(&*id).map(|(_, line)| line);
         if begins {
             let end = match other {
                 Some(end) => Some(end),
-                None => self.later_end(&line)?,
+                None => self.find_later_end(&line)?,
             };
-            Ok(self.filter.passing(Some(&line), end.as_deref()))
+            Ok(self.filter.match_call(Some(&line), end.as_deref()))
         } else if other.is_none() && self.filter.since.is_some() {
             Ok(None)
         } else {
-            Ok(self.filter.passing(other.as_deref(), Some(&line)))
+            Ok(self.filter.match_call(other.as_deref(), Some(&line)))
         }
     }
 
-    /// The end of a call that ended after the filter's last day.
-    fn later_end(&self, begin: &[u8]) -> io::Result<Option<Vec<u8>>> {
-        let Some((_, id)) = Glance::at(begin).filter(|_| !self.later.is_empty()) else { return Ok(None) };
+    /// Finds the end of a call that ended after the filter's last day.
+    fn find_later_end(&self, begin: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let Some((_, id)) = RecordKey::parse(begin).filter(|_| !self.later.is_empty()) else {
+            return Ok(None);
+        };
         let finder = Finder::new(&needle("call", &id)).into_owned();
-        let mut merge =
-            Merge::new(&self.reader.folder, self.later.clone(), Order::OldestFirst, move |_, _, line| {
-                finder.find(line).is_some()
-            })?;
+        let mut merge = LineMerge::new(
+            &self.reader.folder,
+            self.later.clone(),
+            ReadOrder::OldestFirst,
+            move |_, _, line| finder.find(line).is_some(),
+        )?;
         while let Some(found) = merge.next()? {
-            if Glance::at(&found.line).is_some_and(|(begins, found)| !begins && found == id) {
+            if RecordKey::parse(&found.line).is_some_and(|(begins, found)| !begins && found == id) {
                 return Ok(Some(found.line));
             }
         }
@@ -553,50 +552,50 @@ impl Calls {
     }
 }
 
-impl Iterator for Calls {
-    type Item = io::Result<Call>;
+impl Iterator for CallIter {
+    type Item = io::Result<LoggedCall>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.advance().transpose()
     }
 }
 
-/// Calls as they end.
-pub struct Follow {
-    reader: Reader,
-    filter: Filter,
-    files: BTreeMap<Date, Forward>,
+/// Yields calls as they end.
+pub struct LogFollower {
+    reader: LogReader,
+    filter: CallFilter,
+    files: BTreeMap<Date, ForwardLines>,
     begins: HashMap<String, Vec<u8>>,
 }
 
-impl Follow {
-    /// The calls that ended since the last time it was asked.
-    pub fn poll(&mut self) -> io::Result<Vec<Call>> {
+impl LogFollower {
+    /// Returns the calls that ended since the last poll.
+    pub fn poll(&mut self) -> io::Result<Vec<LoggedCall>> {
         for day in self.reader.days()? {
             if !self.files.contains_key(&day)
                 && let Some(file) = self.reader.open(day)?
             {
-                self.files.insert(day, Forward::new(file, 0)?);
+                self.files.insert(day, ForwardLines::new(file, 0)?);
             }
         }
         let mut lines = BTreeMap::new();
         for file in self.files.values_mut() {
             while let Some(line) = file.line()? {
-                if let Some(looked) = Line::look(line) {
+                if let Some(looked) = RecordLine::parse(line) {
                     lines.insert(looked.seq, line.to_vec());
                 }
             }
         }
         let mut calls = Vec::new();
         for line in lines.into_values() {
-            let Some((begins, id)) = Glance::at(&line) else { continue };
+            let Some((begins, id)) = RecordKey::parse(&line) else { continue };
             if begins {
                 let id = id.into_owned();
                 self.begins.insert(id, line);
                 continue;
             }
             let begin = self.begins.remove(&*id);
-            calls.extend(self.filter.passing(begin.as_deref(), Some(&line)));
+            calls.extend(self.filter.match_call(begin.as_deref(), Some(&line)));
         }
         Ok(calls)
     }

@@ -1,38 +1,35 @@
-//! What is written down of a call: how it began and how it ended.
+//! The two records of a call, begin and end, and their rendering as JSON.
 //!
-//! Invariant: the members of a line stand in the order of `docs/log.md`, absent ones are left out, and every
-//! text in it went through the redactor: there is no other way into a body.
+//! Invariant: the members of a line are in the order of `docs/log.md`, absent members are omitted, and every string
+//! passes through the redactor: there is no other way into a line.
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use toolgate_types::call::Stage;
-use toolgate_types::json::{Raw, quote};
-use toolgate_types::{CallError, ErrorCode, Outcome, Secret};
+use toolgate_json::{RawJson, quote};
+use toolgate_types::{CallError, ErrorCode, ExecutionState, Secret};
 
 use crate::chain;
 use crate::fields::SecretFields;
-use crate::redact::{Redaction, Redactor};
+use crate::redact::{CallRedaction, Redactor};
 
-/// How many causes of an error are written down.
-const MOST_CAUSES: usize = 16;
+/// Maximum number of causes of an error that are recorded.
+const MAX_CAUSES: usize = 16;
 
-/// How a call was decided on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It may go on.
     Allow,
-    /// It may not.
     Deny,
-    /// It did not get so far: there is no such tool.
+    /// No decision was made because the tool does not exist.
     Undecided,
 }
 
 impl Decision {
-    /// Its name in a line.
+    /// Returns the name used in records.
     pub fn label(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -42,52 +39,44 @@ impl Decision {
     }
 }
 
-/// A call that was decided on.
+/// The begin record of a call, written once it has been decided.
 #[derive(Debug, Clone)]
-pub struct Begin<'a> {
-    /// What tells the call from every other.
+pub struct CallBegin<'a> {
+    /// Unique call id.
     pub call: &'a str,
-    /// Who calls.
     pub caller: &'a str,
-    /// The tool, by the name that was asked for.
+    /// Tool name as the caller requested it.
     pub tool: &'a str,
-    /// The session it is part of.
     pub session: Option<&'a str>,
-    /// What links it with other calls.
+    /// Correlation id that links related calls.
     pub correlation: &'a str,
-    /// Whether the client made up the correlation id.
+    /// True if the client supplied the correlation id.
     pub correlation_from_client: bool,
-    /// The trace it is part of.
     pub trace: &'a str,
-    /// The server that has the tool.
+    /// Server that offers the tool.
     pub server: Option<&'a str>,
-    /// What tells this definition of the tool from any other.
+    /// Hash of the tool definition.
     pub definition: Option<&'a str>,
-    /// Whether it may go on.
     pub decision: Decision,
-    /// The rules that decided, by their names.
+    /// Names of the policy rules that decided.
     pub rules: &'a [String],
-    /// Who was asked and said yes.
+    /// Person who approved the call.
     pub asked: Option<&'a str>,
-    /// The arguments.
-    pub arguments: &'a Raw,
-    /// Which of them are secret, as the tool's schema says; nor are they shown in its result.
+    pub arguments: &'a RawJson,
+    /// Arguments that are secret according to the tool's schema. Their values are masked in the output too.
     pub secret: Option<&'a SecretFields>,
 }
 
-/// How a call ended, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// With a result.
+pub enum CallStatus {
     Success,
-    /// With an error.
     Error,
-    /// Nobody waited for its end.
+    /// The caller disconnected before the call ended.
     Abandoned,
 }
 
-impl Status {
-    /// Its name in lines, filters and metrics.
+impl CallStatus {
+    /// Returns the name used in records, filters and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -97,25 +86,24 @@ impl Status {
     }
 }
 
-/// Why a call came to nothing.
+/// The error of a failed call.
 #[derive(Debug, Clone)]
-pub struct Failure<'a> {
-    /// In one word.
+pub struct CallFailure<'a> {
     pub code: ErrorCode,
-    /// Where on the road.
+    /// Pipeline stage that failed.
     pub stage: Stage,
-    /// Whether the tool did something.
-    pub outcome: Outcome,
-    /// What the caller was told.
+    /// Tells if the tool had any effect.
+    pub outcome: ExecutionState,
+    /// Message sent to the caller.
     pub message: &'a str,
-    /// What the caller was not told.
+    /// Error chain for the log only; not sent to the caller.
     pub cause: Option<String>,
 }
 
-impl<'a> From<&'a CallError> for Failure<'a> {
+impl<'a> From<&'a CallError> for CallFailure<'a> {
     fn from(error: &'a CallError) -> Self {
         let causes = std::iter::successors(error.source(), |&cause| cause.source());
-        let causes: Vec<_> = causes.take(MOST_CAUSES).map(ToString::to_string).collect();
+        let causes: Vec<_> = causes.take(MAX_CAUSES).map(ToString::to_string).collect();
         Self {
             code: error.code,
             stage: error.stage,
@@ -126,108 +114,103 @@ impl<'a> From<&'a CallError> for Failure<'a> {
     }
 }
 
-/// A stage that was passed.
+/// Time spent in one pipeline stage.
 #[derive(Debug, Clone)]
 pub struct StageTime<'a> {
-    /// The stage.
     pub stage: Stage,
-    /// How long it took.
     pub micros: u64,
-    /// What was decided there.
+    /// Decision made in the stage, such as a cache miss.
     pub note: Option<&'a str>,
 }
 
-/// A call that ended.
+/// The end record of a call.
 #[derive(Debug, Clone)]
-pub struct End<'a> {
-    /// In one word.
-    pub status: Status,
-    /// Why it came to nothing.
-    pub error: Option<Failure<'a>>,
-    /// How often the tool was tried.
+pub struct CallEnd<'a> {
+    pub status: CallStatus,
+    pub error: Option<CallFailure<'a>>,
+    /// Number of times the tool was invoked.
     pub attempts: u32,
-    /// Whether the result was known already.
+    /// True if the result came from the cache.
     pub cached: bool,
-    /// From the request to the result.
+    /// Time from the request to the result.
     pub took: Duration,
-    /// The stages it passed, in order.
+    /// Stages the call passed, in order.
     pub stages: &'a [StageTime<'a>],
-    /// What the tool gave, a tool's own error included.
-    pub output: Option<&'a Raw>,
-    /// Which parts of that are secret, as the tool's schema says.
+    /// Result of the tool, including an error that the tool itself reports.
+    pub output: Option<&'a RawJson>,
+    /// Parts of the output that are secret according to the tool's schema.
     pub secret: Option<&'a SecretFields>,
 }
 
-/// Something that happened beside the calls.
+/// A recorded event that does not belong to a call.
 #[derive(Debug, Clone, Copy)]
-pub enum Event<'a> {
-    /// A process began to write.
+pub enum LogEvent<'a> {
+    /// A process opened the log.
     Start {
-        /// Its version.
         version: &'a str,
-        /// What tells its policy from any other.
+        /// Hash of the active policy.
         policy: &'a str,
-        /// Its configuration, without secrets; the hash of it is written down.
+        /// Configuration without secrets; only its hash is recorded.
         config: &'a [u8],
     },
-    /// A server describes a tool in another way than it did.
+    /// A server changed the definition of a tool.
     DefinitionChanged {
-        /// The server.
         server: &'a str,
-        /// The tool, by its name there.
+        /// Tool name on that server.
         tool: &'a str,
-        /// What told its definition from any other.
+        /// Hash of the previous definition.
         was: &'a str,
-        /// What does now.
+        /// Hash of the new definition.
         is: &'a str,
-        /// How bad the change is.
+        /// Severity of the change.
         class: &'a str,
-        /// Whether the tool is held back for it.
+        /// True if the tool is quarantined because of the change.
         held_back: bool,
     },
 }
 
-impl<'a> End<'a> {
-    /// A call whose caller left.
+impl<'a> CallEnd<'a> {
+    /// Returns the end of a call whose caller disconnected.
     pub fn abandoned(error: &'a CallError, took: Duration) -> Self {
-        let (status, error) = (Status::Abandoned, Some(error.into()));
+        let (status, error) = (CallStatus::Abandoned, Some(error.into()));
         Self { status, error, attempts: 0, cached: false, took, stages: &[], output: None, secret: None }
     }
 }
 
-/// What both lines of a call begin with, redacted once.
+/// Members that both records of a call start with, redacted once.
 #[derive(Debug, Clone)]
-pub(crate) struct Ids {
+pub(crate) struct CallPrefix {
     text: String,
-    /// What of the call's arguments is secret.
+    /// Values of the secret arguments, to be masked in both records.
     secrets: Vec<Secret>,
 }
 
-/// Makes the bodies of lines.
-pub(crate) struct Renderer {
+/// Renders records as JSON, without sequence number, time and hash.
+pub(crate) struct RecordRenderer {
     redactor: Redactor,
     max_body: usize,
     nothing: SecretFields,
-    /// The room of the last line that was cut, for the next long one: the system takes its time to give so much anew.
+    /// Buffer of the last truncated record, reused for the next long one: allocating so much anew is slow.
     spare: Mutex<String>,
 }
 
-impl Renderer {
-    /// Hides these as well, from now on.
-    pub(crate) fn learn(&self, secrets: &[Secret]) {
-        self.redactor.learn(secrets);
+impl RecordRenderer {
+    /// Masks these secrets too from now on.
+    pub(crate) fn add_secrets(&self, secrets: &[Secret]) {
+        self.redactor.add_secrets(secrets);
     }
 
     pub(crate) fn new(redactor: Redactor, max_body: usize) -> Self {
         Self { redactor, max_body, nothing: SecretFields::default(), spare: Mutex::default() }
     }
 
-    pub(crate) fn masked(&self, text: &str) -> String {
-        self.redactor.masked(text)
+    pub(crate) fn mask(&self, text: &str) -> String {
+        self.redactor.mask(text)
     }
 
-    pub(crate) fn ids(&self, begin: &Begin<'_>) -> Ids {
-        let secrets = begin.secret.map(|secret| secret.texts(begin.arguments.get())).unwrap_or_default();
+    pub(crate) fn prefix(&self, begin: &CallBegin<'_>) -> CallPrefix {
+        let secrets =
+            begin.secret.map(|secret| secret.secret_values(begin.arguments.as_str())).unwrap_or_default();
         let mut text = String::with_capacity(128);
         self.redactor.write(&secrets, &mut text, |line, out| {
             member(r#","call":"#, begin.call, line, out);
@@ -237,12 +220,12 @@ impl Renderer {
                 member(r#","session":"#, session, line, out);
             }
         });
-        Ids { text, secrets }
+        CallPrefix { text, secrets }
     }
 
-    pub(crate) fn begin(&self, ids: &Ids, begin: &Begin<'_>) -> String {
-        let body = Body { name: "arguments", json: begin.arguments, secret: begin.secret };
-        self.line(r#""kind":"begin""#, ids, &ids.secrets, Some(body), |line, out| {
+    pub(crate) fn begin(&self, prefix: &CallPrefix, begin: &CallBegin<'_>) -> String {
+        let body = RecordBody { name: "arguments", json: begin.arguments, secret: begin.secret };
+        self.line(r#""kind":"begin""#, prefix, &prefix.secrets, Some(body), |line, out| {
             member(r#","correlation":"#, begin.correlation, line, out);
             out.push_str(r#","correlation_from_client":"#);
             out.push_str(if begin.correlation_from_client { "true" } else { "false" });
@@ -252,13 +235,13 @@ impl Renderer {
                     member(name, value, line, out);
                 }
             }
-            word(r#","decision":"#, begin.decision.label(), out);
+            write_constant(r#","decision":"#, begin.decision.label(), out);
             out.push_str(r#","rules":["#);
             for (index, rule) in begin.rules.iter().enumerate() {
                 if index > 0 {
                     out.push(',');
                 }
-                line.text(rule, out);
+                line.write_string(rule, out);
             }
             out.push(']');
             if let Some(asked) = begin.asked {
@@ -267,22 +250,22 @@ impl Renderer {
         })
     }
 
-    pub(crate) fn end(&self, ids: &Ids, end: &End<'_>) -> String {
-        let mut secrets = Cow::Borrowed(&ids.secrets[..]);
+    pub(crate) fn end(&self, prefix: &CallPrefix, end: &CallEnd<'_>) -> String {
+        let mut secrets = Cow::Borrowed(&prefix.secrets[..]);
         if let (Some(secret), Some(output)) = (end.secret, end.output)
             && !secret.is_empty()
         {
-            secrets.to_mut().extend(secret.texts(output.get()));
+            secrets.to_mut().extend(secret.secret_values(output.as_str()));
         }
-        let body = end.output.map(|json| Body { name: "output", json, secret: end.secret });
-        self.line(r#""kind":"end""#, ids, &secrets, body, |line, out| {
-            word(r#","status":"#, end.status.label(), out);
+        let body = end.output.map(|json| RecordBody { name: "output", json, secret: end.secret });
+        self.line(r#""kind":"end""#, prefix, &secrets, body, |line, out| {
+            write_constant(r#","status":"#, end.status.label(), out);
             if let Some(error) = &end.error {
                 out.push_str(r#","error":{"code":""#);
                 out.push_str(error.code.label());
                 out.push('"');
-                word(r#","stage":"#, error.stage.label(), out);
-                word(r#","outcome":"#, outcome(error.outcome), out);
+                write_constant(r#","stage":"#, error.stage.label(), out);
+                write_constant(r#","outcome":"#, outcome(error.outcome), out);
                 member(r#","message":"#, error.message, line, out);
                 if let Some(cause) = &error.cause {
                     member(r#","cause":"#, cause, line, out);
@@ -297,10 +280,10 @@ impl Renderer {
                 out.push_str(if index > 0 { ",[\"" } else { "[\"" });
                 out.push_str(stage.stage.label());
                 out.push_str("\",");
-                chain::digits(stage.micros, &mut |digit| out.push(char::from(digit)));
+                chain::write_digits(stage.micros, &mut |digit| out.push(char::from(digit)));
                 if let Some(note) = stage.note {
                     out.push(',');
-                    line.text(note, out);
+                    line.write_string(note, out);
                 }
                 out.push(']');
             }
@@ -308,25 +291,24 @@ impl Renderer {
         })
     }
 
-    /// Something that happened beside the calls.
-    pub(crate) fn event(&self, event: &Event<'_>) -> String {
+    pub(crate) fn event(&self, event: &LogEvent<'_>) -> String {
         let mut out = String::with_capacity(256);
         self.redactor.write(&[], &mut out, |line, out| match *event {
-            Event::Start { version, policy, config } => {
+            LogEvent::Start { version, policy, config } => {
                 out.push_str(r#""kind":"start""#);
                 member(r#","version":"#, version, line, out);
                 member(r#","policy":"#, policy, line, out);
                 let hash = chain::hex(&Sha256::digest(config));
-                word(r#","config":"#, std::str::from_utf8(&hash).unwrap_or_default(), out);
+                write_constant(r#","config":"#, std::str::from_utf8(&hash).unwrap_or_default(), out);
                 number(r#","process":"#, u64::from(std::process::id()), out);
             }
-            Event::DefinitionChanged { server, tool, was, is, class, held_back } => {
+            LogEvent::DefinitionChanged { server, tool, was, is, class, held_back } => {
                 out.push_str(r#""kind":"definition_changed""#);
                 for (name, text) in
                     [("server", server), ("tool", tool), ("was", was), ("is", is), ("class", class)]
                 {
                     key(name, out);
-                    line.text(text, out);
+                    line.write_string(text, out);
                 }
                 out.push_str(if held_back { r#","held_back":true"# } else { r#","held_back":false"# });
             }
@@ -334,45 +316,45 @@ impl Renderer {
         out
     }
 
-    /// A line of a call: what it begins with, the members that `fields` adds, and a body.
+    /// Renders a record of a call: the shared prefix, the members added by `fields`, and the body.
     fn line(
         &self,
         kind: &str,
-        ids: &Ids,
+        prefix: &CallPrefix,
         secrets: &[Secret],
-        body: Option<Body<'_>>,
-        fields: impl Fn(Redaction<'_>, &mut String),
+        body: Option<RecordBody<'_>>,
+        fields: impl Fn(CallRedaction<'_>, &mut String),
     ) -> String {
         let length = body.as_ref().map_or(0, |body| body.json.bytes().len());
         let mut out = if length > self.max_body { self.take_spare() } else { String::new() };
-        out.reserve(SHORT + length);
+        out.reserve(TYPICAL_SIZE + length);
         out.push_str(kind);
-        out.push_str(&ids.text);
+        out.push_str(&prefix.text);
         let start = self.redactor.write(secrets, &mut out, |line, out| {
             fields(line, out);
             let start = out.len();
-            if let Some(Body { name, json, secret }) = &body {
+            if let Some(RecordBody { name, json, secret }) = &body {
                 key(name, out);
-                line.json(json.get(), secret.unwrap_or(&self.nothing), out);
+                line.json(json.as_str(), secret.unwrap_or(&self.nothing), out);
             }
             start
         });
         match body {
-            Some(body) => self.bounded(out, start, body.name),
+            Some(body) => self.truncate_body(out, start, body.name),
             None => out,
         }
     }
 
-    /// A line whose last member is a body: all of it, or its head and what tells the rest from any other. It is cut
-    /// after it was redacted: half of a secret would not be recognised.
-    fn bounded(&self, mut line: String, start: usize, name: &str) -> String {
+    /// Truncates the body, the last member of a line, to `max_body` bytes and adds length and hash of the rest.
+    /// Truncation comes after redaction, because half a secret would not be recognised.
+    fn truncate_body(&self, mut line: String, start: usize, name: &str) -> String {
         let json = &line[start + name.len() + KEY..];
         if json.len() <= self.max_body {
             return line;
         }
         let (head, rest) = json.split_at(json.floor_char_boundary(self.max_body));
-        // A little more than most heads take as a text.
-        let mut out = String::with_capacity(SHORT + start + head.len() + head.len() / 16);
+        // Quoting adds escapes: leave a little more room than most heads need.
+        let mut out = String::with_capacity(TYPICAL_SIZE + start + head.len() + head.len() / 16);
         out.push_str(&line[..start]);
         out.push_str(",\"");
         out.push_str(name);
@@ -380,37 +362,37 @@ impl Renderer {
         quote(head, &mut out);
         number(r#","length":"#, json.len() as u64, &mut out);
         let hash = chain::hex(&Sha256::digest(rest));
-        word(r#","sha256":"#, std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
+        write_constant(r#","sha256":"#, std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
         out.push('}');
         line.clear();
-        // One large line should not hold its memory for ever.
+        // Free the memory of an unusually large line.
         line.shrink_to(2 * self.max_body);
-        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        *self.spare.lock() = line;
         out
     }
 
     fn take_spare(&self) -> String {
-        std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.spare.lock())
     }
 }
 
-/// What the members of a line take beside a body, as a rule.
-const SHORT: usize = 512;
+/// Typical size of a record without its body.
+const TYPICAL_SIZE: usize = 512;
 
-/// What a call was given, or gave.
-struct Body<'a> {
+/// Arguments or output of a call.
+struct RecordBody<'a> {
     name: &'static str,
-    json: &'a Raw,
+    json: &'a RawJson,
     secret: Option<&'a SecretFields>,
 }
 
-/// A member with a text from outside; `key` is all that stands before it.
-fn member(key: &str, text: &str, line: Redaction<'_>, out: &mut String) {
+/// Adds a member with a string from outside; `key` is everything before the value.
+fn member(key: &str, text: &str, line: CallRedaction<'_>, out: &mut String) {
     out.push_str(key);
-    line.text(text, out);
+    line.write_string(text, out);
 }
 
-/// What [`key`] adds beside the name.
+/// Bytes that [`key`] adds besides the name.
 const KEY: usize = 4;
 
 fn key(name: &str, out: &mut String) {
@@ -419,24 +401,24 @@ fn key(name: &str, out: &mut String) {
     out.push_str("\":");
 }
 
-/// A member with a word of our own.
-fn word(key: &str, word: &str, out: &mut String) {
+/// Adds a member with one of our own constants, which needs no redaction.
+fn write_constant(key: &str, value: &str, out: &mut String) {
     out.push_str(key);
     out.push('"');
-    out.push_str(word);
+    out.push_str(value);
     out.push('"');
 }
 
 fn number(key: &str, number: u64, out: &mut String) {
     out.push_str(key);
-    chain::digits(number, &mut |digit| out.push(char::from(digit)));
+    chain::write_digits(number, &mut |digit| out.push(char::from(digit)));
 }
 
-fn outcome(outcome: Outcome) -> &'static str {
+fn outcome(outcome: ExecutionState) -> &'static str {
     match outcome {
-        Outcome::NotStarted => "not_started",
-        Outcome::Finished => "finished",
-        Outcome::Unknown => "unknown",
+        ExecutionState::NotStarted => "not_started",
+        ExecutionState::Finished => "finished",
+        ExecutionState::Unknown => "unknown",
     }
 }
 
@@ -444,8 +426,8 @@ fn outcome(outcome: Outcome) -> &'static str {
 mod tests {
     use super::*;
 
-    fn begin<'a>(arguments: &'a Raw, rules: &'a [String]) -> Begin<'a> {
-        Begin {
+    fn begin<'a>(arguments: &'a RawJson, rules: &'a [String]) -> CallBegin<'a> {
+        CallBegin {
             call: "c1",
             caller: "ann",
             tool: "github.search",
@@ -463,30 +445,30 @@ mod tests {
         }
     }
 
-    fn renderer(max_body: usize) -> Renderer {
-        Renderer::new(Redactor::new(vec![Secret::new("hunter22")], Vec::new()), max_body)
+    fn renderer(max_body: usize) -> RecordRenderer {
+        RecordRenderer::new(Redactor::new(vec![Secret::new("hunter22")], Vec::new()), max_body)
     }
 
     #[test]
-    fn a_call_in_two_bodies() {
-        let arguments = Raw::trusted(r#"{ "q": "x", "token": "abc" }"#.to_owned());
+    fn renders_both_records_of_a_call() {
+        let arguments = RawJson::from_trusted(r#"{ "q": "x", "token": "abc" }"#.to_owned());
         let rules = ["reads".to_owned()];
         let begin = begin(&arguments, &rules);
         let renderer = renderer(1000);
-        let ids = renderer.ids(&begin);
+        let prefix = renderer.prefix(&begin);
         assert_eq!(
-            renderer.begin(&ids, &begin),
+            renderer.begin(&prefix, &begin),
             r#""kind":"begin","call":"c1","caller":"ann","tool":"github.search","session":"s1","correlation":"r1","correlation_from_client":true,"trace":"t1","server":"github","decision":"allow","rules":["reads"],"asked":"bob","arguments":{"q":"x","token":"***"}"#
         );
         let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, "saw hunter22")
-            .with_outcome(Outcome::Unknown)
-            .because(std::io::Error::other("password: abc"));
+            .with_outcome(ExecutionState::Unknown)
+            .with_source(std::io::Error::other("password: abc"));
         let stages = [
             StageTime { stage: Stage::Resolve, micros: 3, note: None },
             StageTime { stage: Stage::Cache, micros: 4, note: Some("miss") },
         ];
-        let end = End {
-            status: Status::Error,
+        let end = CallEnd {
+            status: CallStatus::Error,
             error: Some((&error).into()),
             attempts: 2,
             cached: false,
@@ -496,19 +478,20 @@ mod tests {
             secret: None,
         };
         assert_eq!(
-            renderer.end(&ids, &end),
+            renderer.end(&prefix, &end),
             r#""kind":"end","call":"c1","caller":"ann","tool":"github.search","session":"s1","status":"error","error":{"code":"timeout","stage":"invoke","outcome":"unknown","message":"saw ***","cause":"password: ***"},"attempts":2,"cached":false,"micros":7000,"stages":[["resolve",3],["cache",4,"miss"]]"#
         );
     }
 
-    /// A field that is forgotten shows here: each of them holds a secret of every kind.
+    /// Puts a secret of every kind into every field, so a field that is not redacted fails the test.
     #[test]
     fn no_field_shows_a_secret() {
         let text = "hunter22 sk-abcdefghijklmnop1234 ACME-7 swordfish";
         let bodies = format!(r#"{{"pin":"swordfish","text":"{text}","{text}":["{text}"]}}"#);
-        let (arguments, rules) = (Raw::trusted(bodies), [text.to_owned()]);
-        let fields = SecretFields::of(&serde_json::json!({ "properties": { "pin": { "x-secret": true } } }));
-        let begin = Begin {
+        let (arguments, rules) = (RawJson::from_trusted(bodies), [text.to_owned()]);
+        let fields =
+            SecretFields::from_schema(&serde_json::json!({ "properties": { "pin": { "x-secret": true } } }));
+        let begin = CallBegin {
             call: text,
             caller: text,
             tool: text,
@@ -524,16 +507,16 @@ mod tests {
             arguments: &arguments,
             secret: Some(&fields),
         };
-        let error = Failure {
+        let error = CallFailure {
             code: ErrorCode::Timeout,
             stage: Stage::Invoke,
-            outcome: Outcome::Unknown,
+            outcome: ExecutionState::Unknown,
             message: text,
             cause: Some(text.to_owned()),
         };
         let stages = [StageTime { stage: Stage::Resolve, micros: 3, note: Some(text) }];
-        let end = End {
-            status: Status::Error,
+        let end = CallEnd {
+            status: CallStatus::Error,
             error: Some(error),
             attempts: 1,
             cached: false,
@@ -544,10 +527,11 @@ mod tests {
         };
         for max_body in [20, 1000] {
             let patterns = vec!["ACME-[0-9]".parse().unwrap()];
-            let renderer = Renderer::new(Redactor::new(vec![Secret::new("hunter22")], patterns), max_body);
-            let ids = renderer.ids(&begin);
-            let start = Event::Start { version: text, policy: text, config: text.as_bytes() };
-            let changed = Event::DefinitionChanged {
+            let renderer =
+                RecordRenderer::new(Redactor::new(vec![Secret::new("hunter22")], patterns), max_body);
+            let prefix = renderer.prefix(&begin);
+            let start = LogEvent::Start { version: text, policy: text, config: text.as_bytes() };
+            let changed = LogEvent::DefinitionChanged {
                 server: text,
                 tool: text,
                 was: text,
@@ -555,7 +539,7 @@ mod tests {
                 class: text,
                 held_back: true,
             };
-            let lines = [renderer.begin(&ids, &begin), renderer.end(&ids, &end)];
+            let lines = [renderer.begin(&prefix, &begin), renderer.end(&prefix, &end)];
             for line in &lines {
                 assert!(!line.contains("swordfish"), "{line}");
             }
@@ -569,12 +553,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_is_cut_after_it_was_redacted() {
-        let arguments = Raw::trusted(r#"["ää","hunter22","b"]"#.to_owned());
+    fn long_body_is_truncated_after_redaction() {
+        let arguments = RawJson::from_trusted(r#"["ää","hunter22","b"]"#.to_owned());
         let renderer = renderer(4);
-        let ids = Ids { text: String::new(), secrets: Vec::new() };
-        let body = Body { name: "arguments", json: &arguments, secret: None };
-        let out = renderer.line("", &ids, &[], Some(body), |_, _| {});
+        let prefix = CallPrefix { text: String::new(), secrets: Vec::new() };
+        let body = RecordBody { name: "arguments", json: &arguments, secret: None };
+        let out = renderer.line("", &prefix, &[], Some(body), |_, _| {});
         let rest = chain::hex(&Sha256::digest("ä\",\"***\",\"b\"]"));
         let rest = std::str::from_utf8(&rest).unwrap();
         assert_eq!(out, format!(r#","arguments_cut":{{"head":"[\"ä","length":18,"sha256":"{rest}"}}"#));

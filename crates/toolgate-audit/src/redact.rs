@@ -1,121 +1,128 @@
-//! Redaction: the one way for a text from outside into a line.
+//! Redaction of secrets: the only way for a string from outside into a record.
 //!
-//! Texts are looked at as they mean, not as JSON writes them, so an escape hides nothing. In JSON the name of
-//! a member counts too: what stands under `password`, below it, or after `--password` in a list is not shown
-//! whatever it looks like. Nearly every text holds nothing of all that: a quick look at how it is spelled says so, and
-//! it is written as it came. Invariant: linear in the text; the result is JSON on one line, and quick or not it is the
-//! same.
+//! Strings are checked unescaped, so JSON escapes cannot hide a secret. In JSON the member name counts too: a value
+//! under `password`, nested below it, or after `--password` in an array is masked whatever it looks like. Nearly every
+//! string holds no secret: a fast check of its raw form shows that, and it is copied unchanged. Invariant: time is
+//! linear in the length; the result is JSON on one line, and the fast and the thorough path give the same result.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use aho_corasick::packed::{self, Searcher};
 use memchr::memchr;
+use parking_lot::RwLock;
 use toolgate_types::Secret;
-use toolgate_types::json::{Ends, quote};
-use toolgate_types::redact::{Pattern, Sought, holds, looks_secret, mask_sought, may_hold_secret};
+use toolgate_json::{StringEnds, quote};
+use toolgate_redact::{SecretSources, contains, looks_secret, mask_all, may_contain_secret};
+use toolgate_types::SecretPattern;
 use toolgate_types::secret::MASK;
 
-use crate::fields::{At, SecretFields};
+use crate::fields::{NodeSet, SecretFields};
 
-/// Shorter ones are not looked for: masking every `a` would hide the record.
-const SHORTEST_KNOWN: usize = 4;
+/// Shorter secrets are not searched for: masking every `a` would hide the whole record.
+const MIN_SECRET_LENGTH: usize = 4;
 
-/// Knows what must not be shown.
+/// Masks secrets in strings and JSON.
 #[derive(Debug)]
 pub struct Redactor {
-    /// It grows: what was secret stays so.
-    known: RwLock<Arc<Known>>,
-    patterns: Vec<Pattern>,
+    /// Only grows: a secret stays secret.
+    known: RwLock<Arc<KnownSecrets>>,
+    patterns: Vec<SecretPattern>,
 }
 
 impl Redactor {
-    /// Knows these secrets, and what fits these patterns, beside the common shapes of keys.
-    pub fn new(known: Vec<Secret>, patterns: Vec<Pattern>) -> Self {
+    /// Creates a redactor for these secrets and patterns, in addition to the well-known shapes of keys.
+    pub fn new(known: Vec<Secret>, patterns: Vec<SecretPattern>) -> Self {
         let redactor = Self { known: RwLock::default(), patterns };
-        redactor.learn(&known);
+        redactor.add_secrets(&known);
         redactor
     }
 
-    /// Knows these as well, from now on.
-    pub fn learn(&self, secrets: &[Secret]) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+    /// Masks these secrets too from now on.
+    pub fn add_secrets(&self, secrets: &[Secret]) {
+        let mut known = self.known.write();
         let is_new = |secret: &&Secret| {
             let text = secret.expose();
-            text.len() >= SHORTEST_KNOWN && !known.secrets.iter().any(|known| known.expose() == text)
+            text.len() >= MIN_SECRET_LENGTH && !known.secrets.iter().any(|known| known.expose() == text)
         };
         let new: Vec<Secret> = secrets.iter().filter(is_new).cloned().collect();
         if !new.is_empty() {
-            let spelled: Vec<_> = new.iter().flat_map(spelled).collect();
-            *known = Arc::new(Known::new(known.secrets.iter().cloned().chain(new).chain(spelled).collect()));
+            let encodings: Vec<_> = new.iter().flat_map(encodings).collect();
+            *known = Arc::new(KnownSecrets::new(
+                known.secrets.iter().cloned().chain(new).chain(encodings).collect(),
+            ));
         }
     }
 
-    /// A JSON text that says the same and shows nothing that must not be.
+    /// Masks all secrets in a JSON value.
     pub fn json(&self, json: &str) -> String {
         let mut out = String::with_capacity(json.len());
         self.write(&[], &mut out, |line, out| line.json(json, &SecretFields::default(), out));
         out
     }
 
-    /// A text that shows nothing that must not be.
-    pub(crate) fn masked(&self, text: &str) -> String {
+    /// Masks all secrets in a string.
+    pub(crate) fn mask(&self, text: &str) -> String {
         let known = self.known();
-        self.with(&known, &[], false).masked(text).into_owned()
+        self.call_redaction(&known, &[], false).mask(text).into_owned()
     }
 
-    /// Adds a line, or a part of one, that shows nothing of what is known, nor of these secrets of one call. It is
-    /// written as if there were no known secrets, and once more, with care, where one of them is in it.
+    /// Appends a record, or a part of one, with the known secrets and the secrets of one call masked. First renders on
+    /// the fast path as if there were no known secrets, and again on the thorough path only if one of them occurs.
     pub(crate) fn write<T>(
         &self,
         more: &[Secret],
         out: &mut String,
-        line: impl Fn(Redaction<'_>, &mut String) -> T,
+        line: impl Fn(CallRedaction<'_>, &mut String) -> T,
     ) -> T {
         let known = self.known();
         if more.is_empty() {
             let start = out.len();
-            let written = line(self.with(&known, more, true), out);
+            let written = line(self.call_redaction(&known, more, true), out);
             if !known.may_be_in(&out[start..]) {
                 return written;
             }
             out.truncate(start);
         }
-        line(self.with(&known, more, false), out)
+        line(self.call_redaction(&known, more, false), out)
     }
 
-    /// The secrets that are known now.
-    fn known(&self) -> Arc<Known> {
-        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    fn known(&self) -> Arc<KnownSecrets> {
+        Arc::clone(&self.known.read())
     }
 
-    fn with<'a>(&'a self, known: &'a Known, more: &'a [Secret], quick: bool) -> Redaction<'a> {
-        Redaction { known, more, patterns: &self.patterns, quick }
+    fn call_redaction<'a>(
+        &'a self,
+        known: &'a KnownSecrets,
+        more: &'a [Secret],
+        fast: bool,
+    ) -> CallRedaction<'a> {
+        CallRedaction { known, more, patterns: &self.patterns, fast }
     }
 }
 
-/// The secrets that are known, with all their spellings.
+/// Known secrets with all their encodings.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownSecrets {
     secrets: Vec<Secret>,
-    /// Finds any of them; `None` where this machine has no quick way to.
+    /// Searches for all of them; `None` if this CPU has no vectorised search.
     search: Option<Vec<Searcher>>,
 }
 
-/// How many texts are looked for at once.
-const AT_ONCE: usize = 48;
+/// Number of strings per searcher.
+const SECRETS_PER_SEARCHER: usize = 48;
 
-impl Known {
+impl KnownSecrets {
     fn new(secrets: Vec<Secret>) -> Self {
         let searcher = |some: &[Secret]| {
             packed::Config::new().builder().extend(some.iter().map(|secret| secret.expose())).build()
         };
-        let search = secrets.chunks(AT_ONCE).map(searcher).collect();
+        let search = secrets.chunks(SECRETS_PER_SEARCHER).map(searcher).collect();
         Self { secrets, search }
     }
 
-    /// Whether one of them may be in a text.
+    /// Returns true if the text may contain one of the secrets.
     fn may_be_in(&self, text: &str) -> bool {
         match &self.search {
             Some(search) => search.iter().any(|searcher| searcher.find(text).is_some()),
@@ -124,74 +131,74 @@ impl Known {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for KnownSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Known").field("secrets", &self.secrets).finish_non_exhaustive()
+        f.debug_struct("KnownSecrets").field("secrets", &self.secrets).finish_non_exhaustive()
     }
 }
 
-/// How a secret is spelled inside of an address, and in JSON that is itself a text.
-fn spelled(secret: &Secret) -> impl Iterator<Item = Secret> + use<> {
+/// Returns the encodings of a secret in a URL and in JSON inside a string.
+fn encodings(secret: &Secret) -> impl Iterator<Item = Secret> + use<> {
     let plain = secret.expose();
-    let mut address = String::with_capacity(plain.len());
+    let mut url_encoded = String::with_capacity(plain.len());
     for byte in plain.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            address.push(char::from(byte));
+            url_encoded.push(char::from(byte));
         } else {
-            address.push_str(&format!("%{byte:02X}"));
+            url_encoded.push_str(&format!("%{byte:02X}"));
         }
     }
     let quoted = serde_json::to_string(plain).unwrap_or_default();
     let quoted = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
-    let others = [address.as_str(), quoted].map(|text| (text != plain).then(|| Secret::new(text)));
+    let others = [url_encoded.as_str(), quoted].map(|text| (text != plain).then(|| Secret::new(text)));
     others.into_iter().flatten()
 }
 
-/// What must not be shown of one call.
+/// The redaction rules for one call.
 #[derive(Clone, Copy)]
-pub(crate) struct Redaction<'a> {
-    known: &'a Known,
+pub(crate) struct CallRedaction<'a> {
+    known: &'a KnownSecrets,
     more: &'a [Secret],
-    patterns: &'a [Pattern],
-    /// Known secrets are looked for in what is written, when all of it is. A text can be written as it came then,
-    /// or as [`quote`] spells it; one that spells a character in another way is read and masked.
-    quick: bool,
+    patterns: &'a [SecretPattern],
+    /// Fast path: known secrets are searched for in the rendered text at the end. A string may therefore be copied
+    /// unchanged, or as [`quote`] escapes it; one with unusual escapes is decoded and masked.
+    fast: bool,
 }
 
-impl Redaction<'_> {
-    /// Adds a text as a JSON string.
-    pub(crate) fn text(&self, text: &str, out: &mut String) {
-        if self.quick && !self.fits(text) && !may_hold_secret(text) {
+impl CallRedaction<'_> {
+    /// Appends a string as JSON.
+    pub(crate) fn write_string(&self, text: &str, out: &mut String) {
+        if self.fast && !self.matches_pattern(text) && !may_contain_secret(text) {
             quote(text, out);
         } else {
-            quote(&self.masked(text), out);
+            quote(&self.mask(text), out);
         }
     }
 
-    fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let Self { known, more, patterns, .. } = *self;
-        mask_sought(text, Sought { known: &known.secrets, more, patterns })
+        mask_all(text, SecretSources { known: &known.secrets, more, patterns })
     }
 
-    fn fits(&self, text: &str) -> bool {
-        self.patterns.iter().any(|pattern| pattern.fits(text))
+    fn matches_pattern(&self, text: &str) -> bool {
+        self.patterns.iter().any(|pattern| pattern.is_match(text))
     }
 
-    /// Whether a string of JSON can be written as it came, without a look at what it says.
-    fn is_clean(&self, literal: &str, spelling: Spelling) -> bool {
-        let readable = match spelling {
-            Spelling::Plain => !self.fits(literal),
-            Spelling::Escaped => self.patterns.is_empty(),
-            Spelling::Odd => false,
+    /// Returns true if a JSON string can be copied unchanged without decoding it.
+    fn is_clean(&self, literal: &str, escaping: StringEscaping) -> bool {
+        let readable = match escaping {
+            StringEscaping::Plain => !self.matches_pattern(literal),
+            StringEscaping::Escaped => self.patterns.is_empty(),
+            StringEscaping::Odd => false,
         };
-        self.quick && readable && !may_hold_secret(literal)
+        self.fast && readable && !may_contain_secret(literal)
     }
 
-    /// Adds a string of JSON with its shapes masked, line by line, and says so; where more must be looked for than
-    /// shapes, it adds nothing. No shape reaches over the end of a line, and most lines have none.
-    fn shapes(&self, literal: &str, spelling: Spelling, out: &mut String) -> bool {
-        if !self.quick
-            || spelling == Spelling::Odd
+    /// Appends a JSON string with its well-known shapes masked, line by line. Returns false and appends nothing if
+    /// more than shapes must be searched for. No shape spans lines, and most lines contain none.
+    fn write_masked_lines(&self, literal: &str, escaping: StringEscaping, out: &mut String) -> bool {
+        if !self.fast
+            || escaping == StringEscaping::Odd
             || !self.patterns.is_empty()
             || self.known.may_be_in(literal)
         {
@@ -199,15 +206,15 @@ impl Redaction<'_> {
         }
         out.push('"');
         for line in lines(literal) {
-            if !may_hold_secret(line) {
+            if !may_contain_secret(line) {
                 out.push_str(line);
                 continue;
             }
-            match mask_sought(&unescaped(line), Sought::default()) {
+            match mask_all(&unescape(line), SecretSources::default()) {
                 Cow::Borrowed(_) => out.push_str(line),
-                Cow::Owned(masked) => {
-                    let mut quoted = String::with_capacity(masked.len() + 2);
-                    quote(&masked, &mut quoted);
+                Cow::Owned(mask) => {
+                    let mut quoted = String::with_capacity(mask.len() + 2);
+                    quote(&mask, &mut quoted);
                     out.push_str(&quoted[1..quoted.len() - 1]);
                 }
             }
@@ -216,24 +223,24 @@ impl Redaction<'_> {
         true
     }
 
-    /// Whether a number is not shown.
-    fn hides(&self, number: &str) -> bool {
-        let holds = |secret: &Secret| holds(number, secret.expose());
-        self.fits(number) || !self.quick && self.known.secrets.iter().chain(self.more).any(holds)
+    /// Returns true if a number must be masked.
+    fn is_secret_number(&self, number: &str) -> bool {
+        let holds = |secret: &Secret| contains(number, secret.expose());
+        self.matches_pattern(number) || !self.fast && self.known.secrets.iter().chain(self.more).any(holds)
     }
 
-    /// Adds a JSON value, with its strings redacted and without the space between its parts. What is not JSON
-    /// is added as a string. `fields` says which parts are secret whatever they look like.
+    /// Appends a JSON value, with its strings redacted and whitespace removed. Text that is not JSON is appended as a
+    /// string. `fields` are secret whatever they look like.
     pub(crate) fn json(&self, json: &str, fields: &SecretFields, out: &mut String) {
         let start = out.len();
-        if Walk::new(*self, json, fields, out).run().is_none() {
+        if JsonWalk::new(*self, json, fields, out).run().is_none() {
             out.truncate(start);
-            self.text(json, out);
+            self.write_string(json, out);
         }
     }
 }
 
-/// The lines of a text, as JSON spells it, each with its end.
+/// Splits the raw form of a JSON string into lines, each with its line break.
 fn lines(literal: &str) -> impl Iterator<Item = &str> {
     let mut rest = literal;
     std::iter::from_fn(move || {
@@ -251,72 +258,77 @@ fn lines(literal: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a string of JSON says, given without its quotes.
-fn unescaped(literal: &str) -> Cow<'_, str> {
+/// Decodes the raw form of a JSON string, given without its quotes.
+fn unescape(literal: &str) -> Cow<'_, str> {
     if !literal.contains('\\') {
         return Cow::Borrowed(literal);
     }
-    // A half of a pair of surrogates has no meaning as a text; what it looks like still has.
+    // An unpaired surrogate cannot be decoded; the raw form is checked instead.
     serde_json::from_str(&format!("\"{literal}\"")).map_or(Cow::Borrowed(literal), Cow::Owned)
 }
 
-/// How a string is written in JSON.
+/// Escape sequences in the raw form of a JSON string.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Spelling {
-    /// As it is meant.
+enum StringEscaping {
+    /// No escapes.
     Plain,
-    /// With escapes, and none that could be spelled in another way or left out.
+    /// Canonical escapes only.
     Escaped,
-    /// In one of many ways, or in none: `\u0061`, `\/`, `\x`, a control character that should be escaped.
+    /// Escapes with an alternative form, or invalid ones: `\u0061`, `\/`, `\x`, an unescaped control character.
     Odd,
 }
 
-/// An object or a list that is open.
-struct Level {
+/// An open object or array.
+struct JsonLevel {
     object: bool,
-    /// Everything in it stands under the name of a secret.
+    /// Everything in it is under a secret name.
     hidden: bool,
-    /// The next string is the name of a member.
+    /// The next string is a member name.
     name_next: bool,
-    /// The value that follows stands under the name of a secret.
+    /// The next value is under a secret name.
     secret_next: bool,
-    /// The value that follows names something: `{"name": "Authorization", "value": …}`.
+    /// The next value is itself a name: `{"name": "Authorization", "value": …}`.
     names_next: bool,
-    /// `value` in this object belongs to the name of a secret.
+    /// The member `value` of this object belongs to a secret name.
     named: bool,
-    /// What the schema says of it, and of the value that follows.
-    at: At,
-    at_next: At,
+    /// Schema nodes of the object or array, and of the next value.
+    at: NodeSet,
+    at_next: NodeSet,
 }
 
-/// How deep most values are.
-const LEVELS: usize = 8;
+/// Depth of most values.
+const TYPICAL_DEPTH: usize = 8;
 
-struct Walk<'a> {
-    redactor: Redaction<'a>,
+struct JsonWalk<'a> {
+    redactor: CallRedaction<'a>,
     fields: &'a SecretFields,
     json: &'a str,
-    ends: Ends<'a>,
+    ends: StringEnds<'a>,
     at: usize,
     out: &'a mut String,
-    levels: Vec<Level>,
+    levels: Vec<JsonLevel>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(redactor: Redaction<'a>, json: &'a str, fields: &'a SecretFields, out: &'a mut String) -> Self {
+impl<'a> JsonWalk<'a> {
+    fn new(
+        redactor: CallRedaction<'a>,
+        json: &'a str,
+        fields: &'a SecretFields,
+        out: &'a mut String,
+    ) -> Self {
         Self {
             redactor,
             fields,
             json,
-            ends: Ends::new(json.as_bytes()),
+            ends: StringEnds::new(json.as_bytes()),
             at: 0,
             out,
-            levels: Vec::with_capacity(LEVELS),
+            levels: Vec::with_capacity(TYPICAL_DEPTH),
         }
     }
 
-    /// `None` when it is not JSON. What is checked is what keeps the line whole: strings end, brackets match,
-    /// there is one value. The rest was checked where the text came in.
+    /// Returns `None` if the text is not JSON. Checks only what keeps the line intact: strings are closed, brackets
+    /// match, and there is exactly one value. The rest was checked when the value was received.
     fn run(mut self) -> Option<()> {
         let bytes = self.json.as_bytes();
         let mut values = 0;
@@ -333,10 +345,10 @@ impl<'a> Walk<'a> {
                     let hidden = self.is_hidden();
                     let object = byte == b'{';
                     let at =
-                        self.levels.last().map_or_else(|| self.fields.start(), |level| level.at_next.clone());
-                    let at_next = if object { At::new() } else { self.fields.items(&at) };
+                        self.levels.last().map_or_else(|| self.fields.root(), |level| level.at_next.clone());
+                    let at_next = if object { NodeSet::new() } else { self.fields.items(&at) };
                     self.after_value(false);
-                    self.levels.push(Level {
+                    self.levels.push(JsonLevel {
                         object,
                         hidden,
                         name_next: object,
@@ -346,22 +358,22 @@ impl<'a> Walk<'a> {
                         at,
                         at_next,
                     });
-                    self.keep(byte);
+                    self.copy_byte(byte);
                 }
                 b'}' | b']' => {
                     if self.levels.pop()?.object != (byte == b'}') {
                         return None;
                     }
-                    self.keep(byte);
+                    self.copy_byte(byte);
                 }
                 b',' => {
                     let level = self.levels.last_mut()?;
                     level.name_next = level.object;
-                    self.keep(byte);
+                    self.copy_byte(byte);
                 }
                 b':' => {
                     self.levels.last()?;
-                    self.keep(byte);
+                    self.copy_byte(byte);
                 }
                 b'"' => self.string()?,
                 _ => self.scalar()?,
@@ -370,21 +382,21 @@ impl<'a> Walk<'a> {
         (values == 1 && self.levels.is_empty()).then_some(())
     }
 
-    fn keep(&mut self, byte: u8) {
+    fn copy_byte(&mut self, byte: u8) {
         self.out.push(char::from(byte));
         self.at += 1;
     }
 
     #[inline]
     fn is_hidden(&self) -> bool {
-        let described = |at: &At| !at.is_empty() && self.fields.is_hidden(at);
+        let described = |at: &NodeSet| !at.is_empty() && self.fields.is_hidden(at);
         match self.levels.last() {
             Some(level) => level.hidden || level.secret_next || described(&level.at_next),
-            None => self.fields.is_hidden(&self.fields.start()),
+            None => self.fields.is_hidden(&self.fields.root()),
         }
     }
 
-    /// A value was passed; whether the next one in a list is a secret, it may have said.
+    /// Moves past a value. `secret_next` is set by an array item such as `--token`, whose successor is a secret.
     fn after_value(&mut self, secret_next: bool) {
         if let Some(level) = self.levels.last_mut() {
             level.secret_next = secret_next;
@@ -396,21 +408,21 @@ impl<'a> Walk<'a> {
         let start = self.at + 1;
         let bytes = self.json.as_bytes();
         let mut end = start;
-        let mut spelling = Spelling::Plain;
+        let mut escaping = StringEscaping::Plain;
         loop {
-            end = self.ends.from(end);
+            end = self.ends.find_from(end);
             match bytes.get(end)? {
                 b'"' => break,
                 b'\\' => {
                     if !matches!(bytes.get(end + 1), Some(b'n' | b'"' | b'\\' | b't' | b'r' | b'b' | b'f')) {
-                        spelling = Spelling::Odd;
-                    } else if spelling == Spelling::Plain {
-                        spelling = Spelling::Escaped;
+                        escaping = StringEscaping::Odd;
+                    } else if escaping == StringEscaping::Plain {
+                        escaping = StringEscaping::Escaped;
                     }
                     end += 2;
                 }
                 _control => {
-                    spelling = Spelling::Odd;
+                    escaping = StringEscaping::Odd;
                     end += 1;
                 }
             }
@@ -418,16 +430,20 @@ impl<'a> Walk<'a> {
         let literal = &self.json[start..end];
         let whole = &self.json[start - 1..=end];
         self.at = end + 1;
-        let clean = self.redactor.is_clean(literal, spelling);
-        // What a string with escapes says is looked at where it matters to others, and before it is masked.
-        let read = spelling != Spelling::Escaped || self.reads(literal);
-        let text =
-            if read && spelling != Spelling::Plain { unescaped(literal) } else { Cow::Borrowed(literal) };
+        let clean = self.redactor.is_clean(literal, escaping);
+        // Decoded before masking, and only if it decides about other values.
+        let read = escaping != StringEscaping::Escaped || self.decides_about_others(literal);
+        let text = if read && escaping != StringEscaping::Plain {
+            unescape(literal)
+        } else {
+            Cow::Borrowed(literal)
+        };
         let level = self.levels.last_mut();
         if let Some(level) = level.filter(|level| level.name_next) {
             level.name_next = false;
-            level.secret_next = looks_secret(&text) && !names(&text) || level.named && &*text == "value";
-            level.names_next = names(&text);
+            level.secret_next =
+                looks_secret(&text) && !is_naming_member(&text) || level.named && &*text == "value";
+            level.names_next = is_naming_member(&text);
             level.at_next = self.fields.member(&level.at, &text);
         } else {
             let hidden = self.is_hidden();
@@ -446,26 +462,26 @@ impl<'a> Walk<'a> {
         }
         if clean {
             self.out.push_str(whole);
-        } else if !self.redactor.shapes(literal, spelling, self.out) {
-            let text = if read { text } else { unescaped(literal) };
-            match self.redactor.masked(&text) {
-                // As it came, escapes and all.
+        } else if !self.redactor.write_masked_lines(literal, escaping, self.out) {
+            let text = if read { text } else { unescape(literal) };
+            match self.redactor.mask(&text) {
+                // Unchanged, including its escapes.
                 Cow::Borrowed(_) if literal.bytes().all(|byte| byte >= 0x20) => self.out.push_str(whole),
-                masked => quote(&masked, self.out),
+                mask => quote(&mask, self.out),
             }
         }
         Some(())
     }
 
-    /// Whether what the next string says matters to others.
-    fn reads(&self, literal: &str) -> bool {
-        let reads = |level: &Level| {
+    /// Returns true if the string decides about other values, as a member name or flag does.
+    fn decides_about_others(&self, literal: &str) -> bool {
+        let reads = |level: &JsonLevel| {
             if level.object { level.name_next || level.names_next } else { literal.starts_with('-') }
         };
         self.levels.last().is_some_and(reads)
     }
 
-    /// A number, `true`, `false`, `null`.
+    /// Handles a number, `true`, `false` or `null`.
     fn scalar(&mut self) -> Option<()> {
         let rest = &self.json.as_bytes()[self.at..];
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
@@ -477,7 +493,7 @@ impl<'a> Walk<'a> {
         if !word && !integer {
             serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
         }
-        if !word && (self.is_hidden() || self.redactor.hides(text)) {
+        if !word && (self.is_hidden() || self.redactor.is_secret_number(text)) {
             self.out.push('"');
             self.out.push_str(MASK);
             self.out.push('"');
@@ -490,8 +506,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Members that say what the `value` beside them is.
-fn names(member: &str) -> bool {
+/// Returns true for members that name the `value` next to them.
+fn is_naming_member(member: &str) -> bool {
     matches!(member, "name" | "key" | "header")
 }
 

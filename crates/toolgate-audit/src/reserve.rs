@@ -1,8 +1,8 @@
-//! Room on the disk that is kept for the ends of calls that were sent.
+//! Disk space reserved for the ends of calls that were sent.
 //!
-//! A file beside the log that holds nothing. When the disk is full it gives its room away, so that what was
-//! begun can be written to its end, and until it has room again nothing is begun. Invariant: it takes no more
-//! than a 64th of the disk, and a disk that knows no such files has none.
+//! The reserve is a preallocated file in the log folder. When the disk is full, its space is released so that calls
+//! in progress can record their ends; until it is refilled, no new call may begin. Invariant: it takes at most a 64th
+//! of the disk, and there is none on file systems without preallocation.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -14,35 +14,35 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
 const NAME: &str = "reserve";
-/// The share of a disk that is not taken.
-const SHARE: u64 = 64;
-/// With less than this there is no room worth keeping: some ends with short results.
-const LEAST: u64 = 16 << 10;
+/// The reserve takes at most the disk size divided by this.
+const MAX_DISK_FRACTION: u64 = 64;
+/// A smaller reserve is useless: it would hold only a few ends with short results.
+const MIN_BYTES: u64 = 16 << 10;
 /// The unit of `st_blocks`, whatever the file system uses.
 const BLOCK: u64 = 512;
 
-pub(crate) struct Reserve {
+pub(crate) struct DiskReserve {
     path: PathBuf,
-    /// What it should have; nothing where none is wanted, or the disk cannot do it.
+    /// Target size; 0 if disabled or not supported by the file system.
     wanted: u64,
     held: bool,
 }
 
-impl Reserve {
-    /// A reserve in a folder, without its room yet.
+impl DiskReserve {
+    /// Creates a reserve in a folder, without allocating it yet.
     pub(crate) fn new(folder: &Path, wanted: u64) -> Self {
         let disk = statvfs(folder).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
-        Self { path: folder.join(NAME), wanted: wanted.min(disk / SHARE), held: false }
+        Self { path: folder.join(NAME), wanted: wanted.min(disk / MAX_DISK_FRACTION), held: false }
     }
 
-    /// Whether there is room to give away.
+    /// Returns true if there is space to release.
     pub(crate) fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Takes its room, or as much of it as there is. An error says that the disk is full.
-    pub(crate) fn take(&mut self) -> io::Result<()> {
-        if self.wanted < LEAST {
+    /// Allocates the reserve, or as much of it as fits. Returns an error if the disk is full.
+    pub(crate) fn allocate(&mut self) -> io::Result<()> {
+        if self.wanted < MIN_BYTES {
             self.drop_file();
             return Ok(());
         }
@@ -61,14 +61,14 @@ impl Reserve {
                     self.held = true;
                     return Ok(());
                 }
-                Err(Errno::NOSPC | Errno::DQUOT) if size / 2 >= LEAST => size /= 2,
+                Err(Errno::NOSPC | Errno::DQUOT) if size / 2 >= MIN_BYTES => size /= 2,
                 Err(error @ (Errno::NOSPC | Errno::DQUOT)) => {
-                    // What was taken before it failed.
+                    // Frees whatever was allocated before the failure.
                     file.set_len(0)?;
                     return Err(error.into());
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "no room can be kept for the execution log on this disk");
+                    tracing::debug!(%error, "this file system cannot reserve space for the execution log");
                     self.wanted = 0;
                     self.drop_file();
                     return Ok(());
@@ -77,39 +77,39 @@ impl Reserve {
         }
     }
 
-    /// Gives its room away.
+    /// Releases the reserved space.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         self.held = false;
         OpenOptions::new().write(true).open(&self.path)?.set_len(0)
     }
 
     fn drop_file(&self) {
-        // It is not there, as a rule.
+        // Usually there is no such file.
         let _ = fs_err::remove_file(&self.path);
     }
 }
 
-/// Whether an error says that there is no room.
+/// Returns true if the error means that the disk is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[test]
-fn room_is_taken_and_given_away() {
+fn reserve_is_taken_and_released() {
     let folder = tempfile::tempdir().unwrap();
     let size = |path: &Path| fs_err::metadata(path).map(|is| is.len()).unwrap_or_default();
-    let mut reserve = Reserve::new(folder.path(), 1 << 20);
-    reserve.take().unwrap();
+    let mut reserve = DiskReserve::new(folder.path(), 1 << 20);
+    reserve.allocate().unwrap();
     if !reserve.is_held() {
-        return; // This disk cannot, and the log does without.
+        return; // This file system cannot preallocate; the log works without.
     }
     assert_eq!(size(&reserve.path), 1 << 20);
-    reserve.take().unwrap();
+    reserve.allocate().unwrap();
     reserve.release().unwrap();
     assert!(!reserve.is_held() && size(&reserve.path) == 0);
-    reserve.take().unwrap();
+    reserve.allocate().unwrap();
     assert_eq!(size(&reserve.path), 1 << 20);
-    let mut none = Reserve::new(folder.path(), 0);
-    none.take().unwrap();
+    let mut none = DiskReserve::new(folder.path(), 0);
+    none.allocate().unwrap();
     assert!(!none.is_held() && !none.path.exists());
 }

@@ -1,7 +1,7 @@
-//! The lines of a file, from either end, in blocks.
+//! Reads the lines of a file, from either end, in blocks.
 //!
-//! Invariant: what has no end of line is no line: it is torn, or still being written. Memory holds one block
-//! and one line.
+//! Invariant: bytes without a newline are not a line: they are torn or still being written. Memory holds one block and
+//! one line.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -9,23 +9,23 @@ use fs_err::File;
 use fs_err::os::unix::fs::FileExt;
 use memchr::{memchr, memrchr};
 
-/// What is read at once, at most.
-const BLOCK: usize = 256 << 10;
-/// What is read first: most who look at the beginning of a file want one line.
-const FIRST_BLOCK: usize = 4 << 10;
+/// Maximum bytes per read.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Size of the first read: most readers of a file's start need one line.
+const FIRST_BLOCK_BYTES: usize = 4 << 10;
 
-/// The lines of a file, the last one first.
-pub(crate) struct Backward {
+/// Reads the lines of a file, last one first.
+pub(crate) struct BackwardLines {
     file: File,
-    /// Where in the file the buffer begins.
+    /// File offset of the buffer.
     start: u64,
     buffer: Vec<u8>,
-    /// What of the buffer was not given out; ends with an end of line.
+    /// Length of the unread part of the buffer, which ends with a newline.
     end: usize,
 }
 
-impl Backward {
-    /// Starts at the last end of line before `length`.
+impl BackwardLines {
+    /// Starts at the last newline before `length`.
     pub(crate) fn new(file: File, length: u64) -> io::Result<Self> {
         let mut lines = Self { file, start: length, buffer: Vec::new(), end: 0 };
         loop {
@@ -40,12 +40,12 @@ impl Backward {
         }
     }
 
-    /// How much of the file is lines that were not given out.
+    /// Returns the file offset after the next line to read.
     pub(crate) fn position(&self) -> u64 {
         self.start + self.end as u64
     }
 
-    /// The line before, without its end.
+    /// Reads the previous line, without its newline.
     pub(crate) fn line(&mut self) -> io::Result<Option<&[u8]>> {
         loop {
             let Some(last) = self.end.checked_sub(1) else {
@@ -64,9 +64,9 @@ impl Backward {
         }
     }
 
-    /// Puts the block before in front of the buffer. False at the start of the file.
+    /// Prepends the previous block to the buffer. Returns false at the start of the file.
     fn load(&mut self) -> io::Result<bool> {
-        let size = usize::try_from(self.start).unwrap_or(usize::MAX).min(BLOCK);
+        let size = usize::try_from(self.start).unwrap_or(usize::MAX).min(BLOCK_BYTES);
         if size == 0 {
             return Ok(false);
         }
@@ -80,28 +80,28 @@ impl Backward {
     }
 }
 
-/// The lines of a file, the first one first.
-pub(crate) struct Forward {
+/// Reads the lines of a file, first one first.
+pub(crate) struct ForwardLines {
     file: File,
     buffer: Vec<u8>,
-    /// What of the buffer was given out.
+    /// Length of the part of the buffer that was read.
     from: usize,
-    /// Where in the file the next line begins.
+    /// File offset of the next line.
     position: u64,
-    /// What stood after the last end of line.
+    /// Number of bytes after the last newline.
     torn: usize,
-    /// What is read next time.
+    /// Size of the next read.
     block: usize,
 }
 
-impl Forward {
-    /// Starts at a position, which is that of a line.
+impl ForwardLines {
+    /// Starts at an offset, which must be the start of a line.
     pub(crate) fn new(mut file: File, position: u64) -> io::Result<Self> {
         file.seek(SeekFrom::Start(position))?;
-        Ok(Self { file, buffer: Vec::new(), from: 0, position, torn: 0, block: FIRST_BLOCK })
+        Ok(Self { file, buffer: Vec::new(), from: 0, position, torn: 0, block: FIRST_BLOCK_BYTES })
     }
 
-    /// The next whole line, without its end. After `None`, it may be asked again: the file may have grown.
+    /// Reads the next whole line, without its newline. After `None` it may be called again: the file may have grown.
     pub(crate) fn line(&mut self) -> io::Result<Option<&[u8]>> {
         let mut searched = 0;
         loop {
@@ -115,11 +115,11 @@ impl Forward {
             self.from = 0;
             searched = self.buffer.len();
             self.buffer.resize(searched + self.block, 0);
-            self.block = (self.block * 2).min(BLOCK);
+            self.block = (self.block * 2).min(BLOCK_BYTES);
             let read = self.file.read(&mut self.buffer[searched..]);
             self.buffer.truncate(searched + *read.as_ref().unwrap_or(&0));
             if read? == 0 {
-                // It is read again next time: a write that failed is cut off, and another one takes its place.
+                // Read again next time: a torn write is truncated and replaced by another one.
                 self.torn = searched;
                 self.buffer.clear();
                 self.file.seek(SeekFrom::Start(self.position))?;
@@ -128,7 +128,7 @@ impl Forward {
         }
     }
 
-    /// How many bytes there were after the last end of line.
+    /// Returns the number of bytes after the last newline.
     pub(crate) fn torn(&self) -> usize {
         self.torn
     }
@@ -147,14 +147,14 @@ mod tests {
         let whole = memrchr(b'\n', text).map_or(0, |at| at + 1);
         let mut expected: Vec<_> = text[..whole].split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
         expected.pop();
-        let mut forward = Forward::new(File::open(&path).unwrap(), 0).unwrap();
+        let mut forward = ForwardLines::new(File::open(&path).unwrap(), 0).unwrap();
         let mut lines = Vec::new();
         while let Some(line) = forward.line().unwrap() {
             lines.push(line.to_vec());
         }
         assert_eq!(lines, expected);
         assert_eq!((forward.position, forward.torn()), (whole as u64, text.len() - whole));
-        let mut backward = Backward::new(File::open(&path).unwrap(), text.len() as u64).unwrap();
+        let mut backward = BackwardLines::new(File::open(&path).unwrap(), text.len() as u64).unwrap();
         assert_eq!(backward.position(), whole as u64);
         let mut lines = Vec::new();
         while let Some(line) = backward.line().unwrap() {
@@ -166,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn lines_longer_than_a_block() {
-        let long = vec![b'x'; BLOCK * 3 + 7];
+    fn reads_lines_longer_than_a_block() {
+        let long = vec![b'x'; BLOCK_BYTES * 3 + 7];
         for text in [
             [&long[..], b"\n", &long, b"\n"].concat(),
             [&long[..], b"\na\n\n", &long].concat(),
-            [&long[..BLOCK - 1], b"\n", &long[..BLOCK], b"\n"].concat(),
+            [&long[..BLOCK_BYTES - 1], b"\n", &long[..BLOCK_BYTES], b"\n"].concat(),
             long.clone(),
         ] {
             check(&text);
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_lines(text in "[a\n]{0,40}") {
+        fn reads_any_lines(text in "[a\n]{0,40}") {
             check(text.as_bytes());
         }
     }

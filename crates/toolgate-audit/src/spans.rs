@@ -1,53 +1,53 @@
-//! Calls as spans of OpenTelemetry, under the names that its conventions for GenAI and MCP give.
+//! OpenTelemetry spans of calls, named after the semantic conventions for GenAI and MCP.
 //!
-//! A call is one span, `execute_tool NAME`, with an event for each stage it passed; what went to a server is
-//! a second one below it, `tools/call NAME`, whose id the server was told. Arguments and results are not in
-//! them. Invariant: no text from outside but names, and the message of an error, which is redacted.
+//! A call is one span, `execute_tool NAME`, with an event per stage. The request to a server is a child span,
+//! `tools/call NAME`, whose id is propagated to the server. Spans contain no arguments and no results. Invariant: the
+//! only strings from outside are names and the error message, which is redacted.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use toolgate_types::call::Stage;
-use toolgate_types::redact::mask;
+use toolgate_redact::mask;
 
-use crate::record::{Begin, End, Status};
+use crate::record::{CallBegin, CallEnd, CallStatus};
 
 mod export;
 
-pub use export::{Exporter, TargetError};
+pub use export::{ExporterError, SpanExporter};
 
-/// Where a call stands in its trace.
+/// Position of a call in its trace.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
-    /// The span of the caller, where there is one.
+pub struct SpanContext {
+    /// Span of the caller, if any.
     pub parent: Option<u64>,
-    /// The span that a server was told.
-    pub told: u64,
-    /// When the call ended.
+    /// Span id propagated to the server.
+    pub server_span: u64,
+    /// Time the call ended.
     pub ended: SystemTime,
 }
 
-/// The spans of a call that ended.
-pub(crate) fn of(begin: &Begin<'_>, end: &End<'_>, place: Place) -> Vec<Value> {
+/// Builds the spans of a call that ended.
+pub(crate) fn build_spans(begin: &CallBegin<'_>, end: &CallEnd<'_>, place: SpanContext) -> Vec<Value> {
     let started = place.ended.checked_sub(end.took).unwrap_or(UNIX_EPOCH);
     let id = fastrand::u64(1..);
     let failed = end.error.as_ref().map(|error| error.code.label());
-    let failed = failed.or((end.status == Status::Abandoned).then_some("cancelled"));
+    let failed = failed.or((end.status == CallStatus::Abandoned).then_some("cancelled"));
     let mut attributes = vec![
-        text("gen_ai.operation.name", "execute_tool"),
-        text("gen_ai.tool.name", begin.tool),
-        text("gen_ai.tool.call.id", begin.call),
-        text("gen_ai.tool.type", if begin.server.is_some() { "extension" } else { "function" }),
-        text("mcp.method.name", "tools/call"),
-        text("toolgate.caller", begin.caller),
-        text("toolgate.correlation_id", begin.correlation),
-        text("toolgate.decision", begin.decision.label()),
+        string_attribute("gen_ai.operation.name", "execute_tool"),
+        string_attribute("gen_ai.tool.name", begin.tool),
+        string_attribute("gen_ai.tool.call.id", begin.call),
+        string_attribute("gen_ai.tool.type", if begin.server.is_some() { "extension" } else { "function" }),
+        string_attribute("mcp.method.name", "tools/call"),
+        string_attribute("toolgate.caller", begin.caller),
+        string_attribute("toolgate.correlation_id", begin.correlation),
+        string_attribute("toolgate.decision", begin.decision.label()),
         attribute("toolgate.attempts", json!({ "intValue": end.attempts.to_string() })),
         attribute("toolgate.cached", json!({ "boolValue": end.cached })),
     ];
-    attributes.extend(begin.session.map(|session| text("mcp.session.id", session)));
-    attributes.extend(begin.server.map(|server| text("toolgate.server", server)));
-    attributes.extend(failed.map(|code| text("error.type", code)));
+    attributes.extend(begin.session.map(|session| string_attribute("mcp.session.id", session)));
+    attributes.extend(begin.server.map(|server| string_attribute("toolgate.server", server)));
+    attributes.extend(failed.map(|code| string_attribute("error.type", code)));
     let status = match &end.error {
         Some(error) => json!({ "code": 2, "message": mask(error.message, &[]) }),
         None if failed.is_some() => json!({ "code": 2 }),
@@ -62,16 +62,16 @@ pub(crate) fn of(begin: &Begin<'_>, end: &End<'_>, place: Place) -> Vec<Value> {
         call["parentSpanId"] = json!(hex(parent));
     }
     let mut spans = vec![call];
-    if let (Some(server), Some((from, to))) = (begin.server, invoked(end)) {
+    if let (Some(server), Some((from, to))) = (begin.server, invoke_range(end)) {
         let mut attributes = vec![
-            text("mcp.method.name", "tools/call"),
-            text("gen_ai.operation.name", "execute_tool"),
-            text("gen_ai.tool.name", begin.tool),
-            text("toolgate.server", server),
+            string_attribute("mcp.method.name", "tools/call"),
+            string_attribute("gen_ai.operation.name", "execute_tool"),
+            string_attribute("gen_ai.tool.name", begin.tool),
+            string_attribute("toolgate.server", server),
         ];
-        attributes.extend(failed.map(|code| text("error.type", code)));
+        attributes.extend(failed.map(|code| string_attribute("error.type", code)));
         spans.push(json!({
-            "traceId": begin.trace, "spanId": hex(place.told), "parentSpanId": hex(id),
+            "traceId": begin.trace, "spanId": hex(place.server_span), "parentSpanId": hex(id),
             "name": format!("tools/call {}", begin.tool), "kind": 3,
             "startTimeUnixNano": nanos(started + from), "endTimeUnixNano": nanos(started + to),
             "attributes": attributes, "status": if failed.is_some() { json!({ "code": 2 }) } else { json!({}) },
@@ -80,8 +80,8 @@ pub(crate) fn of(begin: &Begin<'_>, end: &End<'_>, place: Place) -> Vec<Value> {
     spans
 }
 
-/// When the tool ran, from the start of the call; nothing where it did not.
-fn invoked(end: &End<'_>) -> Option<(Duration, Duration)> {
+/// Returns start and end of the tool invocation, relative to the start of the call; `None` if it was not invoked.
+fn invoke_range(end: &CallEnd<'_>) -> Option<(Duration, Duration)> {
     if end.attempts == 0 {
         return None;
     }
@@ -89,17 +89,17 @@ fn invoked(end: &End<'_>) -> Option<(Duration, Duration)> {
     let micros = |stages: &mut dyn Iterator<Item = u64>| Duration::from_micros(stages.sum());
     let from = micros(&mut end.stages.iter().take_while(|one| before(&one.stage)).map(|one| one.micros));
     let took = end.stages.iter().find(|one| one.stage == Stage::Invoke).map(|one| one.micros);
-    // A call that failed on the way has no stage for it; it lasted until the end.
+    // A failed call has no time for the invoke stage; it lasted until the end.
     let to = took.map_or(end.took, |micros| from + Duration::from_micros(micros));
     Some((from, to.max(from)))
 }
 
-fn events(end: &End<'_>, started: SystemTime) -> Vec<Value> {
+fn events(end: &CallEnd<'_>, started: SystemTime) -> Vec<Value> {
     let mut at = started;
     let event = |stage: &crate::record::StageTime<'_>| {
         at += Duration::from_micros(stage.micros);
         let attributes: Vec<_> =
-            stage.note.map(|note| text("toolgate.note", &mask(note, &[]))).into_iter().collect();
+            stage.note.map(|note| string_attribute("toolgate.note", &mask(note, &[]))).into_iter().collect();
         json!({ "timeUnixNano": nanos(at), "name": stage.stage.label(), "attributes": attributes })
     };
     end.stages.iter().map(event).collect()
@@ -109,7 +109,7 @@ fn attribute(key: &str, value: Value) -> Value {
     json!({ "key": key, "value": value })
 }
 
-fn text(key: &str, value: &str) -> Value {
+fn string_attribute(key: &str, value: &str) -> Value {
     attribute(key, json!({ "stringValue": value }))
 }
 
@@ -117,22 +117,22 @@ fn hex(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// Nanoseconds as JSON has them there: a text, since they are more than a number can hold.
+/// Formats nanoseconds as a string, as OTLP JSON requires: they exceed the precision of a JSON number.
 fn nanos(time: SystemTime) -> String {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
 }
 
 #[cfg(test)]
 mod tests {
-    use toolgate_types::json::Raw;
-    use toolgate_types::{ErrorCode, Outcome};
+    use toolgate_json::RawJson;
+    use toolgate_types::{ErrorCode, ExecutionState};
 
     use super::*;
-    use crate::record::{Decision, Failure, StageTime};
+    use crate::record::{CallFailure, Decision, StageTime};
 
-    fn spans(server: Option<&str>, attempts: u32, error: Option<Failure<'_>>) -> Vec<Value> {
-        let arguments = Raw::of(&json!({ "secret": "in the arguments" }));
-        let begin = Begin {
+    fn spans(server: Option<&str>, attempts: u32, error: Option<CallFailure<'_>>) -> Vec<Value> {
+        let arguments = RawJson::from_value(&json!({ "secret": "in the arguments" }));
+        let begin = CallBegin {
             call: "c1",
             caller: "ann",
             tool: "find",
@@ -150,8 +150,8 @@ mod tests {
         };
         let stage = |stage, micros| StageTime { stage, micros, note: None };
         let stages = [stage(Stage::Resolve, 10), stage(Stage::Slots, 20), stage(Stage::Invoke, 1_000)];
-        let status = if error.is_some() { Status::Error } else { Status::Success };
-        let end = End {
+        let status = if error.is_some() { CallStatus::Error } else { CallStatus::Success };
+        let end = CallEnd {
             status,
             error,
             attempts,
@@ -162,7 +162,7 @@ mod tests {
             secret: None,
         };
         let ended = UNIX_EPOCH + Duration::from_secs(1);
-        of(&begin, &end, Place { parent: Some(7), told: 9, ended })
+        build_spans(&begin, &end, SpanContext { parent: Some(7), server_span: 9, ended })
     }
 
     fn attributes(span: &Value) -> Vec<(String, String)> {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_a_server() {
+    fn server_call_has_two_spans() {
         let [call, client] = &spans(Some("bank"), 1, None)[..] else { panic!("two spans") };
         assert_eq!(call["name"], "execute_tool find");
         assert_eq!(
@@ -203,17 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_went_nowhere() {
-        let error = Failure {
+    fn rejected_call_has_one_span() {
+        let error = CallFailure {
             code: ErrorCode::RateLimited,
             stage: Stage::RateLimit,
-            outcome: Outcome::NotStarted,
+            outcome: ExecutionState::NotStarted,
             message: "limit reached for AKIAIOSFODNN7EXAMPLE",
             cause: None,
         };
         let [call] = &spans(Some("bank"), 0, Some(error))[..] else { panic!("one span") };
         assert!(attributes(call).contains(&("error.type".to_owned(), "rate_limited".to_owned())));
         assert_eq!(call["status"], json!({ "code": 2, "message": "limit reached for ***" }));
-        assert_eq!(spans(None, 1, None).len(), 1, "a tool of one's own is no server");
+        assert_eq!(spans(None, 1, None).len(), 1, "a built-in tool has no server span");
     }
 }

@@ -1,58 +1,59 @@
-//! The thread that makes what was written durable: one `fdatasync` for everyone who waits.
+//! The sync thread makes written records durable: one `fdatasync` for all waiting callers.
 //!
-//! It is a thread of its own so that who needs only the kernel to have a line does not wait for the disk.
-//! Invariant: after an error no descriptor is synced again: the kernel may have dropped the pages it could not
-//! write and would call the next attempt a success. The writer opens new ones and writes those pages again.
+//! It is a separate thread so that callers that only need `Written` do not wait for the disk. Invariant: after an error
+//! no descriptor is synced again, because the kernel may have dropped the pages it could not write and would report
+//! the next sync as a success. The writer opens new descriptors and writes those pages again.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fs_err::File;
 use jiff::civil::Date;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::folder;
-use crate::log::Unavailable;
+use crate::log::LogUnavailable;
 
-/// How long what nobody waits for may stay in the kernel before its sync begins; with a disk that takes as
-/// long again it is durable within 10 ms.
-const LINGER: Duration = Duration::from_millis(5);
+/// Maximum time that a record without a waiter stays unsynced. If the disk takes as long again, the record is durable
+/// within 10 ms.
+const SYNC_DELAY: Duration = Duration::from_millis(5);
 
-pub(crate) type Waiter = oneshot::Sender<Result<(), Unavailable>>;
+pub(crate) type Waiter = oneshot::Sender<Result<(), LogUnavailable>>;
 
-/// What the writer hands over after a write.
-pub(crate) struct Wrote {
+/// A completed write, handed from the writer to the syncer.
+pub(crate) struct WrittenBatch {
     pub(crate) day: Date,
     pub(crate) file: Arc<File>,
-    /// How long the file is now.
+    /// Length of the file after the write.
     pub(crate) length: u64,
-    /// Whether the file is new, and its name not durable.
+    /// True if the file is new and its name is not durable yet.
     pub(crate) created: bool,
     pub(crate) waiters: Vec<Waiter>,
 }
 
-/// What the writer and the syncer share.
+/// State shared by the writer and the sync thread.
 pub(crate) struct Syncer {
     folder: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<SyncState>,
     wake: Condvar,
 }
 
-/// Files that are not durable, and how long they were when they were handed over.
-type Dirty = BTreeMap<Date, (Arc<File>, u64)>;
+/// Files with unsynced data, and their length when they were handed over.
+type DirtyFiles = BTreeMap<Date, (Arc<File>, u64)>;
 
-/// Files to make durable, whether a name among them is new, and who waits.
-type Work = (Dirty, bool, Vec<Waiter>);
+/// Files to sync, true if a file name among them is new, and the waiters.
+type SyncBatch = (DirtyFiles, bool, Vec<Waiter>);
 
 #[derive(Default)]
-struct State {
-    dirty: Dirty,
+struct SyncState {
+    dirty: DirtyFiles,
     created: bool,
     waiters: Vec<Waiter>,
-    /// How far each file is durable.
+    /// Durable length of each file.
     synced: BTreeMap<Date, u64>,
     failed: Option<Arc<io::Error>>,
     closed: bool,
@@ -60,138 +61,137 @@ struct State {
 
 impl Syncer {
     pub(crate) fn new(folder: PathBuf, lengths: BTreeMap<Date, u64>) -> Self {
-        let state = State { synced: lengths, ..State::default() };
+        let state = SyncState { synced: lengths, ..SyncState::default() };
         Self { folder, state: Mutex::new(state), wake: Condvar::new() }
     }
 
-    /// A line was written. Who waits is told when it is durable.
-    pub(crate) fn wrote(&self, wrote: Wrote) {
+    /// Registers a write. Its waiters are notified once it is durable.
+    pub(crate) fn register_write(&self, write: WrittenBatch) {
         let mut state = self.lock();
         if let Some(cause) = &state.failed {
-            refuse(wrote.waiters, cause);
+            reject(write.waiters, cause);
             return;
         }
         let idle = state.dirty.is_empty();
-        state.dirty.insert(wrote.day, (wrote.file, wrote.length));
-        state.created |= wrote.created;
-        let urgent = !wrote.waiters.is_empty();
-        state.waiters.extend(wrote.waiters);
+        state.dirty.insert(write.day, (write.file, write.length));
+        state.created |= write.created;
+        let urgent = !write.waiters.is_empty();
+        state.waiters.extend(write.waiters);
         drop(state);
         if idle || urgent {
             self.wake.notify_one();
         }
     }
 
-    /// Why the last sync failed, when it did. From then on nothing is synced until [`Self::renew`].
+    /// Returns the error of the last sync, if it failed. Nothing is synced then until [`Self::renew`].
     pub(crate) fn failure(&self) -> Option<Arc<io::Error>> {
         self.lock().failed.clone()
     }
 
-    /// How far each file is durable.
+    /// Returns the durable length of each file.
     pub(crate) fn synced(&self) -> BTreeMap<Date, u64> {
         self.lock().synced.clone()
     }
 
-    /// The writer has new descriptors.
-    pub(crate) fn renew(&self) {
+    /// Clears the failure after the writer opened new descriptors.
+    pub(crate) fn clear_failure(&self) {
         self.lock().failed = None;
     }
 
-    /// A file is gone.
+    /// Forgets a removed file.
     pub(crate) fn forget(&self, day: Date) {
         self.lock().synced.remove(&day);
     }
 
-    /// Ends the thread when all is durable.
+    /// Ends the thread once everything is durable.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.wake.notify_one();
     }
 
-    /// The thread. `failed` is called when a sync failed.
+    /// Runs the sync thread. Calls `failed` after a failed sync.
     pub(crate) fn run(&self, failed: impl Fn()) {
-        while let Some(work) = self.next() {
-            if !self.settle(work) {
+        while let Some(work) = self.wait_for_batch() {
+            if !self.sync_batch(work) {
                 failed();
             }
         }
     }
 
-    /// Makes work durable, and tells who waits. False when it failed.
-    fn settle(&self, (work, created, waiters): Work) -> bool {
+    /// Syncs a batch and notifies its waiters. Returns false on failure.
+    fn sync_batch(&self, (work, created, waiters): SyncBatch) -> bool {
         let done = self.sync(&work, created);
         match done {
             Ok(()) => {
                 let lengths = work.into_iter().map(|(day, (_, length))| (day, length));
                 self.lock().synced.extend(lengths);
                 for waiter in waiters {
-                    // Who left does not want to know.
+                    // The receiver may have been dropped.
                     let _ = waiter.send(Ok(()));
                 }
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "the execution log cannot be made durable");
+                tracing::error!(%error, "cannot sync the execution log to disk");
                 let cause = Arc::new(error);
-                // The next one who writes makes the names durable as well.
+                // The next sync must cover the new file names as well.
                 self.lock().created |= created;
                 self.fail(&cause);
-                refuse(waiters, &cause);
+                reject(waiters, &cause);
                 false
             }
         }
     }
 
-    /// A sync failed, here or where the writer made one.
+    /// Records a failed sync, by this thread or by the writer, and rejects all waiters.
     pub(crate) fn fail(&self, cause: &Arc<io::Error>) {
         let mut state = self.lock();
         state.failed = Some(Arc::clone(cause));
         state.dirty.clear();
         let late = std::mem::take(&mut state.waiters);
         drop(state);
-        refuse(late, cause);
+        reject(late, cause);
     }
 
-    /// Makes durable what there is, without a thread and without waiting.
+    /// Syncs everything pending on the current thread, without waiting.
     #[cfg(test)]
-    pub(crate) fn settle_now(&self) {
+    pub(crate) fn sync_now(&self) {
         let mut state = self.lock();
         let created = std::mem::take(&mut state.created);
         let work = (std::mem::take(&mut state.dirty), created, std::mem::take(&mut state.waiters));
         drop(state);
-        self.settle(work);
+        self.sync_batch(work);
     }
 
-    /// What is to be made durable; waits until it is time. `None` at the end.
-    fn next(&self) -> Option<Work> {
+    /// Waits for the next batch. Returns `None` when closed.
+    fn wait_for_batch(&self) -> Option<SyncBatch> {
         let mut state = self.lock();
         while state.dirty.is_empty() {
             if state.closed {
                 return None;
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut state);
         }
-        let nobody = |state: &mut State| state.waiters.is_empty() && !state.closed;
-        let waited = self.wake.wait_timeout_while(state, LINGER, nobody);
-        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let no_waiters = |state: &mut SyncState| state.waiters.is_empty() && !state.closed;
+        self.wake.wait_while_for(&mut state, no_waiters, SYNC_DELAY);
         let created = std::mem::take(&mut state.created);
         Some((std::mem::take(&mut state.dirty), created, std::mem::take(&mut state.waiters)))
     }
 
-    fn sync(&self, work: &Dirty, created: bool) -> io::Result<()> {
+    fn sync(&self, work: &DirtyFiles, created: bool) -> io::Result<()> {
         for (file, _) in work.values() {
             folder::sync_file(file)?;
         }
-        if created { folder::sync(&self.folder) } else { Ok(()) }
+        if created { folder::sync_folder(&self.folder) } else { Ok(()) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SyncState> {
+        self.state.lock()
     }
 }
 
-fn refuse(waiters: Vec<Waiter>, cause: &Arc<io::Error>) {
+fn reject(waiters: Vec<Waiter>, cause: &Arc<io::Error>) {
     for waiter in waiters {
-        let _ = waiter.send(Err(Unavailable::new(true, Arc::clone(cause))));
+        let _ = waiter.send(Err(LogUnavailable::new(true, Arc::clone(cause))));
     }
 }

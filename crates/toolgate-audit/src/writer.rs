@@ -1,16 +1,16 @@
-//! What writes: it numbers the lines, chains them and appends them to the file of their day.
+//! The writer: numbers records, links them in the hash chain and appends them to the file of their day.
 //!
-//! What waits is written at once, so a busy log makes few and large writes. Invariant: whole lines or none.
-//! Where a write fails the file is cut back, and number and chain stand where they stood before.
+//! All queued records are written at once, so a busy log makes few and large writes. Invariant: whole lines or none.
+//! If a write fails, the file is truncated, and sequence number and hash chain stay as they were.
 //!
-//! Not through a mapping, though a line would cost no system call then: a file that somebody cuts, or a disk without
-//! room, would end the process with a signal instead of an error, and a file made longer than its lines would show
+//! Files are not memory-mapped, although that would save a system call per record: a truncated file or a full disk
+//! would then kill the process with a signal instead of an error, and a file preallocated beyond its lines would show
 //! zeros to its readers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -18,82 +18,82 @@ use fs_err::File;
 use fs_err::os::unix::fs::FileExt;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
-use crate::chain::{Head, Line, day};
+use crate::chain::{ChainHead, RecordLine, utc_day};
 use crate::clock::Clock;
-use crate::folder::{self, Found};
-use crate::log::{Durability, Job, JobKind, Queue, Unavailable};
-use crate::reserve::{self, Reserve};
-use crate::retention::{self, Retention};
-use crate::sync::{Syncer, Wrote};
+use crate::folder::{self, RecoveredLog};
+use crate::log::{Durability, LogUnavailable, QueuedRecord, RecordKind, RecordQueue};
+use crate::reserve::{self, DiskReserve};
+use crate::retention::{self, RetentionSchedule};
+use crate::sync::{Syncer, WrittenBatch};
 
-/// How often a log that cannot be written is tried again.
-const PROBE: Duration = Duration::from_secs(1);
-/// How long the writer sleeps when nothing happens; then it looks for files that are too old.
-const IDLE: Duration = Duration::from_secs(10 * 60);
-/// What is written at once, not counting its last line.
-const LARGEST_WRITE: usize = 4 << 20;
-/// How many files are open: that of today, and one for lines of another day.
-const MOST_FILES: usize = 2;
-/// What is kept for later when nothing can be written.
-const LARGEST_BACKLOG: usize = 16 << 20;
-/// A clock that goes back by less is not worth a word.
-const JUMP: SignedDuration = SignedDuration::from_secs(1);
+/// Interval between retries while the log cannot be written.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Sleep time of an idle writer thread; after it, the thread looks for files to remove.
+const IDLE_SLEEP: Duration = Duration::from_secs(10 * 60);
+/// Maximum bytes per write, not counting the last record.
+const MAX_WRITE_BYTES: usize = 4 << 20;
+/// Maximum number of open files: the one of today, and one for records of another day.
+const MAX_OPEN_FILES: usize = 2;
+/// Maximum bytes kept in memory while nothing can be written.
+const MAX_BACKLOG_BYTES: usize = 16 << 20;
+/// Backward clock steps shorter than this are not logged.
+const MIN_CLOCK_STEP: SignedDuration = SignedDuration::from_secs(1);
 
-pub(crate) struct Writer {
+pub(crate) struct LogWriter {
     folder: PathBuf,
     clock: Arc<dyn Clock>,
-    queue: Arc<Queue>,
+    queue: Arc<RecordQueue>,
     syncer: Arc<Syncer>,
-    head: Head,
+    head: ChainHead,
     last_time: Option<Timestamp>,
-    /// How long the files are, of all that was written whole.
+    /// Length of each file, counting complete writes only.
     lengths: BTreeMap<Date, u64>,
     open: VecDeque<(Date, Arc<File>)>,
     buffer: Vec<u8>,
-    down: Option<Down>,
-    /// What is written first when it can be.
-    backlog: VecDeque<Job>,
+    down: Option<Outage>,
+    /// Records to write first once writing works again.
+    backlog: VecDeque<QueuedRecord>,
     backlog_bytes: usize,
-    retention: Retention,
-    /// A file that is being removed, by a thread of its own: a large one takes its time.
+    retention: RetentionSchedule,
+    /// File being removed, by a separate thread because removing a large file is slow.
     removing: Option<(Date, JoinHandle<io::Result<()>>)>,
-    reserve: Reserve,
-    /// The reserve was given away: only ends are written until it has its room again.
-    low: Option<Down>,
-    /// The day of the last line.
+    reserve: DiskReserve,
+    /// Set while the disk reserve is released: only ends are written until it is refilled.
+    low: Option<Outage>,
+    /// Day of the last record.
     last_day: Option<Date>,
 }
 
-/// What a writer is made of.
 pub(crate) struct WriterSetup {
     pub(crate) folder: PathBuf,
-    pub(crate) found: Found,
+    pub(crate) recovered: RecoveredLog,
     pub(crate) keep: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) queue: Arc<RecordQueue>,
     pub(crate) syncer: Arc<Syncer>,
-    pub(crate) reserve: Reserve,
+    pub(crate) reserve: DiskReserve,
 }
 
-/// Nothing can be written.
-struct Down {
+/// A condition that prevents writing.
+struct Outage {
     cause: Arc<io::Error>,
     tried: Duration,
 }
 
-impl Writer {
+impl LogWriter {
     pub(crate) fn new(setup: WriterSetup) -> Self {
-        let WriterSetup { folder, found, keep, clock, queue, syncer, reserve } = setup;
-        let retention = Retention::new(keep, &*clock, found.last_time);
+        let WriterSetup { folder, recovered, keep, clock, queue, syncer, reserve } = setup;
+        let retention = RetentionSchedule::new(keep, &*clock, recovered.last_time);
         let mut writer = Self {
             folder,
             clock,
             queue,
             syncer,
-            head: found.head,
-            last_time: found.last_time,
-            lengths: found.lengths,
+            head: recovered.head,
+            last_time: recovered.last_time,
+            lengths: recovered.lengths,
             open: VecDeque::new(),
             buffer: Vec::new(),
             down: None,
@@ -109,16 +109,16 @@ impl Writer {
         writer
     }
 
-    /// Writes all that waits.
-    pub(crate) fn turn(&mut self) {
-        let jobs = self.queue.take();
-        let units: usize = jobs.iter().map(|job| job.units as usize).sum();
-        self.handle(jobs.into());
-        self.queue.room.add_permits(units);
-        self.retain();
+    /// Writes all queued records.
+    pub(crate) fn drain_queue(&mut self) {
+        let records = self.queue.take();
+        let units: usize = records.iter().map(|record| record.units as usize).sum();
+        self.handle(records.into());
+        self.queue.capacity.add_permits(units);
+        self.start_removal();
     }
 
-    /// Nothing will follow.
+    /// Writes the backlog one last time before the log is closed.
     fn finish(&mut self) {
         self.finish_removing();
         if !self.backlog.is_empty() {
@@ -129,190 +129,194 @@ impl Writer {
         }
     }
 
-    pub(crate) fn handle(&mut self, jobs: VecDeque<Job>) {
+    pub(crate) fn handle(&mut self, records: VecDeque<QueuedRecord>) {
         if self.down.is_none()
             && let Some(cause) = self.syncer.failure()
         {
             self.fail(cause);
         }
-        let now = self.clock.running();
+        let now = self.clock.elapsed();
         if let Some(down) = &mut self.down {
-            if now.saturating_sub(down.tried) < PROBE {
+            if now.saturating_sub(down.tried) < RETRY_INTERVAL {
                 let cause = Arc::clone(&down.cause);
-                self.refuse(jobs, &cause);
+                self.reject(records, &cause);
                 return;
             }
             down.tried = now;
         }
-        if self.low.as_ref().is_some_and(|low| now.saturating_sub(low.tried) >= PROBE) {
+        if self.low.as_ref().is_some_and(|low| now.saturating_sub(low.tried) >= RETRY_INTERVAL) {
             self.refill();
         }
         match &self.low {
-            None => self.write(jobs),
+            None => self.write(records),
             Some(low) => {
                 let cause = Arc::clone(&low.cause);
-                self.write_ends(jobs, &cause);
+                self.write_ends(records, &cause);
             }
         }
     }
 
-    /// Whether all that comes is written.
+    /// Returns true if all records are written, not only ends.
     pub(crate) fn is_up(&self) -> bool {
         self.down.is_none() && self.low.is_none()
     }
 
-    /// How long the thread may sleep.
+    /// Returns the maximum sleep time of the writer thread.
     fn pause(&self) -> Duration {
-        if self.is_up() { IDLE } else { PROBE }
+        if self.is_up() { IDLE_SLEEP } else { RETRY_INTERVAL }
     }
 
-    /// Takes the room of the reserve again; when there is none, nothing new is begun.
+    /// Takes the disk reserve again. If there is no room for it, no new call may begin.
     fn refill(&mut self) {
-        match self.reserve.take() {
+        match self.reserve.allocate() {
             Ok(()) => {
                 if self.low.take().is_some() && self.down.is_none() {
-                    tracing::info!("there is room for the execution log again");
+                    tracing::info!("the disk has room for the execution log again");
                     self.queue.set_down(false);
                 }
             }
-            Err(error) => self.run_low(Arc::new(error)),
+            Err(error) => self.enter_low_space(Arc::new(error)),
         }
     }
 
-    fn run_low(&mut self, cause: Arc<io::Error>) {
+    fn enter_low_space(&mut self, cause: Arc<io::Error>) {
         if self.low.is_none() {
-            tracing::error!(error = %cause, "there is no room left for the execution log; calls are refused");
+            tracing::error!(error = %cause, "the disk is full: the execution log rejects new calls");
         }
-        self.low = Some(Down { cause, tried: self.clock.running() });
+        self.low = Some(Outage { cause, tried: self.clock.elapsed() });
         self.queue.set_down(true);
     }
 
-    /// Writes what became of calls that were sent, those that wait included, and nothing else.
-    fn write_ends(&mut self, jobs: VecDeque<Job>, cause: &Arc<io::Error>) {
-        let (ends, others) = jobs.into_iter().partition::<VecDeque<_>, _>(|job| job.kind == JobKind::End);
-        self.refuse(others, cause);
-        // A begin that was kept is one that nobody heard of: its end follows, and needs it.
-        let belongs = |job: &Job| job.kind != JobKind::Note;
+    /// Writes only the ends of calls that were sent, including those in the backlog.
+    fn write_ends(&mut self, records: VecDeque<QueuedRecord>, cause: &Arc<io::Error>) {
+        let (ends, others) =
+            records.into_iter().partition::<VecDeque<_>, _>(|record| record.kind == RecordKind::End);
+        self.reject(others, cause);
+        // A begin in the backlog is one that was never reported to its caller: its end follows and needs it.
+        let belongs = |record: &QueuedRecord| record.kind != RecordKind::Note;
         let (waiting, kept) = self.backlog.drain(..).partition::<VecDeque<_>, _>(belongs);
-        self.backlog_bytes = kept.iter().map(|job| job.body.len()).sum();
+        self.backlog_bytes = kept.iter().map(|record| record.body.len()).sum();
         self.backlog = kept;
         if let Err((ends, error)) = self.write_all(waiting.into_iter().chain(ends).collect()) {
-            self.give_up(ends, error);
+            self.fail_and_reject(ends, error);
         }
     }
 
-    /// Something was written.
-    fn up(&mut self) {
+    /// Leaves the failed state after a successful write.
+    fn mark_available(&mut self) {
         if self.down.take().is_some() {
             tracing::info!("the execution log can be written again");
             self.queue.set_down(self.low.is_some());
         }
     }
 
-    /// Nothing is written for a while, and not to the files that are open: what the system knows about those
-    /// cannot be trusted.
+    /// Enters the failed state. Open files are closed, because the kernel's state of them cannot be trusted after an
+    /// error.
     fn fail(&mut self, cause: Arc<io::Error>) {
         if self.down.is_none() {
             tracing::error!(error = %cause, "the execution log cannot be written");
         }
         self.open.clear();
-        self.down = Some(Down { cause, tried: self.clock.running() });
+        self.down = Some(Outage { cause, tried: self.clock.elapsed() });
         self.queue.set_down(true);
     }
 
-    /// Tells who waits, and keeps for later what tells of the past.
-    fn refuse(&mut self, jobs: impl IntoIterator<Item = Job>, cause: &Arc<io::Error>) {
-        for mut job in jobs {
-            let unheard = match job.waiter.take() {
-                Some(waiter) => waiter.send(Err(Unavailable::new(false, Arc::clone(cause)))).is_err(),
+    /// Rejects records: notifies their waiters, and keeps those that report the past for later.
+    fn reject(&mut self, records: impl IntoIterator<Item = QueuedRecord>, cause: &Arc<io::Error>) {
+        for mut record in records {
+            let receiver_gone = match record.waiter.take() {
+                Some(waiter) => waiter.send(Err(LogUnavailable::new(false, Arc::clone(cause)))).is_err(),
                 None => true,
             };
-            // Of a begin that nobody waits for any more, the end will follow.
-            if job.kind == JobKind::Begin && !unheard {
+            // If the caller of a begin is gone, its end will follow, so the begin is kept.
+            if record.kind == RecordKind::Begin && !receiver_gone {
                 continue;
             }
-            if self.backlog_bytes + job.body.len() > LARGEST_BACKLOG {
-                tracing::error!("the execution log lost a record: {}", excerpt(&job.body));
+            if self.backlog_bytes + record.body.len() > MAX_BACKLOG_BYTES {
+                tracing::error!("the execution log lost a record: {}", excerpt(&record.body));
                 continue;
             }
-            self.backlog_bytes += job.body.len();
-            self.backlog.push_back(Job { units: 0, durability: Durability::Written, ..job });
+            self.backlog_bytes += record.body.len();
+            self.backlog.push_back(QueuedRecord { units: 0, durability: Durability::Written, ..record });
         }
     }
 
-    /// Writes the backlog and the jobs. On an error, what was not written is refused; where the disk is full, the
-    /// room that was reserved is used for what became of calls.
-    fn write(&mut self, jobs: VecDeque<Job>) {
-        let jobs = if self.backlog.is_empty() {
-            jobs
+    /// Writes the backlog and the records. On an error, the unwritten ones are rejected; if the disk is full, the
+    /// reserve is released and used for the ends of calls.
+    fn write(&mut self, records: VecDeque<QueuedRecord>) {
+        let records = if self.backlog.is_empty() {
+            records
         } else {
             self.backlog_bytes = 0;
-            self.backlog.drain(..).chain(jobs).collect()
+            self.backlog.drain(..).chain(records).collect()
         };
-        let Err((jobs, error)) = self.write_all(jobs) else { return };
+        let Err((records, error)) = self.write_all(records) else { return };
         if !(reserve::is_full(&error) && self.reserve.is_held()) {
-            return self.give_up(jobs, error);
+            return self.fail_and_reject(records, error);
         }
         let cause = Arc::new(error);
         if let Err(error) = self.reserve.release() {
-            tracing::error!(%error, "the room that was reserved cannot be used");
+            tracing::error!(%error, "cannot release the disk space reserved for the execution log");
         }
-        self.run_low(Arc::clone(&cause));
-        self.write_ends(jobs, &cause);
+        self.enter_low_space(Arc::clone(&cause));
+        self.write_ends(records, &cause);
     }
 
-    /// Writes jobs, as many at once as belong to one day. On an error, gives back what was not written.
-    fn write_all(&mut self, mut jobs: VecDeque<Job>) -> Result<(), (VecDeque<Job>, io::Error)> {
+    /// Writes records, batching those of one day. On an error, returns the unwritten ones.
+    fn write_all(
+        &mut self,
+        mut records: VecDeque<QueuedRecord>,
+    ) -> Result<(), (VecDeque<QueuedRecord>, io::Error)> {
         if self.syncer.failure().is_some()
             && let Err(error) = self.restore()
         {
-            return Err((jobs, error));
+            return Err((records, error));
         }
-        while let Some(first) = jobs.front() {
-            let day = day(first.at);
+        while let Some(first) = records.front() {
+            let day = utc_day(first.at);
             let mut head = self.head;
             let mut count = 0;
             self.buffer.clear();
-            for job in jobs.iter().take_while(|job| crate::chain::day(job.at) == day) {
-                if self.buffer.len() >= LARGEST_WRITE {
+            for record in records.iter().take_while(|record| crate::chain::utc_day(record.at) == day) {
+                if self.buffer.len() >= MAX_WRITE_BYTES {
                     break;
                 }
-                head.append(job.at, &job.body, &mut self.buffer);
+                head.append(record.at, &record.body, &mut self.buffer);
                 count += 1;
             }
-            let last_time = jobs[count - 1].at;
-            let (file, created) = match self.turn_to(day).and_then(|()| self.append(day)) {
+            let last_time = records[count - 1].at;
+            let (file, created) = match self.switch_day(day).and_then(|()| self.append(day)) {
                 Ok(done) => done,
-                Err(error) => return Err((jobs, error)),
+                Err(error) => return Err((records, error)),
             };
             self.head = head;
-            self.note_time(last_time);
-            // Before anyone is told.
-            self.up();
+            self.check_clock(last_time);
+            // Before any waiter is notified.
+            self.mark_available();
             let mut waiters = Vec::new();
-            for job in jobs.drain(..count) {
-                match (job.durability, job.waiter) {
+            for record in records.drain(..count) {
+                match (record.durability, record.waiter) {
                     (Durability::Synced, Some(waiter)) => waiters.push(waiter),
-                    // Who left does not want to know.
+                    // The receiver may have been dropped.
                     (_, waiter) => drop(waiter.map(|waiter| waiter.send(Ok(())))),
                 }
             }
             let length = self.lengths[&day];
-            self.syncer.wrote(Wrote { day, file, length, created, waiters });
+            self.syncer.register_write(WrittenBatch { day, file, length, created, waiters });
         }
-        // One large record should not hold its memory for ever.
-        self.buffer.shrink_to(LARGEST_WRITE);
+        // Free the memory of an unusually large batch.
+        self.buffer.shrink_to(MAX_WRITE_BYTES);
         Ok(())
     }
 
-    /// Makes durable what was written to another day before the first line of this one: what a machine that
-    /// loses its power loses is then the end of the log, and not something in its middle.
-    fn turn_to(&mut self, day: Date) -> io::Result<()> {
+    /// Syncs the previous day's file before the first record of another day: a power failure then loses only the end
+    /// of the log, never something in its middle.
+    fn switch_day(&mut self, day: Date) -> io::Result<()> {
         if let Some(last) = self.last_day.filter(|last| *last != day)
             && self.syncer.synced().get(&last).copied().unwrap_or(0) < self.lengths[&last]
         {
             let file = self.file(last)?;
-            if let Err(error) = folder::sync_file(&file).and_then(|()| folder::sync(&self.folder)) {
+            if let Err(error) = folder::sync_file(&file).and_then(|()| folder::sync_folder(&self.folder)) {
                 let cause = Arc::new(error);
                 self.syncer.fail(&cause);
                 return Err(io::Error::new(cause.kind(), cause));
@@ -322,39 +326,39 @@ impl Writer {
         Ok(())
     }
 
-    fn give_up(&mut self, jobs: VecDeque<Job>, error: io::Error) {
+    fn fail_and_reject(&mut self, records: VecDeque<QueuedRecord>, error: io::Error) {
         let cause = Arc::new(error);
-        // Before anyone is told.
+        // Before any waiter is notified.
         self.fail(Arc::clone(&cause));
-        self.refuse(jobs, &cause);
+        self.reject(records, &cause);
     }
 
-    fn note_time(&mut self, time: Timestamp) {
+    fn check_clock(&mut self, time: Timestamp) {
         if let Some(last) = self.last_time
-            && last.duration_since(time) >= JUMP
+            && last.duration_since(time) >= MIN_CLOCK_STEP
         {
-            tracing::warn!(%last, now = %time, "the clock went back; records are ordered by their number");
+            tracing::warn!(%last, now = %time, "the clock went back; records stay ordered by sequence number");
         }
         self.last_time = Some(time);
     }
 
-    /// Appends the buffer to the file of a day: all of it, or nothing. Says whether the file is new.
+    /// Appends the buffer to a day's file, all or nothing. Also returns true if the file is new.
     fn append(&mut self, day: Date) -> io::Result<(Arc<File>, bool)> {
         let file = self.file(day)?;
         let length = self.lengths[&day];
         if let Err(error) = write_at(&file, &self.buffer, length) {
-            // Where this fails too, it is done when the file is opened again.
+            // If this fails too, the file is truncated when it is opened again.
             if let Err(error) = file.set_len(length) {
-                tracing::error!(%error, "a torn line could not be cut off yet");
+                tracing::error!(%error, "cannot truncate a torn line of the execution log yet");
             }
             return Err(error);
         }
         self.lengths.insert(day, length + self.buffer.len() as u64);
-        // The name of an empty file may not be durable.
+        // The name of an empty file may not be durable yet.
         Ok((file, length == 0))
     }
 
-    /// The file of a day.
+    /// Opens a day's file, or returns it if it is open already.
     fn file(&mut self, day: Date) -> io::Result<Arc<File>> {
         if self.removing.as_ref().is_some_and(|(removing, _)| *removing == day) {
             self.finish_removing();
@@ -362,28 +366,28 @@ impl Writer {
         if let Some((_, file)) = self.open.iter().find(|(open, _)| *open == day) {
             return Ok(Arc::clone(file));
         }
-        let path = folder::path(&self.folder, day);
-        let file = Arc::new(folder::open(&path)?);
+        let path = folder::day_path(&self.folder, day);
+        let file = Arc::new(folder::open_day_file(&path)?);
         let expected = *self.lengths.entry(day).or_default();
         let found = file.metadata()?.len();
         if found > expected {
-            // What is left of a write that failed.
-            folder::cut(&file, &path, expected)?;
+            // Left over from a write that failed.
+            folder::truncate(&file, &path, expected)?;
         } else if found < expected {
-            tracing::error!(file = %path.display(), expected, found, "the execution log has become shorter");
-            let end = folder::end(&file)?;
-            folder::cut(&file, &path, end.length)?;
+            tracing::error!(file = %path.display(), expected, found, "a file of the execution log has become shorter");
+            let end = folder::find_end(&file)?;
+            folder::truncate(&file, &path, end.length)?;
             self.lengths.insert(day, end.length);
         }
-        if self.open.len() == MOST_FILES {
+        if self.open.len() == MAX_OPEN_FILES {
             self.open.pop_front();
         }
         self.open.push_back((day, Arc::clone(&file)));
         Ok(file)
     }
 
-    /// After a sync failed: what is not known to be durable is read through a new descriptor, checked, and
-    /// written again, so that the next sync has it to do.
+    /// Recovers from a failed sync: everything not known to be durable is read through a new descriptor, checked, and
+    /// written again, so that the next sync covers it.
     fn restore(&mut self) -> io::Result<()> {
         let synced = self.syncer.synced();
         let mut restored = Vec::new();
@@ -396,37 +400,43 @@ impl Writer {
             let length = self.lengths[&day];
             let mut lines = vec![0; usize::try_from(length.saturating_sub(from)).map_err(io::Error::other)?];
             file.read_exact_at(&mut lines, from)?;
-            let good = good(&lines);
-            if good < lines.len() {
+            let valid_prefix = valid_prefix(&lines);
+            if valid_prefix < lines.len() {
                 tracing::error!(
-                    lost = lines.len() - good,
-                    "the disk lost what was written to the execution log"
+                    lost = lines.len() - valid_prefix,
+                    "the disk lost records of the execution log"
                 );
-                folder::cut(&file, &folder::path(&self.folder, day), from + good as u64)?;
-                self.lengths.insert(day, from + good as u64);
+                folder::truncate(&file, &folder::day_path(&self.folder, day), from + valid_prefix as u64)?;
+                self.lengths.insert(day, from + valid_prefix as u64);
             }
-            write_at(&file, &lines[..good], from)?;
+            write_at(&file, &lines[..valid_prefix], from)?;
             restored.push((day, file));
         }
-        self.syncer.renew();
-        self.up();
+        self.syncer.clear_failure();
+        self.mark_available();
         for (day, file) in restored {
             let length = self.lengths[&day];
-            // Its name may not be durable either.
-            self.syncer.wrote(Wrote { day, file, length, created: true, waiters: Vec::new() });
+            // The file name may not be durable either.
+            self.syncer.register_write(WrittenBatch {
+                day,
+                file,
+                length,
+                created: true,
+                waiters: Vec::new(),
+            });
         }
         Ok(())
     }
 
-    /// Removes a file that is too old, when there is one.
-    fn retain(&mut self) {
+    /// Starts removing a file whose retention has expired, if there is one.
+    fn start_removal(&mut self) {
         if self.removing.as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
             self.finish_removing();
         }
         if self.removing.is_some() {
             return;
         }
-        if let Some((day, now)) = self.retention.due(&*self.clock, &self.folder, &self.lengths) {
+        if let Some((day, now)) = self.retention.next_expired(&*self.clock, &self.folder, &self.lengths) {
             self.open.retain(|(open, _)| *open != day);
             let folder = self.folder.clone();
             let thread = thread::Builder::new().name("log-remove".to_owned());
@@ -443,39 +453,39 @@ impl Writer {
                 self.syncer.forget(day);
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "an old file of the execution log could not be removed");
+                tracing::warn!(%error, "cannot remove an expired file of the execution log");
             }
-            // It has said so.
+            // The panic has already been reported.
             Err(_panic) => {}
         }
     }
 }
 
-/// The thread: it writes what nobody else does, tries again where nothing could be written, and removes what is old.
-/// Lines are taken by whoever has the writer, so they keep their order.
-pub(crate) fn run(writer: &Mutex<Writer>, queue: &Queue) {
-    let lock = || writer.lock().unwrap_or_else(PoisonError::into_inner);
+/// Runs the writer thread: writes records that no caller writes itself, retries after failures, and removes expired
+/// files. Records are taken by the holder of the writer lock, so they keep their order.
+pub(crate) fn run(writer: &Mutex<LogWriter>, queue: &RecordQueue) {
+    let lock = || writer.lock();
     let mut pause = Duration::ZERO;
     while queue.sleep(pause).is_some() {
         let mut writer = lock();
-        writer.turn();
+        writer.drain_queue();
         pause = writer.pause();
     }
     lock().finish();
 }
 
-/// How much of the text is lines that follow each other.
-fn good(lines: &[u8]) -> usize {
-    let (mut good, mut before) = (0, None);
+/// Returns the length of the prefix that consists of valid lines in sequence.
+fn valid_prefix(lines: &[u8]) -> usize {
+    let (mut valid_prefix, mut before) = (0, None);
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        let Some(looked) = line.strip_suffix(b"\n").and_then(Line::look) else { break };
+        let Some(looked) = line.strip_suffix(b"\n").and_then(RecordLine::parse) else { break };
         if before.is_some_and(|(seq, hash)| looked.seq == seq + 1 && !looked.follows(hash)) {
             break;
         }
         before = Some((looked.seq, looked.hash));
-        good += line.len();
+        valid_prefix += line.len();
     }
-    good
+    valid_prefix
 }
 
 fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {

@@ -1,20 +1,19 @@
-//! The checked configuration: the one form that every dialect becomes.
+//! The checked configuration, independent of the dialect it was written in.
 //!
-//! Invariant: whoever holds a `Config` holds a good one. It knows no dialect and no default is left
-//! to be worked out.
+//! Invariant: a `Config` is valid, and every default in it is filled in.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
-use toolgate_policy::Rules;
-use toolgate_types::door::CertificateMatch;
+use toolgate_policy::RuleSet;
 use toolgate_types::limits::ResultLimits;
-use toolgate_types::telemetry::Collector;
+use toolgate_types::serve::CertificateMatch;
+use toolgate_types::telemetry::OtlpCollector;
 use toolgate_types::{
-    AgentRules, ApiSpec, AuditRules, BuiltinRules, Caller, CallerId, DoorRules, EgressRules, KeyHash, Limits,
-    Profiles, Secret, ServerSpec, ToolDefinition, ToolSettings,
+    AgentConfig, ApiSpec, AuditConfig, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, KeyHash,
+    Profiles, Secret, ServeConfig, ServerSpec, ToolDefinition, ToolSettings,
 };
 
 /// A checked project.
@@ -22,135 +21,133 @@ use toolgate_types::{
 pub struct Config {
     /// The project folder.
     pub project: PathBuf,
-    /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it is for.
+    /// Purpose of the project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The files it was read from.
+    /// Files the configuration was read from.
     pub files: Vec<String>,
-    /// The registries that commands may change.
+    /// Registry files that commands may change.
     #[serde(skip)]
-    pub registries: Registries,
+    pub registries: RegistryPaths,
     /// Limits over all tools.
-    pub limits: Limits,
-    /// MCP servers, in the order of the files.
+    pub limits: CallLimits,
+    /// MCP servers, in file order.
     pub servers: Vec<ServerSpec>,
-    /// HTTP APIs, in the order of the file.
+    /// HTTP APIs, in file order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub apis: Vec<ApiSpec>,
     /// The project's own tools.
     pub tools: Vec<ToolDefinition>,
-    /// What the operator says about single tools.
+    /// Operator's settings for single tools.
     pub tool_settings: Vec<ToolSettings>,
-    /// Who may call tools, in the order of the file. Whether there is an `owner` is up to it.
+    /// Callers, in file order. Contains `owner` only if the file does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<Caller>,
-    /// What callers are for, where it is said.
+    /// Descriptions of callers that have one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub caller_descriptions: BTreeMap<CallerId, String>,
-    /// By which keys callers are known. A caller may have more than one. Only who has one is shown.
-    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "who")]
+    /// Hashed API keys of callers; a caller may have several. Serialised as caller ids only.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "serialize_caller_ids")]
     pub caller_keys: Vec<(CallerId, KeyHash)>,
-    /// By which certificates callers are known, which are no secrets.
+    /// Client certificates of callers. They are not secret.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub caller_certificates: Vec<(CallerId, CertificateMatch)>,
-    /// How the door is kept.
-    #[serde(skip_serializing_if = "is_default")]
-    pub serve: DoorRules,
-    /// The rules beside the permissions, where there are any.
+    #[serde(skip_serializing_if = "is_default_serve")]
+    pub serve: ServeConfig,
+    /// Policy rules, in addition to the permissions of callers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyFile>,
-    /// What must not leave.
-    #[serde(skip_serializing_if = "EgressRules::is_off")]
-    pub egress: EgressRules,
-    /// What happens to results that are too large; without it all are given whole.
+    #[serde(skip_serializing_if = "EgressConfig::is_off")]
+    pub egress: EgressConfig,
+    /// Limits of stored results. `None` returns every result inline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<ResultLimits>,
-    /// Which of the tools that Toolgate brings along there are.
+    /// Enabled built-in tools.
     #[serde(flatten)]
-    pub builtins: BuiltinRules,
-    /// What the agent is made of.
-    #[serde(skip_serializing_if = "AgentRules::is_default")]
-    pub agent: AgentRules,
-    /// Where traces of calls go, where they go anywhere.
+    pub builtins: BuiltinConfig,
+    #[serde(skip_serializing_if = "AgentConfig::is_default")]
+    pub agent: AgentConfig,
+    /// Collector for traces of calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub telemetry: Option<Collector>,
-    /// How the execution log is kept.
-    #[serde(skip_serializing_if = "AuditRules::is_default")]
-    pub audit: AuditRules,
-    /// Views of what there is, and who uses which.
-    #[serde(skip_serializing_if = "no_profiles")]
+    pub telemetry: Option<OtlpCollector>,
+    /// Settings of the execution log.
+    #[serde(skip_serializing_if = "AuditConfig::is_default")]
+    pub audit: AuditConfig,
+    /// Profiles, and the profiles each caller uses.
+    #[serde(skip_serializing_if = "is_default_profiles")]
     pub profiles: Arc<Profiles>,
-    /// Every secret in it, so that none is shown by whoever uses it.
+    /// Every secret in the configuration, for redaction.
     #[serde(skip)]
     pub secrets: Vec<Secret>,
-    /// What a person is asked for when servers start.
+    /// Values to ask the user for when servers start.
     pub inputs: Vec<InputSpec>,
-    /// The variables that the files refer to, and where each was found.
+    /// Variables the files refer to, and where each is set.
     pub variables: BTreeMap<String, String>,
-    /// Where each value came from, for those that were written: `servers.github.mode` →
-    /// `mcp.json:4:7`. What is not here is a default.
+    /// Origin of each value set in a file or variable: `servers.github.mode` → `mcp.json:4:7`. Values that are
+    /// not listed are defaults.
     pub origins: BTreeMap<String, String>,
 }
 
-fn who<S: serde::Serializer>(keys: &[(CallerId, KeyHash)], serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_caller_ids<S: serde::Serializer>(
+    keys: &[(CallerId, KeyHash)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(keys.iter().map(|(id, _)| id))
 }
 
-fn no_profiles(profiles: &Profiles) -> bool {
+fn is_default_profiles(profiles: &Profiles) -> bool {
     *profiles == Profiles::default()
 }
 
-fn is_default(rules: &DoorRules) -> bool {
-    *rules == DoorRules::default()
+fn is_default_serve(rules: &ServeConfig) -> bool {
+    *rules == ServeConfig::default()
 }
 
-/// The files that commands may change, where the project has them. They need not be there yet.
+/// Registry files that commands may change. They may not exist yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Registries {
-    /// The project's own tools.
+pub struct RegistryPaths {
+    /// File with the project's own tools.
     pub tools: Option<PathBuf>,
-    /// MCP servers, in JSON.
+    /// File with MCP servers, in JSON.
     pub servers: Option<PathBuf>,
 }
 
-/// The rules of a project: parsed, and checked against the types of a call.
+/// Policy rules of a project: parsed, and checked against the types of a call.
 #[derive(Debug, Clone, Serialize)]
 pub struct PolicyFile {
-    /// The file, as seen from the project folder where it is inside.
+    /// Path of the file, relative to the project folder if inside it.
     pub path: String,
-    /// What tells these rules from any others.
+    /// Version of the rules: changes with their content.
     pub version: String,
-    /// The rules.
     #[serde(skip)]
-    pub rules: Rules,
+    pub rules: RuleSet,
 }
 
-/// Something a person is asked for when servers start.
+/// A value the user is asked for when servers start.
 #[derive(Debug, Clone, Serialize)]
 pub struct InputSpec {
-    /// What `${input:ID}` refers to.
+    /// Id used in `${input:ID}`.
     pub id: String,
-    /// The question.
+    /// Prompt text.
     pub description: String,
-    /// Whether the answer is hidden while it is typed.
+    /// True if the answer is hidden while it is typed.
     pub password: bool,
-    /// The answers to choose from; any text where it is empty.
+    /// Allowed answers; any string if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// Whether it is answered already: by its variable or its default.
+    /// True if the variable or a default already answers it.
     pub answered: bool,
 }
 
 impl InputSpec {
-    /// The environment variable that answers it.
+    /// Name of the environment variable that answers it.
     pub fn variable(&self) -> String {
-        variable_of_input(&self.id)
+        input_variable(&self.id)
     }
 }
 
-pub(crate) fn variable_of_input(id: &str) -> String {
+pub(crate) fn input_variable(id: &str) -> String {
     format!("TOOLGATE_INPUT_{}", id.to_uppercase().replace(|c: char| !c.is_alphanumeric(), "_"))
 }

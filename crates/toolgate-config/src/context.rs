@@ -1,29 +1,29 @@
-//! What every reader of the configuration shares: the environment, the problems found so far, and
-//! whose file is being read.
+//! State shared by all readers of the configuration: the environment, the problems found so far, and the
+//! owner of the file being read.
 //!
-//! Invariant: whatever comes out of a variable is known as a secret before anyone sees it.
+//! Invariant: the value of a variable is registered as a secret before it can be shown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolgate_types::redact::{literal_parts, looks_secret, mask};
-use toolgate_types::{Secret, Text};
+use toolgate_redact::{literal_parts, looks_secret, mask};
+use toolgate_types::{ConfigString, Secret};
 
-use crate::node::{Kind, Node, Value};
+use crate::node::{Node, ScalarKind, Value};
 use crate::problem::Problem;
 use crate::read::dotenv;
-use crate::source::{LARGEST_FILE, Shows, SourceId, Sources, Span};
-use crate::variable::{Fault, Reference, expand};
+use crate::source::{MAX_FILE_BYTES, SourceId, SourceMap, SourceVisibility, Span};
+use crate::variable::{ExpansionError, VariableReference, expand};
 
-/// A value out of a variable is looked for in messages when it is at least this long; `true` or
-/// `8080` would hide half of a message and protect nothing.
-const SHORTEST_FROM_VARIABLE: usize = 6;
+/// Minimum length of a variable's value to be masked in messages. Masking `true` or `8080` would hide half
+/// of a message and protect nothing.
+const MIN_SECRET_BYTES: usize = 6;
 
-/// Words of our own messages: a variable that holds one of them protects nothing, and hiding it would
-/// hide what we say.
-const OUR_WORDS: [&str; 15] = [
+/// Words of our own messages. Masking a variable with one of these values protects nothing and garbles
+/// the messages.
+const MESSAGE_WORDS: [&str; 15] = [
     "configured",
     "default",
     "default_tool_config",
@@ -41,18 +41,17 @@ const OUR_WORDS: [&str; 15] = [
     "websocket",
 ];
 
-/// The world outside of the files, as it was when loading began.
+/// Environment variables and home folder at the start of loading.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
-    /// The environment variables.
     pub variables: BTreeMap<String, String>,
-    /// The person's home folder.
+    /// Home folder of the user.
     pub home: Option<PathBuf>,
 }
 
 impl Environment {
-    /// The environment of this process. Variables that are not UTF-8 are left out.
-    pub fn of_process() -> Self {
+    /// Returns the environment of this process. Variables that are not UTF-8 are left out.
+    pub fn from_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -60,16 +59,16 @@ impl Environment {
     }
 }
 
-/// Whose file is being read: in ours an unknown key is an error, in others' a note.
+/// Owner of the file being read. Unknown keys are errors in Toolgate's own files, notes in others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    Ours,
-    Others,
+pub(crate) enum FileOwner {
+    Toolgate,
+    OtherProgram,
 }
 
-/// Something a person is asked for when a server starts.
+/// An input and its answer, if it has one.
 #[derive(Debug, Clone)]
-pub(crate) struct Input {
+pub(crate) struct InputAnswer {
     pub(crate) id: String,
     pub(crate) value: Option<String>,
 }
@@ -81,43 +80,42 @@ pub(crate) struct FileVariable {
     pub(crate) span: Span,
 }
 
-/// The state of loading.
 pub(crate) struct Context<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) project: PathBuf,
-    /// Texts that are read in the place of files.
-    pub(crate) texts: BTreeMap<PathBuf, Arc<str>>,
-    pub(crate) sources: Sources,
+    /// Contents to read in place of files.
+    pub(crate) overlay: BTreeMap<PathBuf, Arc<str>>,
+    pub(crate) sources: SourceMap,
     pub(crate) problems: Vec<Problem>,
     pub(crate) secrets: Vec<Secret>,
-    pub(crate) whose: Whose,
-    /// Variables of the project's `.env` files; `None` until they were read.
+    pub(crate) file_owner: FileOwner,
+    /// Variables of the project's `.env` files; `None` until they are read.
     pub(crate) dotenv: Option<HashMap<String, FileVariable>>,
-    /// Variables of the `env_file` of the server that is being read; they count more.
+    /// Variables of the current server's `env_file`. They take precedence over `dotenv`.
     pub(crate) server_env: HashMap<String, FileVariable>,
-    pub(crate) inputs: Vec<Input>,
-    /// The variables that texts referred to, and where those of files are set.
-    used: BTreeMap<String, Option<Span>>,
-    /// The map that is being read, as messages name it: "tool `echo`".
+    pub(crate) inputs: Vec<InputAnswer>,
+    /// Variables that were referred to, and where they are set; `None` for the environment.
+    used_variables: BTreeMap<String, Option<Span>>,
+    /// Maps being read, outermost first, as messages name them: "tool `echo`".
     pub(crate) labels: Vec<String>,
-    /// The key whose value is being read.
+    /// Key whose value is being read.
     pub(crate) key: Option<String>,
-    /// The name that the next map has by its key in the map around it.
+    /// Name of the next map: its key in the surrounding map.
     pub(crate) next_name: Option<String>,
 }
 
-/// A text with its references resolved.
-pub(crate) struct Resolved {
+/// A string with its references resolved.
+pub(crate) struct ResolvedText {
     pub(crate) value: String,
-    /// Whether part of it came from outside of the file.
-    pub(crate) from_outside: bool,
+    /// True if part of it came from outside the file.
+    pub(crate) is_external: bool,
 }
 
-/// What a reference came to.
-struct Used {
+/// A resolved reference.
+struct VariableUse {
     name: String,
     value: String,
-    /// Where the variable is set, with `None` for the environment; no variable is an input.
+    /// Location of the variable (`None`: the environment). An input is not a variable.
     variable: Option<Option<Span>>,
 }
 
@@ -126,15 +124,15 @@ impl<'a> Context<'a> {
         Self {
             environment,
             project,
-            texts: BTreeMap::new(),
-            sources: Sources::default(),
+            overlay: BTreeMap::new(),
+            sources: SourceMap::default(),
             problems: Vec::new(),
             secrets: Vec::new(),
-            whose: Whose::Ours,
+            file_owner: FileOwner::Toolgate,
             dotenv: None,
             server_env: HashMap::new(),
             inputs: Vec::new(),
-            used: BTreeMap::new(),
+            used_variables: BTreeMap::new(),
             labels: Vec::new(),
             key: None,
             next_name: None,
@@ -149,30 +147,30 @@ impl<'a> Context<'a> {
         self.push(Problem::error(span, message).hint(hint));
     }
 
-    /// `" in tool `echo`"`, or nothing at the top of a file.
-    pub(crate) fn whereabouts(&self) -> String {
+    /// Returns `" in tool `echo`"`, or an empty string at the top of a file.
+    pub(crate) fn location_suffix(&self) -> String {
         self.labels.last().map(|label| format!(" in {label}")).unwrap_or_default()
     }
 
-    /// Whether there is a file, or a text in its place.
+    /// Returns true if the file exists or has contents in the overlay.
     pub(crate) fn has_file(&self, path: &Path) -> bool {
-        self.texts.contains_key(path) || path.is_file()
+        self.overlay.contains_key(path) || path.is_file()
     }
 
-    /// Adds a file to the texts. A path inside of the project is shown relative to it.
+    /// Adds a file to the sources. Paths inside the project are shown relative to it.
     pub(crate) fn open(&mut self, path: &Path) -> Result<SourceId, Problem> {
         let name = path.strip_prefix(&self.project).unwrap_or(path).display().to_string();
-        if let Some(text) = self.texts.get(path) {
+        if let Some(text) = self.overlay.get(path) {
             return Ok(self.sources.add(name, text.to_string(), Some(path.to_owned())));
         }
-        let refuse = |what: String| Problem::nowhere(format!("`{name}` cannot be read: {what}"));
-        // Counted while it is read: what is no file, such as a device, has no size and no end.
+        let refuse = |what: String| Problem::without_span(format!("`{name}` cannot be read: {what}"));
+        // Limited while reading, because special files such as devices have no size and no end.
         let mut bytes = Vec::new();
         fs_err::File::open(path)
-            .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
-            .map_err(|error| refuse(reason(&error)))?;
-        if bytes.len() as u64 > LARGEST_FILE {
-            return Err(refuse(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
+            .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+            .map_err(|error| refuse(describe_io_error(&error)))?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(refuse(format!("it is larger than {} MiB", MAX_FILE_BYTES >> 20)));
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(self.sources.add(name, text, Some(path.to_owned()))),
@@ -186,7 +184,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The variables of a `.env` file; what is wrong with it is told.
+    /// Reads the variables of a `.env` file and reports its problems.
     pub(crate) fn read_env_file(&mut self, path: &Path) -> Option<HashMap<String, FileVariable>> {
         let id = match self.open(path) {
             Ok(id) => id,
@@ -195,10 +193,10 @@ impl<'a> Context<'a> {
                 return None;
             }
         };
-        self.sources.restrict(id, Shows::Names);
+        self.sources.set_visibility(id, SourceVisibility::Names);
         let (variables, problems) = dotenv::read(self.sources.get(id).text(), id);
         for problem in problems {
-            // A line that is wrong may hold a secret all the same.
+            // An invalid line may still contain a secret.
             let line = problem.span.map(|span| self.sources.text(span)).unwrap_or_default();
             let value = line.split_once('=').map_or(line, |(_, value)| value);
             let value = value.trim_matches(['"', '\'', ' ']).to_owned();
@@ -206,23 +204,23 @@ impl<'a> Context<'a> {
             self.push(problem);
         }
         let mut known = HashMap::new();
-        for dotenv::Variable { name, value, span } in variables {
-            self.keep_secret(&name, &value);
+        for dotenv::EnvVariable { name, value, span } in variables {
+            self.add_secret(&name, &value);
             known.insert(name, FileVariable { value, span });
         }
         Some(known)
     }
 
-    /// From now on this value is masked wherever it turns up.
-    pub(crate) fn keep_secret(&mut self, name: &str, value: &str) {
-        let worth_it = |value: &str| value.len() >= SHORTEST_FROM_VARIABLE && !OUR_WORDS.contains(&value);
-        if !worth_it(value) && !looks_secret(name) {
+    /// Registers a value as a secret, so that it is masked everywhere, unless it is too short or too common.
+    pub(crate) fn add_secret(&mut self, name: &str, value: &str) {
+        let is_maskable = |value: &str| value.len() >= MIN_SECRET_BYTES && !MESSAGE_WORDS.contains(&value);
+        if !is_maskable(value) && !looks_secret(name) {
             return;
         }
         self.hide(value);
         // Messages show files line by line.
         if value.contains('\n') {
-            value.lines().map(str::trim).filter(|line| worth_it(line)).for_each(|line| self.hide(line));
+            value.lines().map(str::trim).filter(|line| is_maskable(line)).for_each(|line| self.hide(line));
         }
     }
 
@@ -232,20 +230,20 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Knows the secrets of a server before anything about it is told, whatever is wrong with it.
-    pub(crate) fn keep_secrets_of_server(&mut self, server: &Node) {
+    /// Registers the secrets of a server before any problem with it is reported.
+    pub(crate) fn add_server_secrets(&mut self, server: &Node) {
         for key in ["env", "headers", "config"] {
             if let Some(node) = server.get(key) {
-                self.keep_values_secret(key, node);
+                self.add_secret_values(key, node);
             }
         }
         let Some(Value::List(args)) = server.get("args").map(|args| &args.value) else { return };
         let mut flag = None;
         for arg in args.iter().filter_map(Node::as_text) {
             match (flag, arg.strip_prefix('-').and_then(|flag| flag.split_once('='))) {
-                (_, Some((name, value))) if looks_secret(name) => self.keep_literals(name, value),
+                (_, Some((name, value))) if looks_secret(name) => self.add_literal_parts(name, value),
                 (Some(name), _) if looks_secret(name) && !arg.starts_with('-') => {
-                    self.keep_literals(name, arg);
+                    self.add_literal_parts(name, arg);
                 }
                 _ => {}
             }
@@ -253,48 +251,50 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What a reference stands for is known by its variable; the rest of the text is not.
-    fn keep_literals(&mut self, name: &str, text: &str) {
-        literal_parts(text).into_iter().for_each(|part| self.keep_secret(name, part.trim()));
+    /// Registers the literal parts of a string. References are registered with their variables.
+    fn add_literal_parts(&mut self, name: &str, text: &str) {
+        literal_parts(text).into_iter().for_each(|part| self.add_secret(name, part.trim()));
     }
 
-    /// Every text in a tree is a secret, by this name.
-    pub(crate) fn keep_values_secret(&mut self, name: &str, node: &Node) {
+    /// Registers every string in a tree as a secret of this name.
+    pub(crate) fn add_secret_values(&mut self, name: &str, node: &Node) {
         match &node.value {
-            Value::Scalar(scalar) if matches!(scalar.kind, Kind::String | Kind::Number) => {
-                self.keep_literals(name, &scalar.text);
+            Value::Scalar(scalar) if matches!(scalar.kind, ScalarKind::String | ScalarKind::Number) => {
+                self.add_literal_parts(name, &scalar.text);
             }
             Value::Scalar(_) => {}
-            Value::List(items) => items.iter().for_each(|item| self.keep_values_secret(name, item)),
+            Value::List(items) => items.iter().for_each(|item| self.add_secret_values(name, item)),
             Value::Map(entries) => {
-                entries.iter().for_each(|entry| self.keep_values_secret(&entry.key, &entry.node));
+                entries.iter().for_each(|entry| self.add_secret_values(&entry.key, &entry.node));
             }
         }
     }
 
-    /// The text of a scalar, references resolved; `None` where one cannot be, which is told.
-    pub(crate) fn resolve(&mut self, node: &Node) -> Option<Resolved> {
+    /// Resolves the references in a scalar. Reports those that cannot be resolved and returns `None`.
+    pub(crate) fn resolve(&mut self, node: &Node) -> Option<ResolvedText> {
         let Value::Scalar(scalar) = &node.value else { return None };
-        if scalar.kind != Kind::String || !scalar.text.contains('$') {
-            return Some(Resolved { value: scalar.text.clone(), from_outside: false });
+        if scalar.kind != ScalarKind::String || !scalar.text.contains('$') {
+            return Some(ResolvedText { value: scalar.text.clone(), is_external: false });
         }
         let text = scalar.text.clone();
         let mut used = Vec::new();
         let expanded = expand(&text, &mut |reference| self.look_up(reference, &mut used));
-        for Used { name, value, variable } in used {
-            self.keep_secret(&name, &value);
+        for VariableUse { name, value, variable } in used {
+            self.add_secret(&name, &value);
             if let Some(place) = variable {
-                self.used.insert(name, place);
+                self.used_variables.insert(name, place);
             }
         }
         match expanded {
-            Ok(expansion) => Some(Resolved { value: expansion.value, from_outside: expansion.resolved }),
-            Err(broken) => {
-                for (range, fault) in broken {
-                    let span = self.inside(node.span, &text, range);
+            Ok(expansion) => {
+                Some(ResolvedText { value: expansion.value, is_external: expansion.is_external })
+            }
+            Err(errors) => {
+                for (range, fault) in errors {
+                    let span = self.subspan(node.span, &text, range);
                     let message = match (&fault, self.labels.last()) {
-                        (Fault::Unset(_), Some(label)) => format!("{fault}, and {label} needs it"),
-                        _ => format!("{fault}{}", self.whereabouts()),
+                        (ExpansionError::Unset(_), Some(label)) => format!("{fault}, and {label} needs it"),
+                        _ => format!("{fault}{}", self.location_suffix()),
                     };
                     self.error(span, message, fault.hint());
                 }
@@ -303,22 +303,22 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn look_up(&self, reference: Reference<'_>, used: &mut Vec<Used>) -> Option<String> {
+    fn look_up(&self, reference: VariableReference<'_>, used: &mut Vec<VariableUse>) -> Option<String> {
         let (name, value, variable) = match reference {
-            Reference::Variable(name) => {
+            VariableReference::Variable(name) => {
                 self.variable(name).map(|(value, place)| (name, value.to_owned(), Some(place)))?
             }
-            Reference::Input(id) => {
+            VariableReference::Input(id) => {
                 let input = self.inputs.iter().find(|input| input.id == id)?;
                 (id, input.value.clone().unwrap_or_default(), None)
             }
-            Reference::Place(name) => return self.editor_place(name),
+            VariableReference::Place(name) => return self.editor_variable(name),
         };
-        used.push(Used { name: name.to_owned(), value: value.clone(), variable });
+        used.push(VariableUse { name: name.to_owned(), value: value.clone(), variable });
         Some(value)
     }
 
-    /// The value of a variable and where it comes from: the environment counts most.
+    /// Returns the value of a variable and where it is set. The process environment takes precedence.
     pub(crate) fn variable(&self, name: &str) -> Option<(&str, Option<Span>)> {
         if let Some(value) = self.environment.variables.get(name) {
             return Some((value, None));
@@ -327,15 +327,15 @@ impl<'a> Context<'a> {
         Some((&variable.value, Some(variable.span)))
     }
 
-    /// The variables that texts referred to, each with where it was found.
+    /// Returns the variables that were referred to, each with its location.
     pub(crate) fn variables_used(&self) -> BTreeMap<String, String> {
         let place = |place: &Option<Span>| {
-            place.map_or_else(|| "environment".to_owned(), |span| self.sources.place(span))
+            place.map_or_else(|| "environment".to_owned(), |span| self.sources.location(span))
         };
-        self.used.iter().map(|(name, span)| (name.clone(), place(span))).collect()
+        self.used_variables.iter().map(|(name, span)| (name.clone(), place(span))).collect()
     }
 
-    fn editor_place(&self, name: &str) -> Option<String> {
+    fn editor_variable(&self, name: &str) -> Option<String> {
         let path = |path: &Path| path.display().to_string();
         match name {
             "workspaceFolder" | "workspaceRoot" => Some(path(&self.project)),
@@ -348,38 +348,38 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The place of a part of a scalar's text, where the file spells the text as it is.
-    fn inside(&self, span: Span, text: &str, range: std::ops::Range<usize>) -> Span {
+    /// Narrows a span to a part of the scalar's text, if the file contains the text literally.
+    fn subspan(&self, span: Span, text: &str, range: std::ops::Range<usize>) -> Span {
         match self.sources.text(span).find(text) {
             Some(at) => Span::new(span.source, span.start + at + range.start, span.start + at + range.end),
             None => span,
         }
     }
 
-    /// The text of a scalar with what may be shown of it: as written where a variable is in it,
-    /// `***` where a literal looks like a secret.
-    pub(crate) fn resolve_text(&mut self, node: &Node) -> Option<Text> {
+    /// Resolves a scalar, together with the form that may be shown: as written if it contains a variable,
+    /// with `***` for literals that look like secrets.
+    pub(crate) fn resolve_text(&mut self, node: &Node) -> Option<ConfigString> {
         let written = node.as_text().unwrap_or_default().to_owned();
         let resolved = self.resolve(node)?;
-        let shown = if resolved.from_outside { mask(&written, &[]) } else { mask(&resolved.value, &[]) };
-        Some(Text::new(resolved.value, shown))
+        let shown = if resolved.is_external { mask(&written, &[]) } else { mask(&resolved.value, &[]) };
+        Some(ConfigString::new(resolved.value, shown))
     }
 
-    /// Whether a text waits for the answer to an input: what it will be is not known yet.
-    pub(crate) fn waits(&self, text: &Text) -> bool {
-        let asked = |input: &&Input| text.shown().contains(&format!("${{input:{}}}", input.id));
+    /// Returns true if a string contains an input that has no answer yet, so its value is unknown.
+    pub(crate) fn awaits_input(&self, text: &ConfigString) -> bool {
+        let asked = |input: &&InputAnswer| text.redacted().contains(&format!("${{input:{}}}", input.id));
         self.inputs.iter().filter(|input| input.value.is_none()).any(|input| asked(&input))
     }
 
-    /// The folder that relative paths in a file start from.
-    pub(crate) fn folder(&self, span: Span) -> PathBuf {
+    /// Returns the folder that relative paths in a file start from.
+    pub(crate) fn source_folder(&self, span: Span) -> PathBuf {
         let file = self.sources.get(span.source).path();
         file.and_then(Path::parent).map_or_else(|| self.project.clone(), Path::to_owned)
     }
 }
 
-/// What went wrong, without the path that the message names already.
-pub(crate) fn reason(error: &std::io::Error) -> String {
+/// Describes an I/O error without the path, since the message already names it.
+pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
         std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),

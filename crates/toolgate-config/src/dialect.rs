@@ -1,8 +1,7 @@
-//! The shapes that people bring, and how each is told from the others.
+//! Supported configuration dialects and their detection.
 //!
-//! A dialect turns its own keys into ours and hands them to the [`Draft`]; nothing after it knows
-//! where they came from. A new dialect is a file here, a variant of [`Dialect`] and a line in
-//! [`Dialect::read`].
+//! A dialect translates its keys into ours and passes them to the [`ConfigBuilder`]; nothing after it knows the
+//! dialect. To add one, add a file here, a variant of [`Dialect`] and a line in [`Dialect::read`].
 
 pub(crate) mod agent;
 pub(crate) mod codex;
@@ -16,15 +15,15 @@ pub(crate) mod tools;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use crate::context::{Context, Whose};
+use crate::context::{Context, FileOwner};
 use crate::file::ServerEntry;
-use crate::keys::{At, Read};
-use crate::node::{Entry, Node, Value};
-use crate::read::Format;
-use crate::settle::Draft;
-use crate::settle::server::ServerRules;
+use crate::keys::{ConfigValue, Spanned};
+use crate::node::{MapEntry, Node, Value};
+use crate::read::FileFormat;
+use crate::resolve::ConfigBuilder;
+use crate::resolve::server::ServerDefaults;
 
-/// A shape of configuration.
+/// A configuration dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// `toolgate.yaml`.
@@ -44,28 +43,28 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// What a file is: by its name where that says enough, else by the keys at its top, which no two
-    /// dialects share.
-    pub(crate) fn of(node: &Node, path: &Path) -> Option<Self> {
+    /// Detects the dialect by file name if that is unambiguous, otherwise by the keys at the top. These
+    /// differ between all dialects.
+    pub(crate) fn detect(node: &Node, path: &Path) -> Option<Self> {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         match name {
-            // Our own files, whatever is wrong with them.
+            // Our own files keep their dialect even if they are invalid.
             "toolgate.yaml" | "toolgate.yml" => return Some(Self::Project),
             "tools.json" => return Some(Self::Tools),
             _ if name.ends_with(".toml") => return Some(Self::Codex),
             _ => {}
         }
-        Self::by_shape(node).or(match name {
+        Self::detect_by_keys(node).or(match name {
             "agent.yaml" | "agent.yml" => Some(Self::Agent),
             "mcp.json" | ".mcp.json" => Some(Self::Mcp),
             _ => None,
         })
     }
 
-    fn by_shape(node: &Node) -> Option<Self> {
+    fn detect_by_keys(node: &Node) -> Option<Self> {
         let Value::Map(entries) = &node.value else { return None };
         let has = |key: &str| entries.iter().any(|entry| entry.key == key);
-        // Tools of other types than ours are those of an agent.
+        // Tools of other types than ours belong to an agent file.
         let foreign =
             |tool: &Node| tool.get("type").and_then(Node::as_text).is_some_and(|kind| kind != "local");
         let of_an_agent = || match node.get("tools").map(|tools| &tools.value) {
@@ -78,7 +77,7 @@ impl Dialect {
             Some(Self::Myai)
         } else if has("extensions") {
             Some(Self::Goose)
-        } else if mcp::ROOTS.iter().any(|root| has(root)) {
+        } else if mcp::SERVER_KEYS.iter().any(|root| has(root)) {
             Some(Self::Mcp)
         } else if has("instructions") || has("model") || of_an_agent() {
             Some(Self::Agent)
@@ -89,8 +88,8 @@ impl Dialect {
         }
     }
 
-    /// The prefix of the environment variables that override a file of this shape. Registries have none:
-    /// they are rewritten by commands, and stand beside a project file.
+    /// Returns the prefix of environment variables that override a file of this dialect. Registries have none:
+    /// commands rewrite them, and they accompany a project file.
     pub(crate) fn override_prefix(self) -> Option<&'static str> {
         match self {
             Self::Project | Self::Agent => Some("TOOLGATE__"),
@@ -99,31 +98,34 @@ impl Dialect {
         }
     }
 
-    /// Takes note of a file that commands may change.
-    pub(crate) fn register(self, path: &Path, draft: &mut Draft) {
-        let json = matches!(Format::of(&path.to_string_lossy()), Format::Json);
+    /// Records a file that commands may change.
+    pub(crate) fn record_registry(self, path: &Path, builder: &mut ConfigBuilder) {
+        let json = matches!(FileFormat::of(&path.to_string_lossy()), FileFormat::Json);
         match self {
-            Self::Tools if json => draft.registries.tools = Some(path.to_owned()),
-            Self::Mcp if json => draft.registries.servers = Some(path.to_owned()),
+            Self::Tools if json => builder.registries.tools = Some(path.to_owned()),
+            Self::Mcp if json => builder.registries.servers = Some(path.to_owned()),
             _ => {}
         }
     }
 
-    /// Adds a file of this shape to the draft.
-    pub(crate) fn read(self, node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
+    pub(crate) fn read(self, node: &Node, builder: &mut ConfigBuilder, cx: &mut Context<'_>) {
         match self {
-            Self::Project => project::read(node, draft, cx),
-            Self::Agent => agent::read(node, draft, cx),
-            Self::Myai => myai::read(node, draft, cx),
-            Self::Mcp => mcp::read(node, draft, cx),
-            Self::Tools => tools::read(node, draft, cx),
-            Self::Codex => translated(codex::servers(node, cx), ServerRules::CODEX, draft, cx),
-            Self::Goose => translated(goose::servers(node, cx), ServerRules::GOOSE, draft, cx),
+            Self::Project => project::read(node, builder, cx),
+            Self::Agent => agent::read(node, builder, cx),
+            Self::Myai => myai::read(node, builder, cx),
+            Self::Mcp => mcp::read(node, builder, cx),
+            Self::Tools => tools::read(node, builder, cx),
+            Self::Codex => {
+                add_translated_servers(codex::servers(node, cx), ServerDefaults::CODEX, builder, cx)
+            }
+            Self::Goose => {
+                add_translated_servers(goose::servers(node, cx), ServerDefaults::GOOSE, builder, cx)
+            }
         }
     }
 
-    /// The MCP servers in a file of this shape: in our own keys, values as they were written.
-    pub(crate) fn servers(self, node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
+    /// Returns the MCP servers of a file, with our keys and unresolved values.
+    pub(crate) fn servers(self, node: &Node, cx: &mut Context<'_>) -> Vec<MapEntry> {
         match self {
             Self::Mcp => mcp::servers(node),
             Self::Codex => codex::servers(node, cx),
@@ -134,16 +136,21 @@ impl Dialect {
     }
 }
 
-/// Servers by their names, in our own keys.
-fn translated(servers: Vec<Entry>, rules: ServerRules, draft: &mut Draft, cx: &mut Context<'_>) {
-    cx.whose = Whose::Others;
+/// Adds servers by name, already translated into our keys.
+fn add_translated_servers(
+    servers: Vec<MapEntry>,
+    rules: ServerDefaults,
+    builder: &mut ConfigBuilder,
+    cx: &mut Context<'_>,
+) {
+    cx.file_owner = FileOwner::OtherProgram;
     cx.labels.push("servers".to_owned());
-    for Entry { key, key_span, node } in servers {
+    for MapEntry { key, key_span, node } in servers {
         cx.next_name = Some(key.clone());
         let entry = ServerEntry::read(&node, cx);
         cx.next_name = None;
         if let Some(value) = entry {
-            draft.keyed_server(&key, At { value, span: node.span, key_span }, rules, cx);
+            builder.add_keyed_server(&key, Spanned { value, span: node.span, key_span }, rules, cx);
         }
     }
     cx.labels.pop();

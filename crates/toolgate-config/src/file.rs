@@ -1,342 +1,340 @@
-//! Every key that our own files have, with its words for the reference page and the schema.
+//! Keys of Toolgate's own files, with the text of the reference page and the JSON Schemas.
 //!
-//! The doc comments here are what users read. Invariant: this module says what may be written, not
-//! what it means; meaning is in `settle`.
+//! The doc comments on keys are user documentation. Invariant: this module defines the syntax of
+//! files; the meaning of the values is in `resolve`.
 
 pub(crate) mod agent;
-pub(crate) mod door;
 pub(crate) mod profile;
+pub(crate) mod serve;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use serde_json::{Map as JsonMap, Value as Json};
-use toolgate_types::audit::Reserve;
+use toolgate_types::audit::DiskReserve;
 use toolgate_types::caller::PermissionPattern;
-use toolgate_types::door::HostName;
 use toolgate_types::network::Network;
-use toolgate_types::redact::Pattern;
+use toolgate_types::SecretPattern;
+use toolgate_types::serve::HostName;
 use toolgate_types::tool::Permission;
-use toolgate_types::{ByteSize, CallerId, HumanDuration, KeyHash, ServerName, Text, ToolName};
+use toolgate_types::{ByteSize, CallerId, ConfigString, HumanDuration, KeyHash, ServerName, ToolName};
 
 use self::agent::AgentSection;
-use self::door::{AnonymousName, CertificateFile, DoorRateFile, DoorTlsFile, JwtFile};
 use self::profile::ProfileFile;
-use crate::config::variable_of_input;
-use crate::context::{Context, FileVariable, Input};
-use crate::keys::{At, Free, Handed, Named, OneOrMany, Read, SchemaNode, Table, choice, keys};
+use self::serve::{AnonymousName, CertificateFile, JwtFile, ServeRateLimitFile, ServeTlsFile};
+use crate::config::input_variable;
+use crate::context::{Context, FileVariable, InputAnswer};
+use crate::keys::{
+    AnyValue, ConfigValue, KeyTable, NamedMap, OneOrMany, PassthroughMap, SchemaNode, Spanned, choice, keys,
+};
 use crate::node::Node;
 
 keys! {
-    /// `toolgate.yaml`, the project file. Everything in it may be overridden by the environment:
-    /// `TOOLGATE__TOOLBOX__MAX_CONCURRENT=20`, `TOOLGATE__TOOLBOX__MCPS__0__MODE=dynamic`; an entry
-    /// of a list is named by its number or its `name`.
+    /// `toolgate.yaml`, the project file. Environment variables override any key:
+    /// `TOOLGATE__TOOLBOX__MAX_CONCURRENT=20`, `TOOLGATE__TOOLBOX__MCPS__0__MODE=dynamic`. List
+    /// entries are addressed by index or by `name`.
     struct ProjectFile as "project file" {
-        /// A name for the project, for listings.
+        /// Name of the project, shown in listings.
         name: String,
-        /// What the project is for.
+        /// Purpose of the project.
         description: String,
-        /// Files with the variables that `${NAME}` may use, beside the environment, which counts
-        /// more. Without this key `.env` is read where there is one; a file named here must exist.
+        /// Files with variables for `${NAME}` references. The process environment takes precedence.
+        /// Default: `.env` if it exists; files named here must exist.
         env_file ("envFile"): OneOrMany<String> = ".env",
-        /// Tools and servers that are kept in JSON files, which commands may rewrite.
+        /// JSON files that hold tools and MCP servers. Commands may rewrite them.
         registries: RegistriesFile,
         /// Limits, tools and MCP servers.
         toolbox: ToolboxFile,
-        /// Who may call tools, and which. Whoever is not named here may do nothing, but for `owner`: the
-        /// person at the machine, who may do everything unless an entry for it says otherwise.
-        callers: Vec<At<CallerFile>>,
-        /// The file with rules in Cedar that permit and forbid calls, beside the permissions of the
-        /// callers. Without this key `policy.cedar` is read where there is one; a file named here must
-        /// exist.
+        /// Callers and their permissions. A caller not listed here has no access. Exception: `owner`, the
+        /// local user of this machine, has full access unless an entry restricts it.
+        callers: Vec<Spanned<CallerFile>>,
+        /// Cedar policy file that permits or forbids calls, in addition to the permissions of the
+        /// callers. Default: `policy.cedar` if it exists; a file named here must exist.
         policy: String = "policy.cedar",
-        /// Texts that no call may carry to an MCP server.
+        /// Strings that must not be sent to MCP servers.
         egress: EgressFile,
-        /// What happens to results that are too large to be given whole. Without this key every result up
-        /// to `max_output` is given whole.
+        /// Storage of large results. Without this key every result up to `max_output` is returned inline.
         results: ResultsFile,
-        /// How people are asked: by the tool `request_human_input`, which this key brings, and by rules that
-        /// ask. Without it nobody is asked by `toolgate serve`. docs/builtins.md.
+        /// Enables the tool `request_human_input` and approvals requested by policy rules. Without this key
+        /// `toolgate serve` asks no questions. See docs/builtins.md.
         human_input: HumanInputFile,
-        /// Who searches the web for the tool `web_search`, which this key brings. docs/builtins.md.
+        /// Enables the tool `web_search` and selects its search engine. See docs/builtins.md.
         web_search: WebSearchFile,
-        /// What code may use that callers bring along for the tool `code_execution`, which `enabled: true`
-        /// brings. docs/builtins.md.
+        /// Limits of the tool `code_execution`, which runs code sent by callers. Enable it with
+        /// `enabled: true`. See docs/builtins.md.
         code_execution: CodeExecutionFile,
-        /// The agent of `toolgate run` and `toolgate chat`. docs/agent.md.
+        /// The agent of `toolgate run` and `toolgate chat`. See docs/agent.md.
         agent: AgentSection,
-        /// Where traces of calls go. Without this key the standard variables of OpenTelemetry count:
+        /// OpenTelemetry collector for traces of calls. Without this key the standard variables apply:
         /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS` and
-        /// `OTEL_SERVICE_NAME`; without those too there are none.
+        /// `OTEL_SERVICE_NAME`. If none is set, no traces are exported.
         telemetry: TelemetryFile,
-        /// HTTP APIs that OpenAPI documents describe, by their names: each operation is a tool.
-        openapi: Named<ApiFile>,
-        /// Views of what there is, by their names, each for a kind of client. docs/profiles.md.
-        profiles: Named<ProfileFile>,
-        /// The door of `toolgate serve`.
+        /// HTTP APIs described by OpenAPI documents, by name. Each operation becomes a tool.
+        openapi: NamedMap<ApiFile>,
+        /// Profiles by name: views of the catalog for different kinds of clients. See docs/profiles.md.
+        profiles: NamedMap<ProfileFile>,
+        /// Listener, TLS, authentication and limits of `toolgate serve`.
         serve: ServeFile,
-        /// How calls are written down: the execution log.
+        /// The execution log.
         audit: AuditFile,
     }
 }
 
 keys! {
-    /// An HTTP API that a document of OpenAPI 3.0 or 3.1 describes. docs/openapi.md says what becomes of it.
+    /// An HTTP API described by an OpenAPI 3.0 or 3.1 document. See docs/openapi.md.
     struct ApiFile as "API" {
-        /// The document, in JSON or YAML: a file, seen from the project folder, or an address with `https` or
-        /// `http`, which is asked at every start; what came last is kept in `.toolgate/openapi`.
-        document: Text; required,
-        /// Where the API is, in place of the first of the document's `servers`. A document that comes from an
-        /// address can name no other host than its own; this can.
-        base_url: Text,
-        /// Values for the variables of the document's first server.
-        variables: Named<String>,
-        /// The operations that become tools: those that fit every list that is given. Without it all do.
+        /// OpenAPI document in JSON or YAML: a file relative to the project folder, or an `https` or `http` URL.
+        /// A URL is fetched at every start; the last copy is cached in `.toolgate/openapi`.
+        document: ConfigString; required,
+        /// Base URL of the API. Default: the first entry of `servers` in the document. A document fetched from a
+        /// URL can only name its own host; this key can name any.
+        base_url: ConfigString,
+        /// Values for the variables of the document's first server entry.
+        variables: NamedMap<String>,
+        /// Operations that become tools. An operation must match every list given here. Default: all.
         include: OperationsFile,
-        /// Operations that do not: those that fit any of the lists.
+        /// Operations to leave out. An operation that matches any list given here is excluded.
         exclude: OperationsFile,
-        /// Credentials, by the names of the document's `securitySchemes`, as variables: `${PETS_TOKEN}`. For `basic`
-        /// it is `user:password`. Never shown.
-        auth: Named<Text>,
-        /// Headers of every request. Never shown.
-        headers: Named<Text>,
-        /// How long one call may take.
+        /// Credentials by name of the document's `securitySchemes`, as variables: `${PETS_TOKEN}`. For `basic`:
+        /// `user:password`. Never shown.
+        auth: NamedMap<ConfigString>,
+        /// Headers sent with every request. Never shown.
+        headers: NamedMap<ConfigString>,
+        /// Timeout of one call.
         timeout: HumanDuration,
-        /// What stands before the name of each tool, such as `pets_`.
+        /// Prefix of every tool name, such as `pets_`.
         prefix: String,
-        /// The API and its document must be on the internet. Those in these networks may be used, too, such as
-        /// `127.0.0.0/8`. Every address is looked at when a connection is made.
-        allow_networks: Vec<At<Network>>,
-        /// What becomes of a result that does not fit the schema of its operation.
+        /// Networks the API and its document may be in, in addition to the public internet, such as
+        /// `127.0.0.0/8`. Addresses are checked on every connection.
+        allow_networks: Vec<Spanned<Network>>,
+        /// Results that do not match the schema of their operation: `strict` fails the call with `invalid_output`,
+        /// `warn` returns the result with a warning.
         output_validation: OutputValidationName = "warn",
     }
 }
 
 keys! {
-    /// Operations of an OpenAPI document. `*` stands for any text.
+    /// Selects operations of an OpenAPI document. `*` matches any string.
     struct OperationsFile as "operations" {
-        /// By `operationId`.
+        /// Match by `operationId`.
         operations: OneOrMany<String>,
-        /// By tag.
+        /// Match by tag.
         tags: OneOrMany<String>,
-        /// By method, such as `GET`.
+        /// Match by method, such as `GET`.
         methods: OneOrMany<String>,
-        /// By path, such as `/pets/*`.
+        /// Match by path, such as `/pets/*`.
         paths: OneOrMany<String>,
     }
 }
 
 keys! {
-    /// How calls are written down. `toolgate log` reads it, docs/log.md describes it.
+    /// The execution log. `toolgate log` reads it; docs/log.md describes it.
     struct AuditFile as "audit" {
-        /// The folder of the log, seen from the project folder.
+        /// Folder of the log, relative to the project folder.
         folder: String = ".toolgate/log",
-        /// What of arguments and of output is written down in full, each; of a longer one the beginning,
-        /// the length, and the SHA-256 of what is not there.
+        /// Bytes of arguments, and of output, kept per call. Longer bodies are truncated; length and SHA-256 of
+        /// the rest are recorded.
         max_body: ByteSize = "1MiB",
-        /// How old the last record of a file gets before the file is removed.
+        /// Retention: a log file is deleted when its last record is older than this.
         keep: HumanDuration = "30d",
-        /// Whether calls that may be repeated go on when the disk is full. Other calls are refused then,
-        /// whatever this says.
+        /// Idempotent calls while the disk is full: `deny` refuses them, `allow` executes them and records them once
+        /// there is space again. Other calls are always refused while the disk is full.
         on_full: OnFullName = "deny",
-        /// Room on the disk that is kept so that a call which was sent can be written to its end when the
-        /// disk fills up meanwhile; never more than a 64th of the disk. `none` keeps no room.
-        reserve: Reserve = "64MiB",
-        /// Regular expressions for secrets of your own: what fits one is not written down. They are matched in
-        /// linear time, so they know no look-around and no references to groups.
-        redact: Vec<At<Pattern>>,
+        /// Disk space reserved so that calls already sent can still be recorded when the disk fills up; at most
+        /// 1/64 of the disk. `none` reserves no space.
+        reserve: DiskReserve = "64MiB",
+        /// Regular expressions for your own secrets; matches are redacted from the log. Matching takes linear
+        /// time, so look-around and backreferences are not supported.
+        redact: Vec<Spanned<SecretPattern>>,
     }
 }
 
 choice! {
-    /// What becomes of calls that may be repeated when the disk is full.
-    enum OnFullName as "a way to go on when the disk is full" {
-        /// They are refused.
+    /// Handling of idempotent calls while the disk is full.
+    enum OnFullName as "a disk-full action" {
+        /// Refuses the call.
         Deny = "deny",
-        /// They are made, and written down when there is room again.
+        /// Executes the call and records it once there is space again.
         Allow = "allow",
     }
 }
 
 keys! {
-    /// A collector of OpenTelemetry that takes OTLP over HTTP, in JSON. Spans hold names, times and errors;
+    /// An OpenTelemetry collector that accepts OTLP over HTTP in JSON. Spans contain names, times and errors;
     /// arguments and results stay in the execution log.
     struct TelemetryFile as "telemetry" {
-        /// Where the collector is, such as `http://localhost:4318`; `/v1/traces` is added where the address has
-        /// no path.
-        otlp_endpoint: Text; required,
-        /// What it wants to see with each request.
-        headers: Named<Text>,
-        /// What this service is called there.
+        /// URL of the collector, such as `http://localhost:4318`. `/v1/traces` is appended if the URL has no path.
+        otlp_endpoint: ConfigString; required,
+        /// Headers sent with every request.
+        headers: NamedMap<ConfigString>,
+        /// Service name reported to the collector.
         service_name: String = "toolgate",
-        /// How long one request may take.
+        /// Timeout of one request.
         timeout: HumanDuration = "10s",
     }
 }
 
 keys! {
-    /// Results that are too large to be given whole are kept as resources, `toolgate://results/…`: the
-    /// caller gets a preview, and the tool `read_result` reads the rest, which every caller may use on what
-    /// is its own.
+    /// Large results are stored as resources (`toolgate://results/…`). The caller gets a preview and reads the
+    /// rest with the tool `read_result`. Every caller may read its own results.
     struct ResultsFile as "results" {
-        /// The largest result that is given whole.
+        /// Largest result returned inline.
         max_inline: ByteSize = "64KiB",
-        /// How long larger ones are kept.
+        /// Retention of stored results.
         keep: HumanDuration = "1h",
-        /// What all of them may take on the disk; the oldest go first.
+        /// Disk space for all stored results. The oldest are deleted first.
         max_disk: ByteSize = "256MiB",
     }
 }
 
 keys! {
-    /// Questions to people wait where they can be answered: at the terminal of `toolgate tools call`, and for
-    /// `toolgate serve` by `toolgate questions` and over HTTP.
+    /// Questions to people. They are answered at the terminal of `toolgate tools call`; for `toolgate serve`,
+    /// with `toolgate questions` or over HTTP.
     struct HumanInputFile as "human_input" {
-        /// How long a person has to answer.
+        /// Time to answer a question.
         timeout: HumanDuration = "10m",
     }
 }
 
 keys! {
-    /// A search engine. What it finds is written by others, so it is not trusted.
+    /// A search engine. Its results are third-party content and are treated as untrusted.
     struct WebSearchFile as "web_search" {
-        /// Who searches.
+        /// Search engine to use.
         provider: ProviderName; required,
-        /// Where it is. `searxng` needs the address of an instance; the others are where they are.
-        url: Text,
-        /// The key that `brave` and `tavily` want; best as `${NAME}`.
-        key: Text,
-        /// The most results of one search, up to 20.
+        /// URL of the search engine. Required for `searxng`; the others have a default.
+        url: ConfigString,
+        /// API key, required for `brave` and `tavily`. Preferably `${NAME}`.
+        key: ConfigString,
+        /// Maximum number of results per search, at most 20.
         max_results: NonZeroU32 = "10",
-        /// How long a search may take.
+        /// Timeout of one search.
         timeout: HumanDuration = "15s",
     }
 }
 
 choice! {
-    /// Who searches.
+    /// A search engine.
     enum ProviderName as "a search engine" {
-        /// An instance of SearXNG that answers in JSON.
+        /// A SearXNG instance with the JSON format enabled.
         Searxng = "searxng",
         /// Brave Search.
         Brave = "brave",
         /// Tavily.
         Tavily = "tavily",
-        /// The page of DuckDuckGo without scripts. It wants no key, and takes few questions from programs.
+        /// DuckDuckGo's HTML page. Needs no key, but limits automated queries.
         Duckduckgo = "duckduckgo",
     }
 }
 
 keys! {
-    /// Code in Python or for the shell that callers bring along. Each call has a folder of its own, which is gone
-    /// with it.
+    /// Python or shell code sent by callers. Each call runs in its own temporary folder.
     struct CodeExecutionFile as "code_execution" {
-        /// Whether the tool is there.
+        /// Enables the tool.
         enabled: bool = "false",
-        /// Whether the kernel (Landlock and seccomp) keeps the code from every file but those of its own folder and
-        /// the programs of the system, which it may read, and from the network. Where the kernel cannot, nothing is
-        /// run. Without it the code may do what Toolgate may do.
+        /// Sandboxes the code with Landlock and seccomp: no network, and no files except its own folder and
+        /// (read-only) system programs. If the kernel does not support this, the call fails. With `false` the code
+        /// has the same rights as Toolgate.
         sandbox: bool = "true",
-        /// How long it may run.
+        /// Timeout of one run.
         timeout: HumanDuration = "30s",
-        /// The memory that all its processes together may hold.
+        /// Memory of all processes of one run together.
         max_memory: ByteSize = "512MiB",
-        /// What it may write to stdout, and to stderr.
+        /// Maximum output on stdout, and on stderr.
         max_output: ByteSize = "1MiB",
-        /// How many processes it may have at the same time.
+        /// Maximum number of concurrent processes.
         max_processes: NonZeroU32 = "32",
-        /// What the files that it writes may take together.
+        /// Maximum total size of the files it writes.
         max_disk: ByteSize = "64MiB",
-        /// The Python that runs it, such as that of a virtual environment.
-        python: Text = "python3",
-        /// Files and folders that it may read in the sandbox beside those of the system, seen from the project folder.
-        read: Vec<At<String>>,
+        /// Python interpreter, for example of a virtual environment.
+        python: ConfigString = "python3",
+        /// More files and folders readable in the sandbox, relative to the project folder.
+        read: Vec<Spanned<String>>,
     }
 }
 
 keys! {
-    /// How `toolgate serve` keeps the door.
+    /// Settings of `toolgate serve`.
     struct ServeFile as "serve" {
-        /// Where it listens, as address and port. Whoever is on this machine can knock; with `0.0.0.0` the
-        /// whole network can.
+        /// IP address and port to listen on. The default accepts connections from this machine only;
+        /// `0.0.0.0` accepts connections from the whole network.
         listen: SocketAddr = "127.0.0.1:7332",
-        /// Names under which it is reached, beside `localhost` and the address it listens on, such as
-        /// `tools.example.com`. A request for any other name is refused.
-        hosts: Vec<At<HostName>>,
-        /// The largest request.
+        /// Host names of the gateway, such as `tools.example.com`, in addition to `localhost` and the listen
+        /// address. Requests for other host names are refused.
+        hosts: Vec<Spanned<HostName>>,
+        /// Maximum size of a request body.
         max_body: ByteSize = "4MiB",
-        /// Connections at the same time; fewer where the system lets the process open fewer files.
+        /// Maximum number of concurrent connections; lower if the process may open fewer files.
         max_connections: NonZeroU32 = "2000",
-        /// Those of one address.
+        /// Maximum number of concurrent connections from one IP address.
         max_connections_per_address: NonZeroU32 = "1000",
-        /// MCP servers that are registered over HTTP must be on the internet. Those in these networks may be
-        /// registered, too, such as `10.1.0.0/16`. What this project's files say is not asked about that.
-        allow_networks: Vec<At<Network>>,
-        /// MCP servers that are registered over HTTP and run on this machine may run these programs, as `command`
-        /// names them, and no others. Without it they may run any. What this project's files say is not asked about
-        /// that.
-        allow_commands: Vec<At<String>>,
-        /// The certificate by which it is known. Without it there is no TLS.
-        tls: DoorTlsFile,
-        /// The address under which the world knows it, such as `https://tools.example.com`, for who is told
-        /// where to log in. Without it that is the host of each request.
-        url: Text,
-        /// Issuers whose tokens (JWT) say who somebody is.
-        jwt: Vec<At<JwtFile>>,
-        /// From where the caller `anonymous` may come, who says nothing of itself.
+        /// Networks of MCP servers that may be registered over HTTP, in addition to the public internet, such
+        /// as `10.1.0.0/16`. Does not apply to servers configured in the project's files.
+        allow_networks: Vec<Spanned<Network>>,
+        /// Programs that MCP servers registered over HTTP may run on this machine, as written in `command`.
+        /// Default: any program. Does not apply to servers configured in the project's files.
+        allow_commands: Vec<Spanned<String>>,
+        /// Certificate of the gateway. Without this key TLS is off.
+        tls: ServeTlsFile,
+        /// Public URL of the gateway, such as `https://tools.example.com`, used in login instructions to clients.
+        /// Default: the host of each request.
+        url: ConfigString,
+        /// Token issuers whose JWTs authenticate callers.
+        jwt: Vec<Spanned<JwtFile>>,
+        /// Accepts unauthenticated requests as the caller `anonymous`: from this machine only and not through a proxy
+        /// (`loopback`), or from any address (`everywhere`).
         anonymous: AnonymousName = "loopback",
-        /// How many requests there may be.
-        rate_limit: DoorRateFile,
+        /// Rate limits of requests.
+        rate_limit: ServeRateLimitFile,
     }
 }
 
 keys! {
-    /// Texts that no argument may carry to an MCP server; a call that holds one does not leave.
+    /// Strings that must not be sent to MCP servers. A call whose arguments contain one is refused.
     struct EgressFile as "egress" {
-        /// Texts that you put where nobody has a reason to read them: one in a call shows that somebody
-        /// did. Each has at least 8 characters; none is ever shown.
-        canaries: Vec<At<Text>>,
-        /// Whether to look for secrets as well: the values of variables, headers and other secrets of this
-        /// configuration, and what has the shape of a credential.
+        /// Canary strings. Plant them in places no tool should read: a call that contains one reveals that a tool
+        /// did. At least 8 characters each; never shown.
+        canaries: Vec<Spanned<ConfigString>>,
+        /// Also refuses calls that contain secrets: values of variables, headers and other secrets of this
+        /// configuration, and strings that look like credentials.
         secrets: bool = "false",
     }
 }
 
 keys! {
-    /// An agent, a program or a person that calls tools.
+    /// An agent, program or person that calls tools.
     struct CallerFile as "caller" {
-        /// Who it is: letters, digits and `. _ - @ : /`.
+        /// Id of the caller: letters, digits and `. _ - @ : /`.
         id: CallerId; required,
-        /// What it is for.
+        /// Purpose of the caller.
         description: String,
-        /// What it may do, as `resource:action`; `*` stands for any resource or any action. A tool of a
-        /// server demands `{server}:{tool}`, one's own `tools:{name}`, where nothing else is said. Without
-        /// this key it has only what a rule of the policy permits.
-        permissions: Vec<At<PermissionPattern>>,
-        /// The key by which `toolgate serve` knows it, as a variable: `${CI_KEY}`. Never shown.
-        api_key: Text,
-        /// In place of the key its SHA-256, as 64 hexadecimal digits: `printf %s KEY | sha256sum`.
+        /// Permissions as `resource:action`; `*` matches any resource or action. By default a tool requires
+        /// `{server}:{tool}`, a tool of this project `tools:{name}`. Without this key the caller may only make
+        /// calls permitted by the policy file.
+        permissions: Vec<Spanned<PermissionPattern>>,
+        /// API key of the caller, as a variable: `${CI_KEY}`. Never shown.
+        api_key: ConfigString,
+        /// SHA-256 of the API key, in place of `api_key`: 64 hexadecimal digits from `printf %s KEY | sha256sum`.
         key_sha256: KeyHash,
-        /// The certificate by which `toolgate serve` knows it, of an authority in `serve.tls.client_ca`.
+        /// Client certificate of the caller, issued by an authority in `serve.tls.client_ca`.
         certificate: CertificateFile,
-        /// The profile that it sees where it names none, such as at `/mcp`. Without it, it sees everything there, or
-        /// the first of `profiles`.
+        /// Profile used when a request names none, as at `/mcp`. Default: the first of `profiles`, otherwise the
+        /// whole catalog.
         profile: String,
-        /// The profiles that it may use, and no others: it has their tools alone, over REST too. Those that it may not
-        /// use read like ones that are not there. Without it, it may use all.
+        /// Profiles the caller may use. It is limited to their tools, over REST too; other profiles look
+        /// nonexistent. Default: all profiles.
         profiles: OneOrMany<String>,
     }
 }
 
 keys! {
-    /// A registry that is named here must exist and be valid, or nothing starts.
+    /// Files with tools and MCP servers. A file named here must exist and be valid, otherwise Toolgate does not
+    /// start.
     struct RegistriesFile as "registries" {
-        /// The file with the project's own tools, such as `tools/tools.json`. Scripts are found
-        /// beside it.
+        /// File with the project's own tools, such as `tools/tools.json`. Script paths are relative to its folder.
         tools: String,
-        /// The file with MCP servers, such as `mcp.json`: the form of VS Code (`servers`), Claude and
-        /// Cursor (`mcpServers`) or `mcp_servers`.
+        /// File with MCP servers, such as `mcp.json`, in the format of VS Code (`servers`), Claude and Cursor
+        /// (`mcpServers`) or with the key `mcp_servers`.
         mcp: String,
     }
 }
@@ -344,169 +342,170 @@ keys! {
 keys! {
     /// Limits, tools and MCP servers.
     struct ToolboxFile as "toolbox" {
-        /// Calls that may run at the same time, over all tools.
+        /// Maximum number of concurrent calls, over all tools.
         max_concurrent: NonZeroU32 = "64",
-        /// How long a call may take where neither its tool nor its server says so.
+        /// Timeout of a call if neither its tool nor its server sets one.
         default_timeout: HumanDuration = "30s",
-        /// The largest result of one call.
+        /// Maximum size of the result of one call.
         max_output: ByteSize = "4MiB",
-        /// Who gets a name that two tools want. Every server's tool can always be called as
-        /// `{server}__{tool}`.
+        /// Tools with the same name. `qualify`: the project's own tools win, then servers in order; others are listed
+        /// as `{server}__{tool}`. `last_wins`: the last one wins. `error`: Toolgate does not start. A server's tool
+        /// can always be called as `{server}__{tool}`.
         on_collision: CollisionName = "qualify",
-        /// Settings for single tools, of one's own or of a server.
-        tools: Vec<At<ToolSettingsFile>>,
+        /// Settings for single tools, of this project or of a server.
+        tools: Vec<Spanned<ToolSettingsFile>>,
         /// MCP servers.
-        mcps: Vec<At<ServerEntry>>,
+        mcps: Vec<Spanned<ServerEntry>>,
     }
 }
 
 choice! {
-    /// Who gets a name that two tools want.
-    enum CollisionName as "a way to settle collisions" {
-        /// Own tools first, then servers in their order; later ones appear as `{server}__{tool}`.
+    /// Resolution of name collisions between tools.
+    enum CollisionName as "a collision rule" {
+        /// The project's own tools win, then servers in order; later ones are listed as `{server}__{tool}`.
         Qualify = "qualify",
-        /// The last one gets the name.
+        /// The last one wins.
         LastWins = "last_wins",
-        /// Nothing starts.
+        /// A collision is an error and Toolgate does not start.
         Error = "error",
     }
 }
 
 keys! {
-    /// What is said about one tool, wherever it comes from. It counts more than its registry or its
-    /// server's `default_tool_config`, field by field.
+    /// Settings of one tool. Each key overrides the tool's registry entry and its server's
+    /// `default_tool_config`.
     struct ToolSettingsFile as "tool settings" {
-        /// The tool.
+        /// Name of the tool.
         name: ToolName; required,
-        /// Calls of it that may run at the same time.
+        /// Maximum number of concurrent calls of this tool.
         max_instances: NonZeroU32,
-        /// How long one call may take.
+        /// Timeout of one call.
         timeout: HumanDuration,
-        /// Whether calls may overlap. By default those of MCP tools may, those of scripts may not.
+        /// Allows concurrent calls. Default: `true` for MCP tools, `false` for scripts.
         parallel_capable: bool,
-        /// `strict` takes nothing from a server's `default_tool_config` for this tool.
+        /// With `strict`, the server's `default_tool_config` does not apply to this tool.
         mode: ModeName,
-        /// What a caller must be allowed to do, as `resource:action`. Without it a server's tool demands
-        /// `{server}:{tool}`, and one's own `tools:{name}` where its registry says nothing either.
-        permissions: Vec<At<Permission>>,
-        /// What kind of tool it is. A query counts as harmless; a mutation is never cached.
+        /// Permissions a caller needs, as `resource:action`. Default: `{server}:{tool}`; for a tool of this
+        /// project the permissions in its registry, otherwise `tools:{name}`.
+        permissions: Vec<Spanned<Permission>>,
+        /// Kind of operation. A `query` is treated as read-only; a `mutation` is never cached.
         category: CategoryName,
-        /// Whether calling it twice is as good as calling it once. Only such a tool is ever retried.
+        /// Marks calls as safe to repeat. Only idempotent tools are retried.
         idempotent: bool,
-        /// Whether a result may be served again.
+        /// Allows caching of results.
         cacheable: bool,
-        /// For how long.
+        /// Lifetime of a cached result.
         cache_ttl: HumanDuration,
-        /// How often one caller may call it.
+        /// Rate limit per caller.
         rate_limit: RateLimitFile,
-        /// Words to find it by.
-        tags: Vec<At<String>>,
-        /// What often makes sense after it; callers are told.
-        follow_ups: Vec<At<FollowUpFile>>,
+        /// Keywords for tool search.
+        tags: Vec<Spanned<String>>,
+        /// Suggested next steps, returned to callers as hints.
+        follow_ups: Vec<Spanned<FollowUpFile>>,
     }
 }
 
 keys! {
-    /// A step that often makes sense after a tool.
+    /// A suggested next step after a tool.
     struct FollowUpFile as "follow-up" {
-        /// The tool, or a word for what to do.
+        /// Name of the next tool, or a short name of the action.
         action: String; required,
-        /// How urgent it is.
+        /// Urgency of the step.
         priority: PriorityName = "medium",
-        /// What it is for.
+        /// Purpose of the step.
         description: String,
-        /// What has to come before it.
-        after: Vec<At<String>>,
+        /// Steps that must come first.
+        after: Vec<Spanned<String>>,
     }
 }
 
 choice! {
-    /// How urgent a step is.
+    /// Urgency of a step.
     enum PriorityName as "a priority" {
-        /// At once.
+        /// Do it immediately.
         Critical = "critical",
-        /// Soon.
+        /// Do it soon.
         High = "high",
-        /// In its turn.
+        /// Do it in turn.
         Medium = "medium",
-        /// When there is time.
+        /// Do it when there is time.
         Low = "low",
     }
 }
 
 choice! {
-    /// How a token is come by.
+    /// OAuth grant used to obtain a token.
     enum GrantName as "a grant" {
         /// A person logs in with a browser.
         AuthorizationCode = "authorization_code",
-        /// Toolgate logs in by itself, as the client.
+        /// Toolgate authenticates as the client, without a person.
         ClientCredentials = "client_credentials",
     }
 }
 
 keys! {
-    /// How a server is logged in to with OAuth 2.1. Without a client, Toolgate registers itself.
+    /// OAuth 2.1 login to a server. Without `client_id`, Toolgate registers itself as a client.
     struct OauthFile as "oauth" {
-        /// How a token is come by.
+        /// OAuth grant: `authorization_code` logs a person in with a browser, `client_credentials` authenticates
+        /// Toolgate as the client.
         grant: GrantName = "authorization_code",
-        /// The client, where one was registered beforehand.
-        client_id ("clientId"): Text,
-        /// Its secret.
-        client_secret ("clientSecret"): Text,
-        /// Its private key as PEM, in the place of a secret, for `client_credentials`.
-        private_key: Text,
-        /// The `https://` address of a document that describes the client, for authorization
-        /// servers that read it there. Used where there is no `client_id`.
-        client_metadata_url: Text,
-        /// What is asked for, beside what the server asks for.
-        scopes: Vec<At<String>>,
-        /// The port of this machine to which the browser comes back. Without it: any that is free.
+        /// Client id, if a client is already registered.
+        client_id ("clientId"): ConfigString,
+        /// Client secret.
+        client_secret ("clientSecret"): ConfigString,
+        /// Private key of the client in PEM, in place of `client_secret`, for `client_credentials`.
+        private_key: ConfigString,
+        /// `https://` URL of a client metadata document, for authorization servers that support it. Used if
+        /// there is no `client_id`.
+        client_metadata_url: ConfigString,
+        /// Scopes to request, in addition to those the server asks for.
+        scopes: Vec<Spanned<String>>,
+        /// Local port for the browser redirect. Default: any free port.
         redirect_port ("callbackPort"): NonZeroU16,
     }
 }
 
 keys! {
-    /// Certificates of a private authority, as files in PEM. Paths start at the project folder. A file that
-    /// is replaced is used from the next connection on, without a restart.
+    /// Certificates of a private certificate authority (CA), as PEM files. Paths are relative to the project
+    /// folder. Replaced files take effect on the next connection, without a restart.
     struct TlsFile as "tls" {
-        /// The authorities to trust, beside those of the platform.
-        ca: Text,
-        /// The certificate that Toolgate shows to a server that wants one, with those between it and its
-        /// authority.
-        cert: Text,
-        /// The private key of `cert`; it may be in the same file.
-        key: Text,
-        /// The revocation lists of the authorities in `ca`. Their servers are refused when they are on it,
-        /// and when their authority has no list here or one that is out of date.
-        crl: Text,
+        /// Additional trusted CAs.
+        ca: ConfigString,
+        /// Client certificate, with its intermediate certificates, for servers that require one.
+        cert: ConfigString,
+        /// Private key of `cert`. It may be in the same file.
+        key: ConfigString,
+        /// Certificate revocation lists of the CAs in `ca`. A server is refused if its certificate is revoked, or
+        /// if its CA has no current list here.
+        crl: ConfigString,
     }
 }
 
 keys! {
-    /// Limits for the tools of a server that have no settings of their own.
+    /// Limits for tools of a server without settings of their own.
     struct DefaultToolFile as "default_tool_config" {
-        /// Calls of one tool that may run at the same time.
+        /// Maximum number of concurrent calls of one tool.
         max_instances: NonZeroU32 = "5",
-        /// How long one call may take.
+        /// Timeout of one call.
         timeout: HumanDuration,
-        /// Whether calls may overlap.
+        /// Allows concurrent calls.
         parallel_capable: bool = "true",
     }
 }
 
 choice! {
-    /// What happens to tools that a server offers and the configuration does not name.
+    /// Handling of tools that a server offers and the configuration does not name.
     enum ModeName as "a mode" {
         /// They are refused.
         Strict = "strict",
-        /// They are taken, with the server's `default_tool_config`.
+        /// They are accepted, with the server's `default_tool_config`.
         Dynamic = "dynamic",
     }
 }
 
 choice! {
-    /// What becomes of a result that does not fit the schema its tool promised.
-    enum OutputValidationName as "a way to validate output" {
+    /// Handling of results that do not match the output schema of their tool.
+    enum OutputValidationName as "an output validation mode" {
         /// The call fails with `invalid_output`.
         Strict = "strict",
         /// The result passes, with a warning in its hints.
@@ -515,11 +514,11 @@ choice! {
 }
 
 choice! {
-    /// How a server is reached.
+    /// Transport of an MCP server.
     enum TransportName as "a transport" {
         /// A child process.
         Stdio = "stdio",
-        /// HTTP with server-sent events, of the first protocol revision.
+        /// HTTP with server-sent events, of the first protocol revision (deprecated).
         Sse = "sse",
         /// A WebSocket.
         Websocket = "websocket" | "ws",
@@ -529,21 +528,21 @@ choice! {
 }
 
 choice! {
-    /// When a server is connected.
-    enum StartupName as "a way to start" {
-        /// At start; nothing starts without it.
+    /// Startup behavior of a server.
+    enum StartupName as "a startup mode" {
+        /// Connected at startup. If that fails, Toolgate does not start.
         Required = "required",
-        /// At start; without it the rest goes on, and it is tried again.
+        /// Connected at startup. If that fails, Toolgate starts without it and retries.
         Optional = "optional",
-        /// On first use.
+        /// Connected on first use.
         Lazy = "lazy",
     }
 }
 
 choice! {
-    /// The encoding of a child's output.
+    /// Encoding of a child process's output.
     enum EncodingName as "an encoding" {
-        /// As the protocol says.
+        /// UTF-8, as the protocol requires.
         Utf8 = "utf-8" | "utf8" | "UTF-8",
         /// ISO 8859-1.
         Latin1 = "latin-1" | "latin1" | "iso-8859-1",
@@ -551,110 +550,111 @@ choice! {
 }
 
 keys! {
-    /// An MCP server: a program to start (`command` or `server`) or an address (`url`).
+    /// An MCP server: a program to start (`command` or `server`) or a URL (`url`).
     struct ServerFile as "MCP server" {
-        /// Its name: the first half of `{server}__{tool}`. In `mcp.json` the key is the name.
+        /// Name of the server: the first half of `{server}__{tool}`. In `mcp.json` the key is the name.
         name: ServerName,
-        /// What it is for.
+        /// Purpose of the server.
         description: String,
-        /// `false` keeps the entry and leaves the server out.
+        /// `false` disables the server and keeps the entry.
         enabled: bool = "true",
-        /// How it is reached. Without it: `stdio` for a program, `websocket` for a `ws://` address,
-        /// `http` for any other.
+        /// Transport. Default: `stdio` for a program, `websocket` for a `ws://` or `wss://` URL, otherwise
+        /// `http`.
         transport ("type"): TransportName,
-        /// The program to start, looked up on `PATH`. No shell is involved.
-        command: Text,
-        /// Its arguments.
-        args: Vec<At<Text>>,
-        /// A package in the place of `command`: `@scope/name` runs through `npx -y`, any other name
-        /// through `uvx`, or through `pipx run` where there is no `uvx`. `args` follow it.
-        server: Text,
-        /// Variables for the program. It sees these and a few harmless ones, not yours.
-        env: Named<Option<Text>>,
-        /// A file with more of them; `env` counts more.
+        /// Program to start, looked up in `PATH`. No shell is involved.
+        command: ConfigString,
+        /// Arguments of the program.
+        args: Vec<Spanned<ConfigString>>,
+        /// Package to run in place of `command`: `@scope/name` runs with `npx -y`, any other name with
+        /// `uvx`, or with `pipx run` if `uvx` is not installed. `args` follow it.
+        server: ConfigString,
+        /// Environment variables of the program. It gets these and a few harmless ones, not your environment.
+        env: NamedMap<Option<ConfigString>>,
+        /// Files with more environment variables. `env` takes precedence.
         env_file ("envFile"): OneOrMany<String>,
-        /// Its working folder, relative to the project.
+        /// Working folder, relative to the project.
         cwd: String = ".",
-        /// The encoding of its output.
+        /// Encoding of the program's output.
         encoding: EncodingName = "utf-8",
-        /// Its address.
-        url: Text,
-        /// Headers of every request, such as `Authorization: Bearer ${TOKEN}`.
-        headers: Named<Text>,
-        /// How it is logged in to, where that needs saying: a server that wants a login mostly says
-        /// itself how. `toolgate servers login NAME` does it.
+        /// URL of the server.
+        url: ConfigString,
+        /// Headers sent with every request, such as `Authorization: Bearer ${TOKEN}`.
+        headers: NamedMap<ConfigString>,
+        /// OAuth settings. Most servers that require a login need none. Log in with
+        /// `toolgate servers login NAME`.
         oauth: OauthFile,
-        /// Certificates of a private authority, for an address with `https://` or `wss://`.
+        /// Certificates of a private CA, for an `https://` or `wss://` URL.
         tls: TlsFile,
-        /// How long connecting and the handshake may take. The default is a minute for `npx`, `uvx`
-        /// and `pipx`, which may have to download first.
+        /// Timeout of connecting, including the handshake. The default is 1 minute for `npx`, `uvx` and
+        /// `pipx`, since they may download a package first.
         timeout: HumanDuration = "10s",
-        /// How long an event stream may be silent.
+        /// Maximum silence on an event stream.
         sse_read_timeout: HumanDuration = "5m",
-        /// Whether its session is ended when we are done.
+        /// Ends the session on the server when Toolgate disconnects.
         terminate_on_close: bool = "true",
-        /// How long one request may take.
+        /// Timeout of one request.
         request_timeout: HumanDuration = "60s",
-        /// Whether what its tools promise of themselves counts: that they only read, that they may
-        /// be repeated. A server can promise anything, so by default it does not.
+        /// Trusts the annotations of the server's tools (read-only, idempotent). A server can claim anything, so
+        /// the default is `false`.
         trusted: bool = "false",
-        /// With `false` nothing of it is used before `toolgate servers approve NAME`, neither now
-        /// nor what it adds later.
+        /// With `false`, nothing the server offers is used until `toolgate servers approve NAME`. This also
+        /// applies to later additions.
         approved: bool = "true",
-        /// What becomes of a result that does not fit the schema its tool promised: `strict` fails the
-        /// call with `invalid_output`, `warn` lets it pass with a warning. With `mode: strict` it is
-        /// always `strict`.
+        /// Results that do not match the output schema of their tool: `strict` fails the call with
+        /// `invalid_output`, `warn` returns the result with a warning. With `mode: strict` it is always
+        /// `strict`.
         output_validation: OutputValidationName = "warn",
-        /// Whether its tools are discovered.
+        /// Discovers the server's tools.
         load_tools: bool = "true",
-        /// Whether its prompts are discovered.
+        /// Discovers the server's prompts.
         load_prompts: bool = "true",
-        /// The prompts that may be used. Without it: all.
-        prompts: Vec<At<String>>,
-        /// Anything for the server itself: it gets this as JSON in the variable `MCP_CONFIG`.
-        config: Handed,
-        /// What happens to its tools that have no settings: `strict` refuses them, `dynamic` takes
-        /// them with `default_tool_config`. Required in `toolbox.mcps`; elsewhere `dynamic` with
-        /// the built-in limits.
+        /// Prompts that may be used. Default: all.
+        prompts: Vec<Spanned<String>>,
+        /// Configuration passed to the server as JSON in the environment variable `MCP_CONFIG`.
+        config: PassthroughMap,
+        /// Tools without settings: `strict` refuses them, `dynamic` accepts them with
+        /// `default_tool_config`. Required in `toolbox.mcps`; elsewhere the default is `dynamic` with the
+        /// built-in limits.
         mode: ModeName,
-        /// Limits for those tools. Required with `mode: dynamic`.
+        /// Limits for tools without settings. Required with `mode: dynamic`.
         default_tool_config: DefaultToolFile,
-        /// The only tools of it that may be used.
-        tool_allowlist: Vec<At<String>>,
-        /// Tools of it that may not be used.
-        tool_denylist: Vec<At<String>>,
-        /// When it is connected. The default is `required`, in `agent.yaml` `lazy`.
+        /// The only tools that may be used. Default: all.
+        tool_allowlist: Vec<Spanned<String>>,
+        /// Tools that may not be used.
+        tool_denylist: Vec<Spanned<String>>,
+        /// `required` and `optional` connect at startup, `lazy` on first use. If a `required` server fails, Toolgate
+        /// does not start; an `optional` one is retried. In `agent.yaml` the default is `lazy`.
         startup: StartupName = "required",
     }
 }
 
-/// A server with the variables of its `env_file`, which its other keys may use.
+/// A server with the variables of its `env_file`. Its other keys may refer to them.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerEntry {
     pub(crate) file: ServerFile,
     pub(crate) env_file: HashMap<String, FileVariable>,
 }
 
-impl Read for ServerEntry {
+impl ConfigValue for ServerEntry {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
-        cx.keep_secrets_of_server(node);
-        let told = cx.problems.len();
-        cx.server_env = env_files(node, cx).unwrap_or_default();
+        cx.add_server_secrets(node);
+        let problems_before = cx.problems.len();
+        cx.server_env = read_env_files(node, cx).unwrap_or_default();
         let file = ServerFile::read(node, cx);
         let env_file = std::mem::take(&mut cx.server_env);
         let file = file?;
-        // Before anything is told about the lines they stand in.
+        // Must come before any problem is rendered: the problem shows the line that holds the value.
         for (name, at) in file.env.iter().flat_map(|at| &at.value.0) {
             if let Some(text) = &at.value {
-                cx.keep_secret(name, text.expose());
+                cx.add_secret(name, text.expose());
             }
         }
         for (name, at) in file.headers.iter().flat_map(|at| &at.value.0) {
-            cx.keep_secret(name, at.value.expose());
+            cx.add_secret(name, at.value.expose());
         }
-        // A server that is left out needs neither its variables nor its files.
+        // A disabled server needs neither its variables nor its files.
         if file.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
-            cx.problems.truncate(told);
+            cx.problems.truncate(problems_before);
         }
         Some(Self { file, env_file })
     }
@@ -667,19 +667,19 @@ impl Read for ServerEntry {
         ServerFile::label()
     }
 
-    fn tables(out: &mut Vec<Table>) {
+    fn tables(out: &mut Vec<KeyTable>) {
         ServerFile::tables(out);
     }
 }
 
-/// Reads the files that `env_file` names before the rest of the map, since the rest may refer to
-/// their variables. `None` where there is no such key.
-pub(crate) fn env_files(node: &Node, cx: &mut Context<'_>) -> Option<HashMap<String, FileVariable>> {
+/// Reads the files of `env_file` before the rest of the map, since the rest may refer to their
+/// variables. Returns `None` if the key is absent.
+pub(crate) fn read_env_files(node: &Node, cx: &mut Context<'_>) -> Option<HashMap<String, FileVariable>> {
     let named = node.get("env_file").or_else(|| node.get("envFile"))?;
-    // What is wrong with the value itself is told when the key is read with the others.
-    let told = cx.problems.len();
+    // Problems with the value itself are reported when the key is read with the others.
+    let problems_before = cx.problems.len();
     let paths = OneOrMany::<String>::read(named, cx);
-    cx.problems.truncate(told);
+    cx.problems.truncate(problems_before);
     let mut variables = HashMap::new();
     for path in paths.into_iter().flat_map(|paths| paths.0) {
         let file = cx.project.join(&path.value);
@@ -696,84 +696,85 @@ pub(crate) fn env_files(node: &Node, cx: &mut Context<'_>) -> Option<HashMap<Str
 keys! {
     /// `tools/tools.json`: the project's own tools.
     struct ToolsFile as "tools file" {
-        /// What the tools have to say of themselves, where they do not say it each.
+        /// Contract of tools that do not set their own: `standard` requires name, description and input schema,
+        /// `full` every key listed by `toolgate check --contract full`.
         contract: ContractName = "standard",
         /// The tools.
-        tools: Vec<At<ToolFile>>; required,
+        tools: Vec<Spanned<ToolFile>>; required,
     }
 }
 
 keys! {
-    /// A tool of one's own: a script beside `tools.json`, and this entry.
+    /// A tool of this project: a script in the folder of `tools.json`, and this entry.
     struct ToolFile as "tool" {
-        /// Its name: letters, digits, `_`, `.` and `-`.
+        /// Name of the tool: letters, digits, `_`, `.` and `-`.
         name: ToolName; required,
-        /// What it has to say of itself. Without this key: what its file says.
+        /// Contract the entry must satisfy. Default: the `contract` of the file.
         contract: ContractName,
-        /// What it does, when to use it, what it returns. Models choose by this text.
+        /// Purpose, use and result of the tool. Models choose tools by this text.
         description: String; required,
-        /// What it is. There is one kind: `local`, a script.
+        /// Kind of tool. The only kind is `local`, a script.
         r#type: ToolKindName = "local",
-        /// Its version.
+        /// Version of the tool.
         version: String = "1.0.0",
-        /// The JSON Schema of its arguments.
+        /// JSON Schema of the arguments.
         input_schema ("inputSchema", "parameters", "inputs"): SchemaNode; required,
-        /// The JSON Schema of its result.
+        /// JSON Schema of the result.
         output_schema ("outputSchema", "outputs"): SchemaNode,
-        /// Where its program is.
+        /// Location of the script.
         config: ScriptFile,
-        /// The same, without `config` around it.
+        /// Same as `config.script_path`.
         script_path: String,
-        /// The same, without `config` around it.
+        /// Same as `config.entrypoint`.
         entrypoint ("function"): String,
-        /// Variables for its program. It sees these and a few harmless ones, not yours.
-        env: Named<Option<Text>>,
-        /// The memory that each process of its program may use; `32MiB` at least.
+        /// Environment variables of the script. It gets these and a few harmless ones, not your environment.
+        env: NamedMap<Option<ConfigString>>,
+        /// Memory limit of each process of the script; at least `32MiB`.
         max_memory ("maxMemory"): ByteSize = "1GiB",
-        /// How long one call may take.
+        /// Timeout of one call.
         timeout: HumanDuration,
-        /// Calls of it that may run at the same time, where it is `parallel_capable`.
+        /// Maximum number of concurrent calls if the tool is `parallel_capable`.
         max_instances: NonZeroU32 = "5",
-        /// Whether calls may overlap.
+        /// Allows concurrent calls.
         parallel_capable ("parallelCapable"): bool = "false",
-        /// What a caller must be allowed to do, as `resource:action`.
-        permissions: Vec<At<Permission>>,
-        /// What kind of tool it is. A mutation is never cached.
+        /// Permissions a caller needs, as `resource:action`.
+        permissions: Vec<Spanned<Permission>>,
+        /// Kind of operation. A `mutation` is never cached.
         category: CategoryName,
-        /// How fast it usually answers; without `timeout` a call may take 1 s, 10 s or 120 s.
+        /// Typical response time. If `timeout` is not set, it is 1 s (`fast`), 10 s (`medium`) or 120 s (`slow`).
         response_time ("responseTime"): ResponseTimeName,
-        /// Whether a result may be served again.
+        /// Allows caching of results.
         cacheable: bool = "false",
-        /// For how long.
+        /// Lifetime of a cached result.
         cache_ttl ("cacheTTL", "cacheTtl"): HumanDuration,
-        /// Whether calling it twice is as good as calling it once. Only such a tool is ever retried.
+        /// Marks calls as safe to repeat. Only idempotent tools are retried.
         idempotent: bool = "false",
-        /// Calls with their results.
-        examples: Vec<At<ExampleFile>>,
-        /// Words to find it by.
-        tags: Vec<At<String>>,
-        /// How often one caller may call it.
+        /// Example calls with their results.
+        examples: Vec<Spanned<ExampleFile>>,
+        /// Keywords for tool search.
+        tags: Vec<Spanned<String>>,
+        /// Rate limit per caller.
         rate_limit ("rateLimit"): RateLimitFile,
-        /// What follows it, where it is on its way out.
+        /// Marks the tool as deprecated and names its replacement.
         deprecated: DeprecationFile,
-        /// What often makes sense after it; callers are told.
-        follow_ups ("followUps"): Vec<At<FollowUpFile>>,
+        /// Suggested next steps, returned to callers as hints.
+        follow_ups ("followUps"): Vec<Spanned<FollowUpFile>>,
     }
 }
 
 choice! {
-    /// What a tool has to say of itself.
+    /// Set of keys a tool must define.
     enum ContractName as "a contract" {
-        /// Its name, its description and the schema of its arguments; the rest has defaults.
+        /// Name, description and input schema are required; everything else has a default.
         Standard = "standard",
-        /// Everything, as `toolgate check --contract full` lists it. A tool that leaves something out is
+        /// Every key listed by `toolgate check --contract full` is required. A tool that lacks one is
         /// refused.
         Full = "full",
     }
 }
 
 choice! {
-    /// What a tool is.
+    /// Kind of tool.
     enum ToolKindName as "a kind of tool" {
         /// A script.
         Local = "local",
@@ -781,123 +782,124 @@ choice! {
 }
 
 keys! {
-    /// Where a tool's program is.
+    /// Location of a tool's script.
     struct ScriptFile as "tool config" {
-        /// The script, beside `tools.json` or in a folder there. Without it: the tool's name with `.py`.
+        /// Script file in the folder of `tools.json` or below it. Default: the tool's name with `.py`.
         script_path ("scriptPath"): String,
-        /// The function in it, for a Python file.
+        /// Function to call in a Python script.
         entrypoint ("function"): String = "run",
     }
 }
 
 choice! {
-    /// What kind of tool it is.
+    /// Kind of tool.
     enum CategoryName as "a category" {
-        /// Reads.
+        /// Only reads.
         Query = "query",
         /// Changes something.
         Mutation = "mutation",
-        /// Works out something from what it is given.
+        /// Computes a result from its arguments.
         Analysis = "analysis",
-        /// Makes something new.
+        /// Creates something new.
         Generation = "generation",
     }
 }
 
 choice! {
-    /// How fast a tool usually answers.
+    /// Typical response time of a tool.
     enum ResponseTimeName as "a response time" {
         /// Under 100 ms.
         Fast = "fast",
         /// Up to a second.
         Medium = "medium",
-        /// Longer.
+        /// More than a second.
         Slow = "slow",
     }
 }
 
 keys! {
-    /// A call with its result, for readers and for tests.
+    /// An example call with its result, for documentation and tests.
     struct ExampleFile as "example" {
-        /// What it shows.
+        /// Description of the example.
         description: String; required,
-        /// The arguments.
-        params: Free; required,
-        /// The result.
-        expected_result ("expectedResult"): Free,
+        /// Arguments of the call.
+        params: AnyValue; required,
+        /// Expected result.
+        expected_result ("expectedResult"): AnyValue,
     }
 }
 
 keys! {
-    /// How often one caller may call a tool.
+    /// Rate limit of a tool, per caller.
     struct RateLimitFile as "rate_limit" {
-        /// Calls per window.
+        /// Maximum number of calls per window.
         max_calls ("maxCalls"): NonZeroU32; required,
-        /// The length of the window in milliseconds.
+        /// Length of the window in milliseconds.
         window_ms ("windowMs"): NonZeroU32; required,
     }
 }
 
 keys! {
-    /// A tool on its way out.
+    /// Deprecation of a tool.
     struct DeprecationFile as "deprecated" {
-        /// The version since which it is.
+        /// Version that deprecated the tool.
         since: String; required,
-        /// The tool to use in its place.
+        /// Tool to use instead.
         replacement: ToolName; required,
-        /// The day after which it is refused, as `YYYY-MM-DD`.
+        /// Date after which calls are refused, as `YYYY-MM-DD`.
         removal_date ("removalDate"): String; required,
     }
 }
 
 keys! {
-    /// `mcp.json`: MCP servers, in the form of VS Code (`servers`, `inputs`), of Claude and Cursor
-    /// (`mcpServers`) or of the skill executor (`mcp_servers`). The three keys mean the same.
+    /// `mcp.json`: MCP servers, in the format of VS Code (`servers`, `inputs`), of Claude and Cursor
+    /// (`mcpServers`) or of the skill executor (`mcp_servers`). The three keys are equivalent.
     struct McpFile as "mcp.json" {
-        /// What `${input:ID}` asks the person for.
-        inputs: Vec<At<InputEntry>>,
-        /// The servers by name.
-        servers ("mcpServers", "mcp_servers"): Named<ServerEntry>; required,
+        /// Values to ask the user for. `${input:ID}` refers to them.
+        inputs: Vec<Spanned<InputEntry>>,
+        /// MCP servers by name.
+        servers ("mcpServers", "mcp_servers"): NamedMap<ServerEntry>; required,
     }
 }
 
 keys! {
-    /// Something the person is asked for when a server starts. The variable `TOOLGATE_INPUT_ID`
-    /// (the id in capitals, `-` as `_`) answers it without asking.
+    /// A value the user is asked for when a server starts. The environment variable `TOOLGATE_INPUT_ID`
+    /// (the id in upper case, `-` as `_`) answers it without a prompt.
     struct InputFile as "input" {
-        /// What `${input:ID}` refers to.
+        /// Id used in `${input:ID}`.
         id: String; required,
-        /// How it is asked for.
+        /// Kind of prompt: one line of text (`promptString`) or a choice from `options` (`pickString`). `command` is
+        /// treated as `promptString`.
         r#type: InputKindName = "promptString",
-        /// The question.
+        /// Prompt text.
         description: String,
-        /// The answer where none is given.
+        /// Default answer.
         default: String,
-        /// Whether the answer is hidden while it is typed.
+        /// Hides the answer while it is typed.
         password: bool = "false",
-        /// The answers to choose from, for `pickString`.
-        options: Vec<At<String>>,
+        /// Allowed answers, for `pickString`.
+        options: Vec<Spanned<String>>,
     }
 }
 
-/// An input with the answer it has already. Servers are read after it and may refer to it.
+/// An input with its answer, if it has one. Inputs are read before servers, which may refer to them.
 #[derive(Debug, Clone)]
 pub(crate) struct InputEntry {
     pub(crate) file: InputFile,
     pub(crate) answered: bool,
 }
 
-impl Read for InputEntry {
+impl ConfigValue for InputEntry {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         let file = InputFile::read(node, cx)?;
         let id = file.id.as_ref()?.value.clone();
-        let given = cx.variable(&variable_of_input(&id)).map(|(value, _)| value.to_owned());
-        let value = given.or_else(|| file.default.as_ref().map(|at| at.value.clone()));
+        let from_variable = cx.variable(&input_variable(&id)).map(|(value, _)| value.to_owned());
+        let value = from_variable.or_else(|| file.default.as_ref().map(|at| at.value.clone()));
         let answered = value.is_some();
         if let Some(value) = value.as_deref().filter(|_| file.password.as_ref().is_some_and(|at| at.value)) {
             cx.hide(value);
         }
-        cx.inputs.push(Input { id, value });
+        cx.inputs.push(InputAnswer { id, value });
         Some(Self { file, answered })
     }
 
@@ -909,19 +911,19 @@ impl Read for InputEntry {
         InputFile::label()
     }
 
-    fn tables(out: &mut Vec<Table>) {
+    fn tables(out: &mut Vec<KeyTable>) {
         InputFile::tables(out);
     }
 }
 
 choice! {
-    /// How an input is asked for.
+    /// Kind of prompt.
     enum InputKindName as "a kind of input" {
-        /// A line of text.
+        /// Free text, one line.
         PromptString = "promptString",
-        /// One of `options`.
+        /// A choice from `options`.
         PickString = "pickString",
-        /// A command of the editor that wrote the file; here it is a line of text.
+        /// A command of the editor that wrote the file. Toolgate asks for one line of text instead.
         Command = "command",
     }
 }

@@ -1,19 +1,19 @@
-//! Doors for the fuzz targets: each feeds one reader and checks what must hold for any input.
+//! Entry points of the fuzz targets. Each feeds one reader and checks its invariants for any input.
 
-use crate::node::{DEEPEST, Node};
+use crate::node::{MAX_DEPTH, Node};
 use crate::problem::{Problem, Report};
-use crate::read::{Format, dotenv, read};
-use crate::source::Sources;
+use crate::read::{FileFormat, dotenv, read};
+use crate::source::SourceMap;
 use crate::variable::expand;
 
-/// Any text as YAML.
+/// Reads any string as YAML.
 pub fn yaml(text: &str) {
-    tree(text, Format::Yaml);
+    tree(text, FileFormat::Yaml);
 }
 
-/// Any text as JSON. What is taken as strict JSON must mean what `serde_json` says it means.
+/// Reads any string as JSON. Strict JSON must have the same meaning as in `serde_json`.
 pub fn json(text: &str) {
-    let node = tree(text, Format::Json);
+    let node = tree(text, FileFormat::Json);
     if let (Some(node), Ok(expected)) = (node, serde_json::from_str::<serde_json::Value>(text)) {
         let ours: serde_json::Value =
             serde_json::from_str(node.to_json().get()).expect("a node is valid JSON");
@@ -21,37 +21,37 @@ pub fn json(text: &str) {
     }
 }
 
-/// Any text as TOML.
+/// Reads any string as TOML.
 pub fn toml(text: &str) {
-    tree(text, Format::Toml);
+    tree(text, FileFormat::Toml);
 }
 
-/// Any text with references in it.
+/// Expands any string with references.
 pub fn variable(text: &str) {
-    let mut lookup = |_: crate::variable::Reference<'_>| Some("value".to_owned());
-    if let Err(broken) = expand(text, &mut lookup) {
+    let mut lookup = |_: crate::variable::VariableReference<'_>| Some("value".to_owned());
+    if let Err(errors) = expand(text, &mut lookup) {
         assert!(
-            broken.iter().all(|(range, _)| text.get(range.clone()).is_some()),
-            "a place outside of the text"
+            errors.iter().all(|(range, _)| text.get(range.clone()).is_some()),
+            "a range outside the string"
         );
     }
 }
 
-/// Any text as a `.env` file.
+/// Reads any string as a `.env` file.
 pub fn dotenv(text: &str) {
-    let mut sources = Sources::default();
+    let mut sources = SourceMap::default();
     let id = sources.add("fuzz", text, Some("fuzz".into()));
     let (variables, problems) = dotenv::read(text, id);
-    assert!(variables.iter().all(|variable| dotenv::is_name(&variable.name)), "a name that is none");
+    assert!(variables.iter().all(|variable| dotenv::is_name(&variable.name)), "an invalid name");
     render(sources, problems);
 }
 
-fn tree(text: &str, format: Format) -> Option<Node> {
-    let mut sources = Sources::default();
+fn tree(text: &str, format: FileFormat) -> Option<Node> {
+    let mut sources = SourceMap::default();
     let id = sources.add("fuzz", text, Some("fuzz".into()));
     match read(&sources, id, format) {
         Ok(node) => {
-            assert!(node.depth() <= DEEPEST + 2, "deeper than any walk over a tree allows for");
+            assert!(node.depth() <= MAX_DEPTH + 2, "deeper than recursion over a tree allows for");
             let _ = node.to_json();
             Some(node)
         }
@@ -62,8 +62,8 @@ fn tree(text: &str, format: Format) -> Option<Node> {
     }
 }
 
-/// Whatever a reader complains about can be shown.
-fn render(sources: Sources, problems: Vec<Problem>) {
+/// Renders the problems of a reader. Must not panic.
+fn render(sources: SourceMap, problems: Vec<Problem>) {
     let report = Report::new(sources, problems, Vec::new());
     let _ = (report.render(), report.entries());
 }

@@ -1,48 +1,41 @@
-//! Takes over the MCP servers of other programs: what to write, and what could not be taken.
+//! Imports the MCP servers of other programs: plans the changes and reports skipped entries.
 //!
-//! Values are taken as they are written, references unresolved. A password or token that stands in
-//! plain text becomes a reference, and its value goes to the person's `.env`.
-//! Invariant: this module plans and edits texts; the caller writes files.
+//! Values are copied as written, with references unresolved. Passwords and tokens in plain text are replaced by
+//! references, and their values are moved to the user's `.env`.
+//! Invariant: this module plans and edits strings; its caller writes the files.
 
 mod secrets;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
-use toolgate_store::document::{Act, Document, DocumentError, Kind};
-use toolgate_store::text::List;
+use toolgate_store::document::{DocumentError, EntryAction, EntryKind, RegistryDocument};
+use toolgate_store::text::EntryList;
 use toolgate_types::{Secret, ServerName};
 
 use crate::context::{Context, Environment};
 use crate::dialect::{Dialect, mcp};
 use crate::file::ServerFile;
-use crate::import::secrets::Moved;
-use crate::keys::{Read, Table};
-use crate::load::{PROJECT_FILES, absolute, parse};
-use crate::node::{Entry, Node, Value};
+use crate::import::secrets::SecretExtractor;
+use crate::keys::{ConfigValue, KeyTable};
+use crate::load::{PROJECT_FILES, parse, to_absolute};
+use crate::node::{MapEntry, Node, Value};
 use crate::problem::{Problem, Report, Severity};
 
-/// A program whose servers can be taken over.
+/// A program whose servers can be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Client {
-    /// VS Code.
+pub enum ClientProgram {
     VsCode,
-    /// Claude Desktop.
     ClaudeDesktop,
-    /// Claude Code.
     ClaudeCode,
-    /// Cursor.
     Cursor,
-    /// Codex.
     Codex,
-    /// goose.
     Goose,
-    /// HoloDeck.
     HoloDeck,
 }
 
-impl Client {
-    /// All of them, by the names that the command line knows.
+impl ClientProgram {
+    /// All programs, with their names on the command line.
     pub const ALL: [(&'static str, Self); 7] = [
         ("vscode", Self::VsCode),
         ("claude-desktop", Self::ClaudeDesktop),
@@ -53,16 +46,16 @@ impl Client {
         ("holodeck", Self::HoloDeck),
     ];
 
-    /// The name that the command line knows.
+    /// Returns the name on the command line.
     pub fn label(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, client)| *client == self).map_or("", |(name, _)| name)
     }
 
-    /// Where it keeps its servers: for this project first, then for this person.
+    /// Returns the files with its servers: those of the project first, then those of the user.
     pub fn files(self, project: &Path, environment: &Environment) -> Vec<PathBuf> {
         let home = environment.home.clone().unwrap_or_default();
         let variable = |name: &str| environment.variables.get(name).map(PathBuf::from);
-        // The folder for settings on Linux, macOS and Windows.
+        // Settings folders of Linux, macOS and Windows.
         let settings = |name: &str| {
             let linux = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
             let windows = variable("APPDATA").unwrap_or_else(|| home.join("AppData/Roaming"));
@@ -91,110 +84,113 @@ impl Client {
     }
 }
 
-/// What an import would do.
+/// The planned changes of an import.
 #[derive(Debug)]
-pub struct Import {
-    /// The servers to add.
+pub struct ImportPlan {
     pub servers: Vec<ImportedServer>,
-    /// The file's entries of `inputs`.
+    /// Entries of `inputs` in the files.
     pub inputs: Vec<Json>,
-    /// Lines for `.env`: values that stood in plain text.
+    /// New lines for `.env`: values that were in plain text.
     pub secrets: Vec<(String, Secret)>,
-    /// The registry to add them to, and whether the project file names it.
+    /// Registry to add the servers to.
     pub registry: PathBuf,
-    /// The project file that does not name the registry, where there is one.
-    pub unnamed_in: Option<PathBuf>,
-    /// What could not be taken, with its place.
+    /// Project file, if it exists and does not name the registry.
+    pub unlinked_project_file: Option<PathBuf>,
+    /// Skipped entries and keys, with their locations.
     pub report: Report,
 }
 
-/// A server as `mcp.json` has it.
+/// A server as an entry of `mcp.json`.
 #[derive(Debug)]
 pub struct ImportedServer {
-    /// Its name.
     pub name: String,
-    /// Its keys.
+    /// Keys and values of the entry.
     pub entry: Json,
-    /// The file it comes from.
+    /// File it comes from.
     pub from: String,
 }
 
-/// Reads the files of another program. Later files do not replace servers of earlier ones.
-pub fn plan_import(project: &Path, files: &[PathBuf], environment: &Environment) -> Import {
-    let mut cx = Context::new(absolute(project, environment), environment);
+/// Reads the files of another program. If several files define a server, the first one wins.
+pub fn plan_import(project: &Path, files: &[PathBuf], environment: &Environment) -> ImportPlan {
+    let mut cx = Context::new(to_absolute(project, environment), environment);
     let dotenv = cx.project.join(".env");
     let dotenv = dotenv.is_file().then(|| cx.read_env_file(&dotenv)).flatten().unwrap_or_default();
-    let mut moved = Moved {
+    let mut moved = SecretExtractor {
         environment: &environment.variables,
         dotenv: dotenv.into_iter().map(|(name, variable)| (name, variable.value)).collect(),
         lines: Vec::new(),
     };
     let (mut servers, mut inputs) = (Vec::new(), Vec::new());
     for file in files {
-        let Some(node) = parse(&absolute(file, environment), &mut cx) else { continue };
-        take(&node, &mut servers, &mut moved, &mut cx);
+        let Some(node) = parse(&to_absolute(file, environment), &mut cx) else { continue };
+        take_servers(&node, &mut servers, &mut moved, &mut cx);
         if let Some(Value::List(items)) = node.get("inputs").map(|inputs| &inputs.value) {
-            inputs.extend(items.iter().map(json));
+            inputs.extend(items.iter().map(to_json_value));
         }
     }
     cx.secrets.extend(moved.lines.iter().map(|(_, value)| value.clone()));
-    let (registry, unnamed_in) = registry(project, environment);
+    let (registry, unnamed_in) = find_registry(project, environment);
     let report = Report::new(cx.sources, cx.problems, cx.secrets);
-    Import { servers, inputs, secrets: moved.lines, registry, unnamed_in, report }
+    ImportPlan { servers, inputs, secrets: moved.lines, registry, unlinked_project_file: unnamed_in, report }
 }
 
-/// The registry of the project, and the project file where that does not name it.
-fn registry(project: &Path, environment: &Environment) -> (PathBuf, Option<PathBuf>) {
-    let usual = project.join("mcp.json");
+/// Returns the project's registry, and the project file if it does not name the registry.
+fn find_registry(project: &Path, environment: &Environment) -> (PathBuf, Option<PathBuf>) {
+    let default_file = project.join("mcp.json");
     let Some(file) = PROJECT_FILES.iter().map(|name| project.join(name)).find(|path| path.is_file()) else {
-        return (usual, None);
+        return (default_file, None);
     };
-    // What is wrong with the project is for `check` to tell.
-    let mut cx = Context::new(absolute(project, environment), environment);
-    let node = parse(&absolute(&file, environment), &mut cx);
+    // `check` reports problems of the project itself.
+    let mut cx = Context::new(to_absolute(project, environment), environment);
+    let node = parse(&to_absolute(&file, environment), &mut cx);
     let named = node.as_ref().and_then(|node| node.get("registries")?.get("mcp")?.as_text());
     match named {
         Some(named) if !named.contains("${") => (project.join(named), None),
-        Some(_) => (usual, None),
-        None => (usual, Some(file)),
+        Some(_) => (default_file, None),
+        None => (default_file, Some(file)),
     }
 }
 
-/// Takes the servers of one file over, and tells what stays behind.
-fn take(node: &Node, servers: &mut Vec<ImportedServer>, moved: &mut Moved<'_>, cx: &mut Context<'_>) {
+/// Takes the servers of one file and reports skipped entries.
+fn take_servers(
+    node: &Node,
+    servers: &mut Vec<ImportedServer>,
+    moved: &mut SecretExtractor<'_>,
+    cx: &mut Context<'_>,
+) {
     let from = cx.sources.get(node.span.source).name().to_owned();
-    let told = cx.problems.len();
+    let problems_before = cx.problems.len();
     let entries = entries(node, cx);
-    if entries.is_empty() && cx.problems.len() == told {
-        let nothing = Problem::nowhere(format!("`{from}` holds no MCP servers"));
+    if entries.is_empty() && cx.problems.len() == problems_before {
+        let nothing = Problem::without_span(format!("`{from}` holds no MCP servers"));
         cx.push(Problem { severity: Severity::Warning, ..nothing });
     }
-    // VS Code's own, beside the servers.
+    // A key of VS Code, next to the servers.
     if let Value::Map(top) = &node.value
         && let Some(sandbox) = top.iter().find(|entry| entry.key == "sandbox")
     {
-        cx.push(Problem::note(sandbox.key_span, "`sandbox` was not taken"));
+        cx.push(Problem::note(sandbox.key_span, "`sandbox` was not imported"));
     }
     for server in entries {
-        cx.keep_secrets_of_server(&server.node);
+        cx.add_server_secrets(&server.node);
         if let Some(taken) = servers.iter().find(|taken| taken.name == server.key) {
-            let message = format!("MCP server `{}` was taken from {} already", server.key, taken.from);
+            let message = format!("MCP server `{}` was already imported from {}", server.key, taken.from);
             cx.push(Problem::note(server.key_span, message));
             continue;
         }
-        if let Some(why) = unfit(&server) {
-            let message = format!("MCP server `{}` was not taken: {why}", server.key);
+        if let Some(why) = rejection_reason(&server) {
+            let message = format!("MCP server `{}` was not imported: {why}", server.key);
             cx.push(Problem::warning(server.key_span, message));
             continue;
         }
-        let mut entry = json(&drop_unknown(&server, cx));
-        moved.out_of(&server.key, &mut entry);
+        let mut entry = to_json_value(&drop_unknown(&server, cx));
+        moved.extract(&server.key, &mut entry);
         servers.push(ImportedServer { name: server.key, entry, from: from.clone() });
     }
 }
 
-/// Why an entry would be refused by `check`, whatever the environment.
-fn unfit(server: &Entry) -> Option<String> {
+/// Returns the reason why `check` would reject an entry in any environment.
+fn rejection_reason(server: &MapEntry) -> Option<String> {
     if let Err(error) = server.key.parse::<ServerName>() {
         return Some(error.to_string());
     }
@@ -211,17 +207,17 @@ fn unfit(server: &Entry) -> Option<String> {
         .split_once("://")
         .map(|(scheme, _)| scheme)
         .filter(|_| !known.iter().any(|start| url.starts_with(start)));
-    other.map(|scheme| format!("`{scheme}://` is not an address that we can connect to"))
+    other.map(|scheme| format!("`{scheme}://` URLs are not supported"))
 }
 
-/// The servers of a file, whatever its shape; those of Claude Code's folders among them.
-fn entries(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
+/// Returns the servers of a file of any dialect, including Claude Code's servers per folder.
+fn entries(node: &Node, cx: &mut Context<'_>) -> Vec<MapEntry> {
     let folder = cx.project.display().to_string();
     let of_folder = node.get("projects").and_then(|projects| projects.get(&folder)).map(mcp::servers);
     let path = cx.sources.get(node.span.source).path().unwrap_or(Path::new("")).to_owned();
-    let mut entries = match Dialect::of(node, &path) {
+    let mut entries = match Dialect::detect(node, &path) {
         Some(dialect) => dialect.servers(node, cx),
-        // HoloDeck's own configuration has a list where others have a map.
+        // HoloDeck's own configuration has a list of servers, not a map.
         None => Vec::new(),
     };
     if entries.is_empty() && matches!(node.get("mcp_servers").map(|list| &list.value), Some(Value::List(_))) {
@@ -232,9 +228,9 @@ fn entries(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
     all
 }
 
-/// The entry without the keys that we do not have, each of which is told.
-fn drop_unknown(server: &Entry, cx: &mut Context<'_>) -> Node {
-    let mut tables: Vec<Table> = Vec::new();
+/// Removes keys that Toolgate does not have, and reports each of them.
+fn drop_unknown(server: &MapEntry, cx: &mut Context<'_>) -> Node {
+    let mut tables: Vec<KeyTable> = Vec::new();
     ServerFile::tables(&mut tables);
     let keys = &tables[0].keys;
     let mut node = server.node.clone();
@@ -242,7 +238,7 @@ fn drop_unknown(server: &Entry, cx: &mut Context<'_>) -> Node {
     entries.retain(|entry| {
         let known = keys.iter().any(|key| key.name == entry.key || key.aliases.contains(&entry.key.as_str()));
         if !known {
-            let message = format!("`{}` of MCP server `{}` was not taken", entry.key, server.key);
+            let message = format!("`{}` of MCP server `{}` was not imported", entry.key, server.key);
             cx.push(Problem::note(entry.key_span, message));
         }
         known
@@ -250,30 +246,30 @@ fn drop_unknown(server: &Entry, cx: &mut Context<'_>) -> Node {
     node
 }
 
-fn json(node: &Node) -> Json {
+fn to_json_value(node: &Node) -> Json {
     serde_json::from_str(node.to_json().get()).expect("a node is valid JSON")
 }
 
-/// The text of `mcp.json` with servers and inputs added. Comments, order and formatting of what is
-/// there stay. Servers that are there already are replaced, or left alone; their names are returned.
+/// Adds servers and inputs to the text of `mcp.json`. Comments, order and formatting of the rest are preserved.
+/// Existing servers are replaced if `replace` is set; otherwise they are kept and their names returned.
 pub fn add_servers(
     text: &str,
-    import: &Import,
+    import: &ImportPlan,
     replace: bool,
 ) -> Result<(String, Vec<String>), DocumentError> {
-    let mut document = Document::parse(Kind::Server, text)?;
+    let mut document = RegistryDocument::parse(EntryKind::Server, text)?;
     let mut left = Vec::new();
     for ImportedServer { name, entry, .. } in &import.servers {
         let entry = entry.as_object().cloned().unwrap_or_default();
         let act = match document.entry(name) {
-            None => Act::Add(entry),
-            Some(_) if replace => Act::Replace(entry),
+            None => EntryAction::Add(entry),
+            Some(_) if replace => EntryAction::Replace(entry),
             Some(_) => {
                 left.push(name.clone());
                 continue;
             }
         };
-        document.apply(name, &act).expect("what is there is replaced, what is not is added");
+        document.apply(name, &act).expect("existing entries are replaced, missing ones are added");
     }
     let referred = |input: &&Json| {
         let reference = format!("${{input:{}}}", input["id"].as_str().unwrap_or_default());
@@ -284,13 +280,13 @@ pub fn add_servers(
     if new_inputs.is_empty() {
         return Ok((document.text(), left));
     }
-    let mut top = List::parse(&document.text())?;
+    let mut top = EntryList::parse(&document.text())?;
     if top.get("inputs").is_none() {
         top.push(Some("inputs"), &Json::Array(Vec::new()));
     }
     let shape = || DocumentError::Shape("inputs".to_owned());
     let mut inputs = top.inner("inputs").ok_or_else(shape)?.map_err(|_| shape())?;
-    let id = |input: &str| List::parse(input).ok().and_then(|input| Some(input.get("id")?.to_owned()));
+    let id = |input: &str| EntryList::parse(input).ok().and_then(|input| Some(input.get("id")?.to_owned()));
     for input in new_inputs {
         let own = Some(input["id"].to_string());
         if !inputs.values().any(|known| id(known) == own) {

@@ -1,49 +1,49 @@
-//! The keys of a file, defined once: a struct in [`keys!`] is the reader, the JSON Schema and the
-//! reference page of a map; an enum in [`choice!`] is the same for a word.
+//! Definitions of the keys of a file. A struct in [`keys!`] defines the reader, the JSON Schema and the reference
+//! page of a map; an enum in [`choice!`] does the same for a word.
 //!
-//! Reading collects problems and goes on: a field that is wrong is `None`, and the rest is still
-//! read. Invariant: no key is read that the schema does not have, and the other way round.
+//! Reading collects problems and continues: an invalid field is `None`, and the rest is still read. Invariant:
+//! the reader and the schema have the same keys.
 
 use std::num::NonZeroU32;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
-use toolgate_types::{ByteSize, HumanDuration, Text};
+use toolgate_types::{ByteSize, ConfigString, HumanDuration};
 
-use crate::context::{Context, Whose};
-use crate::node::{Entry, Kind, Node, Value};
+use crate::context::{Context, FileOwner};
+use crate::node::{MapEntry, Node, ScalarKind, Value};
 use crate::problem::Problem;
 use crate::source::Span;
 
-/// Something that can stand in a file.
-pub(crate) trait Read: Sized {
-    /// The value, or `None` when it is wrong, which was told.
+/// A type of value in a file.
+pub(crate) trait ConfigValue: Sized {
+    /// Reads the value. Reports a problem and returns `None` if it is invalid.
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self>;
-    /// Its JSON Schema; named parts go to `parts`.
+    /// Returns the JSON Schema; named definitions are added to `parts`.
     fn schema(parts: &mut JsonMap<String, Json>) -> Json;
-    /// What it is, for the reference page.
+    /// Returns the name of the type for the reference page.
     fn label() -> String;
-    /// Adds the maps in it to the reference page.
-    fn tables(_out: &mut Vec<Table>) {}
+    /// Adds the maps it contains to the reference page.
+    fn tables(_out: &mut Vec<KeyTable>) {}
 }
 
-/// A value that was written, with its place.
+/// A value with its location in a file.
 #[derive(Debug, Clone)]
-pub(crate) struct At<T> {
+pub(crate) struct Spanned<T> {
     pub(crate) value: T,
     pub(crate) span: Span,
     pub(crate) key_span: Span,
 }
 
-/// A map on the reference page.
-pub(crate) struct Table {
+/// A section of the reference page: one map and its keys.
+pub(crate) struct KeyTable {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) doc: String,
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: Vec<KeyDoc>,
 }
 
-/// A key on the reference page.
-pub(crate) struct Key {
+/// A row of the reference page.
+pub(crate) struct KeyDoc {
     pub(crate) name: &'static str,
     pub(crate) aliases: &'static [&'static str],
     pub(crate) label: String,
@@ -66,35 +66,35 @@ macro_rules! keys {
         $(#[doc = $doc])*
         #[derive(Debug, Clone)]
         pub(crate) struct $name {
-            /// Where the map is.
+            /// Location of the map.
             #[allow(dead_code, clippy::allow_attributes, reason = "not every map has rules between its keys")]
             pub(crate) span: $crate::source::Span,
-            /// The keys that were written, the wrong ones included.
+            /// Keys that are present, including those with invalid values.
             #[allow(dead_code, clippy::allow_attributes, reason = "not every map has rules between its keys")]
-            pub(crate) given: Vec<&'static str>,
-            $($(#[doc = $key_doc])* pub(crate) $key: Option<$crate::keys::At<$type>>,)*
+            pub(crate) present_keys: Vec<&'static str>,
+            $($(#[doc = $key_doc])* pub(crate) $key: Option<$crate::keys::Spanned<$type>>,)*
         }
 
-        impl $crate::keys::Read for $name {
+        impl $crate::keys::ConfigValue for $name {
             fn read(node: &$crate::node::Node, cx: &mut $crate::context::Context<'_>) -> Option<Self> {
-                let mut map = $crate::keys::OpenMap::open(node, $what, cx)?;
+                let mut map = $crate::keys::MapReader::open(node, $what, cx)?;
                 $(
                     let key = $crate::keys::KeyName {
-                        name: $crate::keys::plain(stringify!($key)),
+                        name: $crate::keys::strip_raw_prefix(stringify!($key)),
                         aliases: &[$($($alias),+)?],
                         required: $crate::keys::is_required(&[$(stringify!($required))?]),
                     };
                     let $key = map.take::<$type>(key, cx);
                 )*
                 let span = node.span;
-                let given = map.close(cx);
-                Some(Self { span, given, $($key,)* })
+                let present_keys = map.close(cx);
+                Some(Self { span, present_keys, $($key,)* })
             }
 
             fn schema(parts: &mut serde_json::Map<String, serde_json::Value>) -> serde_json::Value {
                 let name = stringify!($name);
                 if !parts.contains_key(name) {
-                    // Its place is taken first, so that a map can hold itself.
+                    // Reserves the name first, so that a map can contain itself.
                     parts.insert(name.to_owned(), serde_json::Value::Null);
                     let schema = $crate::keys::map_schema(&Self::table(), vec![$(<$type>::schema(parts)),*]);
                     parts.insert(name.to_owned(), schema);
@@ -106,7 +106,7 @@ macro_rules! keys {
                 format!("[{}](#{})", $what, $crate::keys::anchor($what))
             }
 
-            fn tables(out: &mut Vec<$crate::keys::Table>) {
+            fn tables(out: &mut Vec<$crate::keys::KeyTable>) {
                 if !out.iter().any(|table| table.name == stringify!($name)) {
                     out.push(Self::table());
                     $(<$type>::tables(out);)*
@@ -115,31 +115,31 @@ macro_rules! keys {
         }
 
         impl $name {
-            /// A map in which nothing is written.
+            /// Creates a map without keys.
             #[allow(dead_code, clippy::allow_attributes, reason = "only dialects that build an entry need it")]
             pub(crate) fn empty(span: $crate::source::Span) -> Self {
-                Self { span, given: Vec::new(), $($key: None,)* }
+                Self { span, present_keys: Vec::new(), $($key: None,)* }
             }
 
-            /// Every key that was written and is good, with the place of its value.
+            /// Returns every key with a valid value, and the location of the value.
             #[allow(dead_code, clippy::allow_attributes, reason = "the top of a file has no origins of its own")]
-            pub(crate) fn written(&self) -> Vec<(&'static str, $crate::source::Span)> {
-                let keys = [$(($crate::keys::plain(stringify!($key)), self.$key.as_ref().map(|at| at.span)),)*];
+            pub(crate) fn value_spans(&self) -> Vec<(&'static str, $crate::source::Span)> {
+                let keys = [$(($crate::keys::strip_raw_prefix(stringify!($key)), self.$key.as_ref().map(|at| at.span)),)*];
                 keys.into_iter().filter_map(|(key, span)| Some((key, span?))).collect()
             }
 
-            fn table() -> $crate::keys::Table {
-                $crate::keys::Table {
+            fn table() -> $crate::keys::KeyTable {
+                $crate::keys::KeyTable {
                     name: stringify!($name),
                     what: $what,
-                    doc: $crate::keys::prose(&[$($doc),*]),
-                    keys: vec![$($crate::keys::Key {
-                        name: $crate::keys::plain(stringify!($key)),
+                    doc: $crate::keys::join_doc_lines(&[$($doc),*]),
+                    keys: vec![$($crate::keys::KeyDoc {
+                        name: $crate::keys::strip_raw_prefix(stringify!($key)),
                         aliases: &[$($($alias),+)?],
-                        label: <$type as $crate::keys::Read>::label(),
+                        label: <$type as $crate::keys::ConfigValue>::label(),
                         default: [None, $(Some($default))?].into_iter().flatten().next(),
                         required: $crate::keys::is_required(&[$(stringify!($required))?]),
-                        doc: $crate::keys::prose(&[$($key_doc),*]),
+                        doc: $crate::keys::join_doc_lines(&[$($key_doc),*]),
                     },)*],
                 }
             }
@@ -160,18 +160,18 @@ macro_rules! choice {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum $name { $($(#[doc = $word_doc])* $variant,)+ }
 
-        impl $crate::keys::Read for $name {
+        impl $crate::keys::ConfigValue for $name {
             fn read(node: &$crate::node::Node, cx: &mut $crate::context::Context<'_>) -> Option<Self> {
-                let text = $crate::keys::scalar(node, $what, cx)?;
+                let text = $crate::keys::read_scalar(node, $what, cx)?;
                 match text.as_str() {
                     $($word $(| $synonym)* => Some(Self::$variant),)+
                     _ => {
                         let words = [$($word),+];
-                        let hint = match $crate::keys::closest(&text, words) {
+                        let hint = match $crate::keys::closest_match(&text, words) {
                             Some(word) => format!("did you mean `{word}`?"),
-                            None => format!("{} is expected", $crate::keys::listed(&words, "or")),
+                            None => format!("{} is expected", $crate::keys::join_quoted(&words, "or")),
                         };
-                        cx.error(node.span, format!("`{text}` is not {}{}", $what, cx.whereabouts()), hint);
+                        cx.error(node.span, format!("`{text}` is not {}{}", $what, cx.location_suffix()), hint);
                         None
                     }
                 }
@@ -182,33 +182,33 @@ macro_rules! choice {
             }
 
             fn label() -> String {
-                $crate::keys::listed(&[$($word),+], "or")
+                $crate::keys::join_quoted(&[$($word),+], "or")
             }
         }
     };
 }
 pub(crate) use choice;
 
-/// A key with its other spellings.
+/// A key and its aliases.
 pub(crate) struct KeyName {
     pub(crate) name: &'static str,
     pub(crate) aliases: &'static [&'static str],
     pub(crate) required: bool,
 }
 
-/// A map while it is read: what is left at its end is unknown.
-pub(crate) struct OpenMap<'n> {
-    entries: Vec<&'n Entry>,
+/// Reads a map key by key. Entries left at the end are unknown keys.
+pub(crate) struct MapReader<'n> {
+    entries: Vec<&'n MapEntry>,
     known: Vec<&'static str>,
-    given: Vec<&'static str>,
+    present_keys: Vec<&'static str>,
     span: Span,
     top: bool,
 }
 
-impl<'n> OpenMap<'n> {
+impl<'n> MapReader<'n> {
     pub(crate) fn open(node: &'n Node, what: &str, cx: &mut Context<'_>) -> Option<Self> {
         let Value::Map(entries) = &node.value else {
-            wrong_kind(node, "a map of keys and values is expected", cx);
+            report_wrong_kind(node, "a map of keys and values is expected", cx);
             return None;
         };
         let top = cx.labels.is_empty();
@@ -220,15 +220,15 @@ impl<'n> OpenMap<'n> {
         Some(Self {
             entries: entries.iter().collect(),
             known: Vec::new(),
-            given: Vec::new(),
+            present_keys: Vec::new(),
             span: start,
             top,
         })
     }
 
-    pub(crate) fn take<T: Read>(&mut self, key: KeyName, cx: &mut Context<'_>) -> Option<At<T>> {
+    pub(crate) fn take<T: ConfigValue>(&mut self, key: KeyName, cx: &mut Context<'_>) -> Option<Spanned<T>> {
         self.known.push(key.name);
-        let mut found: Option<&Entry> = None;
+        let mut found: Option<&MapEntry> = None;
         for name in std::iter::once(&key.name).chain(key.aliases) {
             let Some(at) = self.entries.iter().position(|entry| entry.key == *name) else { continue };
             let entry = self.entries.remove(at);
@@ -236,45 +236,45 @@ impl<'n> OpenMap<'n> {
                 None => found = Some(entry),
                 Some(first) => cx.error(
                     entry.key_span,
-                    format!("`{}` and `{}` are the same key{}", first.key, entry.key, cx.whereabouts()),
+                    format!("`{}` and `{}` are the same key{}", first.key, entry.key, cx.location_suffix()),
                     "keep one of the two",
                 ),
             }
         }
-        // An empty value is as good as none: `tools:` with everything commented out.
+        // An empty value counts as absent: `tools:` with everything below it commented out.
         match found.filter(|entry| key.required || !entry.node.is_null()) {
             Some(entry) => {
-                self.given.push(key.name);
+                self.present_keys.push(key.name);
                 let outer = cx.key.replace(entry.key.clone());
                 let value = T::read(&entry.node, cx);
                 cx.key = outer;
-                value.map(|value| At { value, span: entry.node.span, key_span: entry.key_span })
+                value.map(|value| Spanned { value, span: entry.node.span, key_span: entry.key_span })
             }
             None => {
                 if key.required {
-                    let message = format!("missing key `{}`{}", key.name, cx.whereabouts());
-                    cx.error(self.span, message, format!("add `{}`: {}", key.name, unlinked(&T::label())));
+                    let message = format!("missing key `{}`{}", key.name, cx.location_suffix());
+                    cx.error(self.span, message, format!("add `{}`: {}", key.name, strip_links(&T::label())));
                 }
                 None
             }
         }
     }
 
-    /// Tells which keys are unknown; returns those that were written.
+    /// Reports unknown keys and returns the keys that are present.
     pub(crate) fn close(self, cx: &mut Context<'_>) -> Vec<&'static str> {
         for entry in &self.entries {
-            // `$schema` tells an editor which schema to use; `x-…` is where YAML anchors are kept.
+            // `$schema` names the schema for editors; YAML anchors are kept in `x-…` keys.
             if self.top && (entry.key == "$schema" || entry.key.starts_with("x-")) {
                 continue;
             }
-            let hint = self.hint(&entry.key, cx.whose);
-            let whereabouts = if self.top { String::new() } else { cx.whereabouts() };
-            let problem = match cx.whose {
-                Whose::Ours => {
-                    Problem::error(entry.key_span, format!("unknown key `{}`{whereabouts}", entry.key))
+            let hint = self.hint(&entry.key, cx.file_owner);
+            let location = if self.top { String::new() } else { cx.location_suffix() };
+            let problem = match cx.file_owner {
+                FileOwner::Toolgate => {
+                    Problem::error(entry.key_span, format!("unknown key `{}`{location}", entry.key))
                 }
-                Whose::Others => {
-                    Problem::note(entry.key_span, format!("`{}`{whereabouts} is not used", entry.key))
+                FileOwner::OtherProgram => {
+                    Problem::note(entry.key_span, format!("`{}`{location} is not used", entry.key))
                 }
             };
             cx.push(match hint {
@@ -283,25 +283,27 @@ impl<'n> OpenMap<'n> {
             });
         }
         cx.labels.pop();
-        self.given
+        self.present_keys
     }
 
-    /// The way out of an unknown key.
-    fn hint(&self, wrong: &str, whose: Whose) -> Option<String> {
-        match closest(wrong, self.known.iter().copied()) {
+    /// Returns the hint for an unknown key.
+    fn hint(&self, wrong: &str, whose: FileOwner) -> Option<String> {
+        match closest_match(wrong, self.known.iter().copied()) {
             Some(key) => Some(format!("did you mean `{key}`?")),
-            None if whose == Whose::Others => None,
-            None if let Some(home) = crate::schema::home_of(wrong) => Some(home),
-            None if self.known.len() <= FEW_KEYS => Some(format!("there is {}", listed(&self.known, "and"))),
+            None if whose == FileOwner::OtherProgram => None,
+            None if let Some(home) = crate::schema::misplaced_key_hint(wrong) => Some(home),
+            None if self.known.len() <= MAX_LISTED_KEYS => {
+                Some(format!("there is {}", join_quoted(&self.known, "and")))
+            }
             None => Some("`toolgate schema --reference` shows every key".to_owned()),
         }
     }
 }
 
-/// As many keys as a hint can list.
-const FEW_KEYS: usize = 6;
+/// Maximum number of keys listed in a hint.
+const MAX_LISTED_KEYS: usize = 6;
 
-pub(crate) fn map_schema(table: &Table, schemas: Vec<Json>) -> Json {
+pub(crate) fn map_schema(table: &KeyTable, schemas: Vec<Json>) -> Json {
     let mut properties = JsonMap::new();
     for (key, mut schema) in table.keys.iter().zip(schemas) {
         for alias in key.aliases {
@@ -316,7 +318,7 @@ pub(crate) fn map_schema(table: &Table, schemas: Vec<Json>) -> Json {
         }
         properties.insert(key.name.to_owned(), schema);
     }
-    // A key that may be spelled two ways is required in neither.
+    // A key with aliases cannot be required in the schema, since any of its spellings is valid.
     let required: Vec<_> =
         table.keys.iter().filter(|key| key.required && key.aliases.is_empty()).map(|key| key.name).collect();
     json!({
@@ -328,8 +330,8 @@ pub(crate) fn map_schema(table: &Table, schemas: Vec<Json>) -> Json {
     })
 }
 
-/// The name of a field without the `r#` that Rust needs.
-pub(crate) fn plain(field: &'static str) -> &'static str {
+/// Removes the `r#` of a raw identifier.
+pub(crate) fn strip_raw_prefix(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
 }
 
@@ -338,13 +340,13 @@ pub(crate) fn is_required(words: &[&str]) -> bool {
     !words.is_empty()
 }
 
-/// A doc comment as one text.
-pub(crate) fn prose(lines: &[&str]) -> String {
+/// Joins the lines of a doc comment.
+pub(crate) fn join_doc_lines(lines: &[&str]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
     lines.join("\n").trim().to_owned()
 }
 
-/// The fragment that GitHub gives a heading.
+/// Returns the fragment that GitHub generates for a heading.
 pub(crate) fn anchor(heading: &str) -> String {
     heading
         .to_lowercase()
@@ -354,21 +356,21 @@ pub(crate) fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// The word that was probably meant.
-pub(crate) fn closest<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
-    // Far longer than any word of ours, and comparing takes the product of the two lengths.
+/// Returns the word that was probably meant.
+pub(crate) fn closest_match<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+    // Longer than any of our words, and the cost of comparing is the product of the two lengths.
     if wrong.len() > 64 {
         return None;
     }
     let wrong = wrong.to_lowercase();
     let measured = words.into_iter().map(|word| (strsim::damerau_levenshtein(&wrong, word), word));
-    // A third of a word may be wrong, and one letter of a short one.
+    // Allows a third of the word to be wrong, and one letter of a short word.
     let near = measured.filter(|(distance, word)| *distance <= (word.chars().count() / 3).max(1));
     near.min_by_key(|(distance, _)| *distance).map(|(_, word)| word)
 }
 
-/// "`a`, `b` or `c`".
-pub(crate) fn listed(words: &[&str], between: &str) -> String {
+/// Joins words as "`a`, `b` or `c`".
+pub(crate) fn join_quoted(words: &[&str], between: &str) -> String {
     let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
         Some((last, [])) => last.clone(),
@@ -377,39 +379,45 @@ pub(crate) fn listed(words: &[&str], between: &str) -> String {
     }
 }
 
-/// The text of a scalar with its references resolved; anything else is told to be wrong.
-pub(crate) fn scalar(node: &Node, what: &str, cx: &mut Context<'_>) -> Option<String> {
+/// Returns the text of a scalar with its references resolved. Reports any other kind of node.
+pub(crate) fn read_scalar(node: &Node, what: &str, cx: &mut Context<'_>) -> Option<String> {
     match &node.value {
-        Value::Scalar(scalar) if scalar.kind != Kind::Null => cx.resolve(node).map(|resolved| resolved.value),
+        Value::Scalar(scalar) if scalar.kind != ScalarKind::Null => {
+            cx.resolve(node).map(|resolved| resolved.value)
+        }
         _ => {
-            wrong_kind(node, &format!("{what} is expected"), cx);
+            report_wrong_kind(node, &format!("{what} is expected"), cx);
             None
         }
     }
 }
 
-pub(crate) fn wrong_kind(node: &Node, hint: &str, cx: &mut Context<'_>) {
+pub(crate) fn report_wrong_kind(node: &Node, hint: &str, cx: &mut Context<'_>) {
     let span = match &node.value {
-        // The first line of a map or list says enough.
+        // The first key is enough; the whole map would underline many lines.
         Value::Map(entries) => entries.first().map_or(node.span, |entry| entry.key_span),
         _ => node.span,
     };
     let place = cx.key.as_ref().map_or_else(|| "here".to_owned(), |key| format!("`{key}`"));
-    let message = format!("{} does not fit {place}{}", node.describe(), cx.whereabouts());
+    let message = format!("{} does not fit {place}{}", node.kind_name(), cx.location_suffix());
     cx.error(span, message, hint);
 }
 
-/// Reads a scalar by its `FromStr`.
-fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
+/// Parses a scalar with its `FromStr`.
+fn parse_scalar<T: std::str::FromStr<Err: std::fmt::Display>>(
     node: &Node,
     what: &str,
     cx: &mut Context<'_>,
 ) -> Option<T> {
-    let text = scalar(node, what, cx)?;
+    let text = read_scalar(node, what, cx)?;
     match text.parse() {
         Ok(value) => Some(value),
         Err(error) => {
-            cx.error(node.span, format!("`{text}` is not {what}{}", cx.whereabouts()), format!("{error}"));
+            cx.error(
+                node.span,
+                format!("`{text}` is not {what}{}", cx.location_suffix()),
+                format!("{error}"),
+            );
             None
         }
     }
@@ -417,9 +425,9 @@ fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
 
 macro_rules! read_by_parsing {
     ($($type:ty: $what:literal, $schema:tt;)+) => {$(
-        impl Read for $type {
+        impl ConfigValue for $type {
             fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
-                parsed(node, $what, cx)
+                parse_scalar(node, $what, cx)
             }
 
             fn schema(_parts: &mut JsonMap<String, Json>) -> Json {
@@ -440,24 +448,24 @@ read_by_parsing! {
     std::num::NonZeroU16: "a port", { "type": "integer", "minimum": 1, "maximum": 65535 };
     toolgate_types::ToolName: "a tool's name", { "type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$" };
     toolgate_types::ServerName: "a server's name", { "type": "string", "minLength": 1, "maxLength": 64 };
-    std::net::SocketAddr: "an address with a port", { "type": "string", "examples": ["127.0.0.1:7332", "[::1]:7332"] };
+    std::net::SocketAddr: "an IP address with a port", { "type": "string", "examples": ["127.0.0.1:7332", "[::1]:7332"] };
     toolgate_types::KeyHash: "the SHA-256 of a key", { "type": "string", "pattern": "^[0-9A-Fa-f]{64}$" };
-    crate::file::door::Fingerprint: "the SHA-256 of a certificate", { "type": "string", "pattern": "^[0-9A-Fa-f:]{64,95}$" };
-    toolgate_types::door::HostName: "the name of a host", { "type": "string", "pattern": "^[A-Za-z0-9.-]{1,253}$" };
+    crate::file::serve::CertificateFingerprint: "the SHA-256 of a certificate", { "type": "string", "pattern": "^[0-9A-Fa-f:]{64,95}$" };
+    toolgate_types::serve::HostName: "a host name", { "type": "string", "pattern": "^[A-Za-z0-9.-]{1,253}$" };
     toolgate_types::network::Network: "a network", { "type": "string", "examples": ["10.1.0.0/16", "fd00::/8"] };
     toolgate_types::CallerId: "a caller's id", { "type": "string", "pattern": "^[A-Za-z0-9._@:/-]{1,128}$" };
     toolgate_types::caller::PermissionPattern: "a permission pattern", { "type": "string", "pattern": "^(\\*|[A-Za-z0-9_.-]+):(\\*|[A-Za-z0-9_.-]+)$" };
-    toolgate_types::redact::Pattern: "a pattern", { "type": "string", "format": "regex", "minLength": 1, "maxLength": 1000 };
-    toolgate_types::audit::Reserve: "a size or `none`", { "type": ["string", "integer"], "examples": ["64MiB", "none"] };
+    toolgate_types::SecretPattern: "a pattern", { "type": "string", "format": "regex", "minLength": 1, "maxLength": 1000 };
+    toolgate_types::audit::DiskReserve: "a size or `none`", { "type": ["string", "integer"], "examples": ["64MiB", "none"] };
     toolgate_types::tool::Permission: "a permission", { "type": "string", "pattern": "^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$" };
 }
 
-impl Read for NonZeroU32 {
+impl ConfigValue for NonZeroU32 {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
-        let text = scalar(node, "a positive whole number", cx)?;
+        let text = read_scalar(node, "a positive whole number", cx)?;
         let number = text.parse::<u32>().ok().and_then(Self::new);
         if number.is_none() {
-            let message = format!("`{text}` is not a positive whole number{}", cx.whereabouts());
+            let message = format!("`{text}` is not a positive whole number{}", cx.location_suffix());
             cx.error(node.span, message, "write a whole number from 1 on");
         }
         number
@@ -472,14 +480,14 @@ impl Read for NonZeroU32 {
     }
 }
 
-impl Read for bool {
+impl ConfigValue for bool {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
-        let text = scalar(node, "`true` or `false`", cx)?;
+        let text = read_scalar(node, "`true` or `false`", cx)?;
         match text.to_ascii_lowercase().as_str() {
             "true" => Some(true),
             "false" => Some(false),
             _ => {
-                let message = format!("`{text}` is neither `true` nor `false`{}", cx.whereabouts());
+                let message = format!("`{text}` is neither `true` nor `false`{}", cx.location_suffix());
                 cx.error(node.span, message, "write `true` or `false`");
                 None
             }
@@ -495,9 +503,9 @@ impl Read for bool {
     }
 }
 
-impl Read for String {
+impl ConfigValue for String {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
-        scalar(node, "a text", cx)
+        read_scalar(node, "a string", cx)
     }
 
     fn schema(_parts: &mut JsonMap<String, Json>) -> Json {
@@ -505,16 +513,16 @@ impl Read for String {
     }
 
     fn label() -> String {
-        "a text".to_owned()
+        "a string".to_owned()
     }
 }
 
-impl Read for Text {
+impl ConfigValue for ConfigString {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         match &node.value {
-            Value::Scalar(scalar) if scalar.kind != Kind::Null => cx.resolve_text(node),
+            Value::Scalar(scalar) if scalar.kind != ScalarKind::Null => cx.resolve_text(node),
             _ => {
-                wrong_kind(node, "a text is expected", cx);
+                report_wrong_kind(node, "a string is expected", cx);
                 None
             }
         }
@@ -529,8 +537,8 @@ impl Read for Text {
     }
 }
 
-/// A value where nothing means something: `null` keeps a variable away from a child.
-impl<T: Read> Read for Option<T> {
+/// An optional value: `null` unsets a variable of a child process.
+impl<T: ConfigValue> ConfigValue for Option<T> {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         if node.is_null() { Some(None) } else { T::read(node, cx).map(Some) }
     }
@@ -540,19 +548,24 @@ impl<T: Read> Read for Option<T> {
     }
 
     fn label() -> String {
-        format!("{} or nothing", T::label())
+        format!("{} or null", T::label())
     }
 }
 
-impl<T: Read> Read for Vec<At<T>> {
+impl<T: ConfigValue> ConfigValue for Vec<Spanned<T>> {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         let Value::List(items) = &node.value else {
-            wrong_kind(node, &unlinked(&format!("a list of {} is expected", plural(&T::label()))), cx);
+            report_wrong_kind(
+                node,
+                &strip_links(&format!("a list of {} is expected", plural(&T::label()))),
+                cx,
+            );
             return None;
         };
-        // Every item is read, so that each gets its problems told.
-        let read =
-            |item: &Node| T::read(item, cx).map(|value| At { value, span: item.span, key_span: item.span });
+        // Reads every item, so that the problems of each are reported.
+        let read = |item: &Node| {
+            T::read(item, cx).map(|value| Spanned { value, span: item.span, key_span: item.span })
+        };
         Some(items.iter().filter_map(read).collect())
     }
 
@@ -564,33 +577,40 @@ impl<T: Read> Read for Vec<At<T>> {
         format!("list of {}", plural(&T::label()))
     }
 
-    fn tables(out: &mut Vec<Table>) {
+    fn tables(out: &mut Vec<KeyTable>) {
         T::tables(out);
     }
 }
 
 fn plural(label: &str) -> String {
     let label = label.strip_prefix("a ").or_else(|| label.strip_prefix("an ")).unwrap_or(label);
-    if label.starts_with('[') || label.ends_with('`') { label.to_owned() } else { format!("{label}s") }
+    if label.starts_with('[') || label.ends_with(['`', 's']) {
+        return label.to_owned();
+    }
+    // The label of an optional value.
+    match label.strip_suffix(" or null") {
+        Some(value) => format!("{value}s or null"),
+        None => format!("{label}s"),
+    }
 }
 
-/// A label without the link that the reference page has: `list of [tool](#tool)` is "list of tools".
-fn unlinked(label: &str) -> String {
+/// Removes links for use in a message: `list of [tool](#tool)` becomes "list of tools".
+fn strip_links(label: &str) -> String {
     let Some((before, link)) = label.split_once('[') else { return label.to_owned() };
     let Some((name, target)) = link.split_once("](#") else { return label.to_owned() };
     let after = target.split_once(')').map_or("", |(_, after)| after);
     let many = if before.ends_with("of ") && !name.ends_with('s') { "s" } else { "" };
-    format!("{before}{name}{many}{}", unlinked(after))
+    format!("{before}{name}{many}{}", strip_links(after))
 }
 
-/// A map from names to values, in the order of the file.
+/// A map from names to values, in file order.
 #[derive(Debug, Clone)]
-pub(crate) struct Named<T>(pub(crate) Vec<(String, At<T>)>);
+pub(crate) struct NamedMap<T>(pub(crate) Vec<(String, Spanned<T>)>);
 
-impl<T: Read> Read for Named<T> {
+impl<T: ConfigValue> ConfigValue for NamedMap<T> {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         let Value::Map(entries) = &node.value else {
-            wrong_kind(node, "a map from names to values is expected", cx);
+            report_wrong_kind(node, "a map from names to values is expected", cx);
             return None;
         };
         let mut read = Vec::with_capacity(entries.len());
@@ -599,7 +619,7 @@ impl<T: Read> Read for Named<T> {
             let value = T::read(&entry.node, cx);
             cx.next_name = None;
             if let Some(value) = value {
-                let at = At { value, span: entry.node.span, key_span: entry.key_span };
+                let at = Spanned { value, span: entry.node.span, key_span: entry.key_span };
                 read.push((entry.key.clone(), at));
             }
         }
@@ -614,37 +634,37 @@ impl<T: Read> Read for Named<T> {
         format!("map of {}", plural(&T::label()))
     }
 
-    fn tables(out: &mut Vec<Table>) {
+    fn tables(out: &mut Vec<KeyTable>) {
         T::tables(out);
     }
 }
 
-/// One value or a list of them.
+/// A value or a list of values.
 #[derive(Debug, Clone)]
-pub(crate) struct OneOrMany<T>(pub(crate) Vec<At<T>>);
+pub(crate) struct OneOrMany<T>(pub(crate) Vec<Spanned<T>>);
 
-impl<T: Read> Read for OneOrMany<T> {
+impl<T: ConfigValue> ConfigValue for OneOrMany<T> {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         if matches!(node.value, Value::List(_)) {
             return Vec::read(node, cx).map(Self);
         }
-        T::read(node, cx).map(|value| Self(vec![At { value, span: node.span, key_span: node.span }]))
+        T::read(node, cx).map(|value| Self(vec![Spanned { value, span: node.span, key_span: node.span }]))
     }
 
     fn schema(parts: &mut JsonMap<String, Json>) -> Json {
-        json!({ "anyOf": [T::schema(parts), Vec::<At<T>>::schema(parts)] })
+        json!({ "anyOf": [T::schema(parts), Vec::<Spanned<T>>::schema(parts)] })
     }
 
     fn label() -> String {
-        format!("{} or a {}", T::label(), Vec::<At<T>>::label())
+        format!("{} or a {}", T::label(), Vec::<Spanned<T>>::label())
     }
 }
 
-/// Any JSON, kept as it is written: schemas, examples. References in it are left alone.
+/// Any JSON value, such as an example. References in it are not resolved.
 #[derive(Debug, Clone)]
-pub(crate) struct Free(pub(crate) Node);
+pub(crate) struct AnyValue(pub(crate) Node);
 
-impl Read for Free {
+impl ConfigValue for AnyValue {
     fn read(node: &Node, _cx: &mut Context<'_>) -> Option<Self> {
         Some(Self(node.clone()))
     }
@@ -658,16 +678,15 @@ impl Read for Free {
     }
 }
 
-/// A JSON Schema.
 #[derive(Debug, Clone)]
 pub(crate) struct SchemaNode(pub(crate) Node);
 
-impl Read for SchemaNode {
+impl ConfigValue for SchemaNode {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         match node.value {
             Value::Map(_) => Some(Self(node.clone())),
             _ => {
-                wrong_kind(node, "a JSON Schema is a map, such as `{\"type\": \"object\"}`", cx);
+                report_wrong_kind(node, "a JSON Schema is a map, such as `{\"type\": \"object\"}`", cx);
                 None
             }
         }
@@ -682,20 +701,20 @@ impl Read for SchemaNode {
     }
 }
 
-/// A map whose texts may hold references, for programs that we only hand it to.
+/// A map that is passed on to another program, with references in its strings resolved.
 #[derive(Debug, Clone)]
-pub(crate) struct Handed(pub(crate) Node);
+pub(crate) struct PassthroughMap(pub(crate) Node);
 
-impl Read for Handed {
+impl ConfigValue for PassthroughMap {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         if !matches!(node.value, Value::Map(_)) {
-            wrong_kind(node, "a map is expected", cx);
+            report_wrong_kind(node, "a map is expected", cx);
             return None;
         }
         let mut node = node.clone();
-        let told = cx.problems.len();
-        resolve_all(&mut node, cx);
-        (cx.problems.len() == told).then_some(Self(node))
+        let problems_before = cx.problems.len();
+        resolve_strings(&mut node, cx);
+        (cx.problems.len() == problems_before).then_some(Self(node))
     }
 
     fn schema(_parts: &mut JsonMap<String, Json>) -> Json {
@@ -707,16 +726,16 @@ impl Read for Handed {
     }
 }
 
-fn resolve_all(node: &mut Node, cx: &mut Context<'_>) {
+fn resolve_strings(node: &mut Node, cx: &mut Context<'_>) {
     let text = match &node.value {
-        Value::Scalar(scalar) if scalar.kind == Kind::String => {
+        Value::Scalar(scalar) if scalar.kind == ScalarKind::String => {
             cx.resolve(node).map(|resolved| resolved.value)
         }
         _ => None,
     };
     match &mut node.value {
         Value::Scalar(scalar) => scalar.text = text.unwrap_or_else(|| std::mem::take(&mut scalar.text)),
-        Value::List(items) => items.iter_mut().for_each(|item| resolve_all(item, cx)),
-        Value::Map(entries) => entries.iter_mut().for_each(|entry| resolve_all(&mut entry.node, cx)),
+        Value::List(items) => items.iter_mut().for_each(|item| resolve_strings(item, cx)),
+        Value::Map(entries) => entries.iter_mut().for_each(|entry| resolve_strings(&mut entry.node, cx)),
     }
 }

@@ -1,8 +1,8 @@
-//! Files, flags and environment become one checked [`Config`].
+//! Loads files, flags and environment variables into one checked [`Config`].
 //!
-//! The only crate that knows file formats, dialects and positions in files. The road: a text is
-//! read into a tree (`read`), the environment overrides it (`overrides`), a dialect takes its
-//! keys (`dialect`, `file`), rules make servers and tools of them (`settle`).
+//! The only crate that knows file formats, dialects and positions in files. Loading has four steps: `read`
+//! parses a file into a tree, `overrides` applies environment variables to it, `dialect` and `file` read its
+//! keys, and `resolve` turns them into servers and tools.
 //! Invariant: every problem is reported, and nothing is started, written or connected.
 
 mod checklist;
@@ -19,21 +19,21 @@ mod load;
 mod node;
 mod overrides;
 mod problem;
-mod profile_words;
+mod profile_patterns;
 mod read;
+mod resolve;
 mod schema;
-mod settle;
 mod source;
 mod variable;
 
-pub use checklist::{Checklist, Rule, checklists};
-pub use config::{Config, InputSpec, PolicyFile, Registries};
+pub use checklist::{Checklist, ContractRule, checklists};
+pub use config::{Config, InputSpec, PolicyFile, RegistryPaths};
 pub use context::Environment;
-pub use import::{Client, Import, ImportedServer, add_servers, plan_import};
-pub use load::{Loaded, load, load_over};
+pub use import::{ClientProgram, ImportPlan, ImportedServer, add_servers, plan_import};
+pub use load::{LoadOutcome, load, load_with_overlay};
 pub use problem::{Problem, ProblemEntry, Report, Severity};
-pub use profile_words::idle_words;
-pub use read::document;
-pub use schema::{SchemaOf, reference, schema};
-pub use settle::policy::load_rules;
-pub use source::{Position, Source, SourceId, Sources, Span};
+pub use profile_patterns::unmatched_patterns;
+pub use read::parse_document;
+pub use resolve::policy::load_rules;
+pub use schema::{SchemaKind, reference_page, schema};
+pub use source::{Position, Source, SourceId, SourceMap, Span};

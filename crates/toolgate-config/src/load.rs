@@ -1,6 +1,6 @@
-//! From a project folder to a checked configuration, or to everything that is wrong with it.
+//! Loads a project folder into a checked configuration, or reports all of its problems.
 //!
-//! Invariant: loading reads and never writes, starts or connects anything.
+//! Invariant: loading only reads files; it never writes, starts or connects anything.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -9,46 +9,45 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::context::{Context, Environment, FileVariable};
 use crate::dialect::Dialect;
-use crate::file::env_files;
+use crate::file::read_env_files;
 use crate::node::{Node, Value};
 use crate::problem::{Problem, Report};
-use crate::read::{Format, read};
-use crate::settle::Draft;
+use crate::read::{FileFormat, read};
+use crate::resolve::ConfigBuilder;
 use crate::{overrides, source::Span};
 
-/// Project files by the names they usually have, the first that exists counts.
+/// Default names of project files. The first one that exists is used.
 pub(crate) const PROJECT_FILES: [&str; 4] = ["toolgate.yaml", "toolgate.yml", "agent.yaml", "agent.yml"];
-/// A `myai` tree is usually here, and so is the configuration of half of all other programs.
-const COMMON_NAME: &str = "config.yaml";
-/// Registries that make a project on their own where there is no project file.
+/// Usual file of a `myai` tree. Many other programs use this name too, so its content is checked.
+const GENERIC_FILE: &str = "config.yaml";
+/// Registries that form a project on their own if there is no project file.
 const TOOL_REGISTRIES: [&str; 2] = ["tools/tools.json", "tools.json"];
 const SERVER_REGISTRIES: [&str; 4] = ["mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"];
 
-/// What came of loading. There is a configuration unless the report has an error.
+/// Result of loading. `config` is set unless the report contains an error.
 #[derive(Debug)]
-pub struct Loaded {
-    /// The checked configuration.
+pub struct LoadOutcome {
     pub config: Option<Config>,
-    /// Everything that was found wrong or passed over.
+    /// Errors, warnings and notes.
     pub report: Report,
 }
 
-/// Loads the project in a folder. `file` names the project file where it has an unusual name.
-pub fn load(project: &Path, file: Option<&Path>, environment: &Environment) -> Loaded {
-    load_over(project, file, environment, BTreeMap::new())
+/// Loads the project in a folder. `file` names the project file if it has a non-default name.
+pub fn load(project: &Path, file: Option<&Path>, environment: &Environment) -> LoadOutcome {
+    load_with_overlay(project, file, environment, BTreeMap::new())
 }
 
-/// Loads the project in a folder, with these texts in the place of files: what it would be, if they were written.
-pub fn load_over(
+/// Loads the project in a folder as if the given contents were already written to their files.
+pub fn load_with_overlay(
     project: &Path,
     file: Option<&Path>,
     environment: &Environment,
     texts: BTreeMap<PathBuf, Arc<str>>,
-) -> Loaded {
-    let project = absolute(project, environment);
+) -> LoadOutcome {
+    let project = to_absolute(project, environment);
     let mut cx = Context::new(project, environment);
-    cx.texts = texts;
-    let mut config = load_within(file, &mut cx);
+    cx.overlay = texts;
+    let mut config = load_project(file, &mut cx);
     if let Some(config) = &mut config {
         config.secrets.clone_from(&cx.secrets);
         if config.egress.secrets {
@@ -56,11 +55,11 @@ pub fn load_over(
         }
     }
     let report = Report::new(cx.sources, cx.problems, cx.secrets);
-    Loaded { config: config.filter(|_| !report.has_errors()), report }
+    LoadOutcome { config: config.filter(|_| !report.has_errors()), report }
 }
 
-/// Without touching the file system beyond the current folder: symbolic links stay as they are.
-pub(crate) fn absolute(path: &Path, environment: &Environment) -> PathBuf {
+/// Makes a path absolute without resolving symbolic links.
+pub(crate) fn to_absolute(path: &Path, environment: &Environment) -> PathBuf {
     let base = std::env::current_dir().ok().or_else(|| environment.home.clone()).unwrap_or_default();
     let joined = base.join(path);
     let mut clean = PathBuf::new();
@@ -73,18 +72,18 @@ pub(crate) fn absolute(path: &Path, environment: &Environment) -> PathBuf {
     clean
 }
 
-fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
-    let (files, bare) = find(file, cx)?;
-    let mut draft = Draft::new();
+fn load_project(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
+    let (files, bare) = find_files(file, cx)?;
+    let mut builder = ConfigBuilder::new();
     let mut prefixes = Vec::new();
     for path in files {
         let Some(mut node) = parse(&path, cx) else { continue };
-        // A file in which everything is commented out holds nothing yet, and is no mistake.
+        // A file with everything commented out is empty, not invalid.
         if node.is_null() {
             node.value = Value::Map(Vec::new());
         }
-        let Some(dialect) = Dialect::of(&node, &path) else {
-            unknown_shape(&node, cx);
+        let Some(dialect) = Dialect::detect(&node, &path) else {
+            report_unknown_shape(&node, cx);
             continue;
         };
         if let Some(prefix) = dialect.override_prefix() {
@@ -92,43 +91,44 @@ fn load_within(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
             prefixes.push(prefix);
         }
         if cx.dotenv.is_none() {
-            cx.dotenv = Some(project_env(dialect, &node, cx));
+            cx.dotenv = Some(read_project_env(dialect, &node, cx));
         }
-        dialect.register(&path, &mut draft);
-        dialect.read(&node, &mut draft, cx);
+        dialect.record_registry(&path, &mut builder);
+        dialect.read(&node, &mut builder, cx);
     }
     if bare {
-        usual_registries(&mut draft, cx);
+        set_default_registries(&mut builder, cx);
     }
-    draft.usual_policy(cx);
+    builder.load_default_policy(cx);
     if !prefixes.contains(&overrides::PREFIX) {
-        overrides::tell_unused(cx);
+        overrides::warn_unused(cx);
     }
     let mut files: Vec<String> = Vec::new();
     for source in cx.sources.iter().filter(|source| source.path().is_some()) {
-        // Servers may share an `env_file`.
+        // Several servers may use the same `env_file`.
         if !files.iter().any(|known| known == source.name()) {
             files.push(source.name().to_owned());
         }
     }
-    Some(draft.finish(files, cx))
+    Some(builder.finish(files, cx))
 }
 
-/// Where a project without a project file would have the registry that it does not have yet.
-fn usual_registries(draft: &mut Draft, cx: &Context<'_>) {
+/// Sets the registry paths of a project without a project file, for registries that do not exist yet.
+fn set_default_registries(builder: &mut ConfigBuilder, cx: &Context<'_>) {
     let [inside, beside] = TOOL_REGISTRIES.map(|name| cx.project.join(name));
     let tools = if inside.parent().is_some_and(Path::is_dir) { inside } else { beside };
-    draft.registries.tools.get_or_insert(tools);
-    draft.registries.servers.get_or_insert_with(|| cx.project.join(SERVER_REGISTRIES[0]));
+    builder.registries.tools.get_or_insert(tools);
+    builder.registries.servers.get_or_insert_with(|| cx.project.join(SERVER_REGISTRIES[0]));
 }
 
-/// The files to read, and whether they are registries without a project file. A missing project is told.
-fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<(Vec<PathBuf>, bool)> {
+/// Returns the files to read, and true if they are registries without a project file. Reports a missing project.
+fn find_files(file: Option<&Path>, cx: &mut Context<'_>) -> Option<(Vec<PathBuf>, bool)> {
     let project = cx.project.clone();
     if !project.is_dir() {
         let message = format!("the folder `{}` does not exist", project.display());
         cx.push(
-            Problem::nowhere(message).hint("name an existing folder with `-C`, or run `toolgate init DIR`"),
+            Problem::without_span(message)
+                .hint("name an existing folder with `-C`, or run `toolgate init DIR`"),
         );
         return None;
     }
@@ -136,14 +136,16 @@ fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<(Vec<PathBuf>, bool
         let path = project.join(file);
         if !path.exists() {
             let message = format!("the file `{}` does not exist", file.display());
-            cx.push(Problem::nowhere(message).hint("paths start at the project folder, which `-C` names"));
+            cx.push(
+                Problem::without_span(message).hint("paths start at the project folder, which `-C` names"),
+            );
             return None;
         }
         return Some((vec![path], false));
     }
     let first = |names: &[&str]| names.iter().map(|name| project.join(name)).find(|path| cx.has_file(path));
     if let Some(file) =
-        first(&PROJECT_FILES).or_else(|| first(&[COMMON_NAME]).filter(|file| is_ours(file, cx)))
+        first(&PROJECT_FILES).or_else(|| first(&[GENERIC_FILE]).filter(|file| is_known_config(file, cx)))
     {
         return Some((vec![file], false));
     }
@@ -152,45 +154,47 @@ fn find(file: Option<&Path>, cx: &mut Context<'_>) -> Option<(Vec<PathBuf>, bool
     if registries.is_empty() {
         let message = format!("there is no project in `{}`", project.display());
         let hint = "run `toolgate init` to write one, or name a file with `--file`";
-        cx.push(Problem::nowhere(message).hint(hint));
+        cx.push(Problem::without_span(message).hint(hint));
         return None;
     }
     Some((registries, true))
 }
 
-/// Whether a file with a common name is a configuration that we know. One that cannot be read may be.
-fn is_ours(path: &Path, cx: &Context<'_>) -> bool {
+/// Returns true if a file with a generic name is a known configuration, or if it cannot be parsed.
+fn is_known_config(path: &Path, cx: &Context<'_>) -> bool {
     let mut aside = Context::new(cx.project.clone(), cx.environment);
-    parse(path, &mut aside).is_none_or(|node| Dialect::of(&node, path).is_some())
+    parse(path, &mut aside).is_none_or(|node| Dialect::detect(&node, path).is_some())
 }
 
-/// Reads a file into a tree; what is wrong with it is told.
+/// Parses a file into a tree and reports its problems.
 pub(crate) fn parse(path: &Path, cx: &mut Context<'_>) -> Option<Node> {
     let name = path.to_string_lossy().into_owned();
-    let node = cx.open(path).and_then(|id| read(&cx.sources, id, Format::of(&name)));
+    let node = cx.open(path).and_then(|id| read(&cx.sources, id, FileFormat::of(&name)));
     node.map_err(|problem| cx.push(problem)).ok()
 }
 
-fn unknown_shape(node: &Node, cx: &mut Context<'_>) {
+fn report_unknown_shape(node: &Node, cx: &mut Context<'_>) {
     let span = match &node.value {
         Value::Map(entries) => entries.first().map_or(node.span, |entry| entry.key_span),
         _ => Span::new(node.span.source, node.span.start, node.span.start),
     };
-    let hint = match Format::of(cx.sources.get(span.source).name()) {
-        Format::Json => "an `mcp.json` has `servers` or `mcpServers` at its top, a `tools.json` has `tools`",
-        Format::Yaml => "a project has `toolbox` or `registries` at its top; `toolgate init` writes one",
-        Format::Toml => "Codex keeps its servers in `[mcp_servers.NAME]`",
+    let hint = match FileFormat::of(cx.sources.get(span.source).name()) {
+        FileFormat::Json => {
+            "an `mcp.json` has `servers` or `mcpServers` at its top, a `tools.json` has `tools`"
+        }
+        FileFormat::Yaml => "a project has `toolbox` or `registries` at its top; `toolgate init` writes one",
+        FileFormat::Toml => "Codex keeps its servers in `[mcp_servers.NAME]`",
     };
-    cx.push(Problem::error(span, "this is not a configuration that we know").hint(hint));
+    cx.push(Problem::error(span, "unknown kind of configuration file").hint(hint));
 }
 
-/// The variables of `.env` files, before anything refers to them.
-fn project_env(dialect: Dialect, node: &Node, cx: &mut Context<'_>) -> HashMap<String, FileVariable> {
-    let named = if dialect == Dialect::Project { env_files(node, cx) } else { None };
-    let usual = cx.project.join(".env");
+/// Reads the variables of `.env` files, before anything refers to them.
+fn read_project_env(dialect: Dialect, node: &Node, cx: &mut Context<'_>) -> HashMap<String, FileVariable> {
+    let named = if dialect == Dialect::Project { read_env_files(node, cx) } else { None };
+    let default_file = cx.project.join(".env");
     match named {
         Some(variables) => variables,
-        None if usual.is_file() => cx.read_env_file(&usual).unwrap_or_default(),
+        None if default_file.is_file() => cx.read_env_file(&default_file).unwrap_or_default(),
         None => HashMap::new(),
     }
 }

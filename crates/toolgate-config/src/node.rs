@@ -1,62 +1,61 @@
-//! The tree that every file format is read into: scalars, lists and maps, each with its place.
+//! The tree that every file format is parsed into: scalars, lists and maps, each with its location.
 //!
-//! Invariant: at most [`DEEPEST`] levels and [`MOST_NODES`] nodes, aliases expanded; no map has a
-//! key twice. What is past the limits was refused by the reader, so no walk over a tree can hurt.
+//! Invariant: at most [`MAX_DEPTH`] levels and [`MAX_NODES`] nodes after alias expansion, and no duplicate keys.
+//! Parsers reject larger files, so recursion over a tree is safe.
 
 use serde_json::value::RawValue;
 
 use crate::source::Span;
 
-/// Levels of nesting.
-pub(crate) const DEEPEST: usize = 64;
-/// Nodes in one file, aliases expanded.
-pub(crate) const MOST_NODES: usize = 4_000_000;
+/// Maximum levels of nesting.
+pub(crate) const MAX_DEPTH: usize = 64;
+/// Maximum number of nodes in one file, with aliases expanded.
+pub(crate) const MAX_NODES: usize = 4_000_000;
 
-/// A value with its place.
+/// A value with its location.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) span: Span,
     pub(crate) value: Value,
 }
 
-/// What a node holds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Scalar(Scalar),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
-/// A scalar keeps its text: `1.10` stays `1.10` where a text is wanted.
+/// A scalar. It keeps its spelling, so that `1.10` is still `1.10` when read as a string.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scalar {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ScalarKind,
     pub(crate) text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ScalarKind {
     Null,
     Bool,
     Number,
     String,
 }
 
-/// One key of a map.
+/// A key and its value in a map.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) key: String,
     pub(crate) key_span: Span,
     pub(crate) node: Node,
 }
 
 impl Node {
-    pub(crate) fn scalar(span: Span, kind: Kind, text: impl Into<String>) -> Self {
+    pub(crate) fn scalar(span: Span, kind: ScalarKind, text: impl Into<String>) -> Self {
         Self { span, value: Value::Scalar(Scalar { kind, text: text.into() }) }
     }
 
     pub(crate) fn string(span: Span, text: impl Into<String>) -> Self {
-        Self::scalar(span, Kind::String, text)
+        Self::scalar(span, ScalarKind::String, text)
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
@@ -66,17 +65,17 @@ impl Node {
 
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.value {
-            Value::Scalar(scalar) if scalar.kind != Kind::Null => Some(&scalar.text),
+            Value::Scalar(scalar) if scalar.kind != ScalarKind::Null => Some(&scalar.text),
             _ => None,
         }
     }
 
     pub(crate) fn is_null(&self) -> bool {
-        matches!(&self.value, Value::Scalar(Scalar { kind: Kind::Null, .. }))
+        matches!(&self.value, Value::Scalar(Scalar { kind: ScalarKind::Null, .. }))
     }
 
-    /// The node without one of its keys, and that key's entry.
-    pub(crate) fn without(&self, key: &str) -> (Node, Option<Entry>) {
+    /// Returns the node without a key, and the entry that was removed.
+    pub(crate) fn without(&self, key: &str) -> (Node, Option<MapEntry>) {
         let mut node = self.clone();
         let Value::Map(entries) = &mut node.value else { return (node, None) };
         let at = entries.iter().position(|entry| entry.key == key);
@@ -84,7 +83,7 @@ impl Node {
         (node, entry)
     }
 
-    /// Levels of lists and maps, the scalars in them included.
+    /// Returns the number of levels, scalars included.
     pub(crate) fn depth(&self) -> usize {
         let inner = match &self.value {
             Value::Scalar(_) => None,
@@ -94,21 +93,21 @@ impl Node {
         1 + inner.unwrap_or(0)
     }
 
-    /// What it is, for messages.
-    pub(crate) fn describe(&self) -> &'static str {
+    /// Returns the kind of value, for messages.
+    pub(crate) fn kind_name(&self) -> &'static str {
         match &self.value {
             Value::List(_) => "a list",
             Value::Map(_) => "a map",
             Value::Scalar(scalar) => match scalar.kind {
-                Kind::Null => "nothing",
-                Kind::Bool => "true or false",
-                Kind::Number => "a number",
-                Kind::String => "a text",
+                ScalarKind::Null => "nothing",
+                ScalarKind::Bool => "true or false",
+                ScalarKind::Number => "a number",
+                ScalarKind::String => "a string",
             },
         }
     }
 
-    /// The node as JSON. Numbers that JSON can spell keep their spelling, keys their order.
+    /// Returns the node as JSON. Valid JSON numbers keep their spelling, keys their order.
     pub(crate) fn to_json(&self) -> Box<RawValue> {
         let mut text = String::new();
         self.write_json(&mut text);
@@ -147,15 +146,17 @@ impl Node {
 impl Scalar {
     fn write_json(&self, out: &mut String) {
         match self.kind {
-            Kind::Null => out.push_str("null"),
-            Kind::Bool => out.push_str(if self.text.eq_ignore_ascii_case("true") { "true" } else { "false" }),
-            Kind::Number if is_json_number(&self.text) => out.push_str(&self.text),
-            // `0x1f`, `.5` and `+1` are numbers of YAML and TOML only; `.inf` and `.nan` have no JSON form.
-            Kind::Number => match yaml_number(&self.text) {
+            ScalarKind::Null => out.push_str("null"),
+            ScalarKind::Bool => {
+                out.push_str(if self.text.eq_ignore_ascii_case("true") { "true" } else { "false" })
+            }
+            ScalarKind::Number if is_json_number(&self.text) => out.push_str(&self.text),
+            // `0x1f`, `.5` and `+1` are numbers in YAML and TOML only; `.inf` and `.nan` have no JSON form.
+            ScalarKind::Number => match number_to_json(&self.text) {
                 Some(number) => out.push_str(&number),
                 None => write_string(&self.text, out),
             },
-            Kind::String => write_string(&self.text, out),
+            ScalarKind::String => write_string(&self.text, out),
         }
     }
 }
@@ -164,7 +165,7 @@ fn write_string(text: &str, out: &mut String) {
     out.push_str(&serde_json::to_string(text).expect("a string has a JSON form"));
 }
 
-/// Whether JSON can spell a number this way.
+/// Returns true if the string is a valid JSON number.
 pub(crate) fn is_json_number(text: &str) -> bool {
     serde_json::from_str::<&RawValue>(text).is_ok()
         && text.starts_with(|c: char| c == '-' || c.is_ascii_digit())
@@ -172,15 +173,15 @@ pub(crate) fn is_json_number(text: &str) -> bool {
         && text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// A YAML or TOML number as JSON spells it.
-fn yaml_number(text: &str) -> Option<String> {
+/// Converts a YAML or TOML number to JSON.
+fn number_to_json(text: &str) -> Option<String> {
     let text = text.replace('_', "");
     let radix =
         |prefix, radix| text.strip_prefix(prefix).and_then(|rest| i64::from_str_radix(rest, radix).ok());
     if let Some(number) = radix("0x", 16).or_else(|| radix("0o", 8)).or_else(|| radix("0b", 2)) {
         return Some(number.to_string());
     }
-    // `+1` and `007`.
+    // Covers `+1` and `007`.
     if let Ok(number) = text.parse::<i128>() {
         return Some(number.to_string());
     }
@@ -188,14 +189,14 @@ fn yaml_number(text: &str) -> Option<String> {
     serde_json::Number::from_f64(number).map(|number| number.to_string())
 }
 
-/// What a plain YAML scalar means (the core schema of YAML 1.2).
-pub(crate) fn plain_kind(text: &str) -> Kind {
+/// Returns the kind of a plain YAML scalar (core schema of YAML 1.2).
+pub(crate) fn plain_kind(text: &str) -> ScalarKind {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
-        "true" | "True" | "TRUE" | "false" | "False" | "FALSE" => Kind::Bool,
-        ".inf" | ".Inf" | ".INF" | "-.inf" | "+.inf" | ".nan" | ".NaN" | ".NAN" => Kind::Number,
-        _ if is_plain_number(text) => Kind::Number,
-        _ => Kind::String,
+        "" | "~" | "null" | "Null" | "NULL" => ScalarKind::Null,
+        "true" | "True" | "TRUE" | "false" | "False" | "FALSE" => ScalarKind::Bool,
+        ".inf" | ".Inf" | ".INF" | "-.inf" | "+.inf" | ".nan" | ".NaN" | ".NAN" => ScalarKind::Number,
+        _ if is_plain_number(text) => ScalarKind::Number,
+        _ => ScalarKind::String,
     }
 }
 

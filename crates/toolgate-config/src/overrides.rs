@@ -1,26 +1,26 @@
-//! Environment variables that override the project file: `TOOLGATE__TOOLBOX__MCPS__0__MODE=dynamic`,
-//! and `APP_MYAI__TOOLBOX__…` for a `myai` tree.
+//! Environment variables that override the project file: `TOOLGATE__TOOLBOX__MCPS__0__MODE=dynamic`, and
+//! `APP_MYAI__TOOLBOX__…` for a `myai` tree.
 //!
-//! They change the tree before anything reads it, so every key can be overridden and a wrong value
-//! is told like any other, with the variable as its place.
+//! They change the tree before it is read. So every key can be overridden, and an invalid value is reported like
+//! any other, with the variable as its location.
 
-use toolgate_types::redact::looks_secret;
+use toolgate_redact::looks_secret;
 
 use crate::context::Context;
-use crate::node::{Entry, Kind, Node, Value, plain_kind};
+use crate::node::{MapEntry, Node, ScalarKind, Value, plain_kind};
 use crate::problem::Problem;
-use crate::read::{Format, read};
-use crate::source::{Shows, Span};
+use crate::read::{FileFormat, read};
+use crate::source::{SourceVisibility, Span};
 
-/// What the variables for a project file start with.
+/// Prefix of variables that override a project file.
 pub(crate) const PREFIX: &str = "TOOLGATE__";
-/// What stands between the names of nested keys.
+/// Separator between nested keys.
 const SEPARATOR: &str = "__";
-/// The most parts of a name: far more than any key is deep, and no danger to a walk over the tree.
-const LONGEST_PATH: usize = 16;
+/// Maximum number of parts in a name: deeper than any key, and low enough for safe recursion.
+const MAX_PATH_PARTS: usize = 16;
 
-/// Applies every variable with the prefix. An `APP_` variable must lead to the `myai` tree, since
-/// other programs use the prefix too.
+/// Applies every variable with the prefix. `APP_` variables must address the `myai` tree, since other programs use
+/// that prefix too.
 pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
     let environment = cx.environment;
     for (name, value) in environment.variables.iter().filter(|(name, _)| name.starts_with(prefix)) {
@@ -28,7 +28,7 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
         if prefix != PREFIX && !path[0].eq_ignore_ascii_case("myai") {
             continue;
         }
-        // Variables for a child, headers, keys: not to be shown, even where the path to them is wrong.
+        // Environment variables of child processes, headers and keys are never shown, even if the path is invalid.
         let is_secret = |step: &&str| {
             looks_secret(step)
                 || matches!(&*step.to_lowercase(), "auth" | "env" | "headers" | "config" | "canaries")
@@ -37,11 +37,11 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
         let span = Span::new(id, 0, value.len());
         if path.iter().any(is_secret) {
             cx.hide(value);
-            cx.sources.restrict(id, Shows::Nothing);
+            cx.sources.set_visibility(id, SourceVisibility::Nothing);
         }
-        // `[…]` and `{…}` are lists and maps; anything else is one value.
+        // `[…]` and `{…}` are parsed as lists and maps; anything else is a scalar.
         let node = if value.starts_with(['[', '{']) {
-            match read(&cx.sources, id, Format::Yaml) {
+            match read(&cx.sources, id, FileFormat::Yaml) {
                 Ok(node) => node,
                 Err(problem) => {
                     cx.push(problem);
@@ -53,18 +53,18 @@ pub(crate) fn apply(root: &mut Node, prefix: &str, cx: &mut Context<'_>) {
         };
         let set = match path.len() {
             _ if path.contains(&"") => Err("a part of it is empty".to_owned()),
-            ..=LONGEST_PATH => set(root, &path, node, false),
-            _ => Err(format!("it has more than {LONGEST_PATH} parts")),
+            ..=MAX_PATH_PARTS => set_path(root, &path, node, false),
+            _ => Err(format!("it has more than {MAX_PATH_PARTS} parts")),
         };
         if let Err(wrong) = set {
-            let message = format!("this variable leads nowhere: {wrong}");
+            let message = format!("this variable has no target: {wrong}");
             cx.error(span, message, "its parts are the keys of the project file, joined by `__`");
         }
     }
 }
 
-/// Tells that there is no project file which the variables could override.
-pub(crate) fn tell_unused(cx: &mut Context<'_>) {
+/// Warns about override variables if there is no project file to override.
+pub(crate) fn warn_unused(cx: &mut Context<'_>) {
     let environment = cx.environment;
     for (name, value) in environment.variables.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
         cx.hide(value);
@@ -75,7 +75,7 @@ pub(crate) fn tell_unused(cx: &mut Context<'_>) {
     }
 }
 
-fn set(node: &mut Node, path: &[&str], value: Node, verbatim: bool) -> Result<(), String> {
+fn set_path(node: &mut Node, path: &[&str], value: Node, verbatim: bool) -> Result<(), String> {
     let Some((step, rest)) = path.split_first() else {
         *node = value;
         return Ok(());
@@ -84,17 +84,17 @@ fn set(node: &mut Node, path: &[&str], value: Node, verbatim: bool) -> Result<()
         Value::Map(entries) => {
             let at = entries.iter().position(|entry| entry.key.eq_ignore_ascii_case(step));
             let at = at.unwrap_or_else(|| {
-                // Keys are small letters; the variables for a child are written as they are here.
+                // Keys are lower case; names of environment variables for a child process keep their case.
                 let key = if verbatim { (*step).to_owned() } else { step.to_lowercase() };
-                entries.push(Entry {
+                entries.push(MapEntry {
                     key,
                     key_span: value.span,
-                    node: Node::scalar(value.span, Kind::Null, ""),
+                    node: Node::scalar(value.span, ScalarKind::Null, ""),
                 });
                 entries.len() - 1
             });
             let verbatim = entries[at].key == "env";
-            set(&mut entries[at].node, rest, value, verbatim)
+            set_path(&mut entries[at].node, rest, value, verbatim)
         }
         Value::List(items) => {
             let named = |item: &Node| {
@@ -109,14 +109,14 @@ fn set(node: &mut Node, path: &[&str], value: Node, verbatim: bool) -> Result<()
                 return Err(format!("the list has {count} {entries} and none is called `{step}`"));
             };
             if at == items.len() {
-                items.push(Node::scalar(value.span, Kind::Null, ""));
+                items.push(Node::scalar(value.span, ScalarKind::Null, ""));
             }
-            set(&mut items[at], rest, value, false)
+            set_path(&mut items[at], rest, value, false)
         }
-        Value::Scalar(scalar) if scalar.kind == Kind::Null => {
-            // What is not there yet becomes what the name says: an entry of a list has a number.
+        Value::Scalar(scalar) if scalar.kind == ScalarKind::Null => {
+            // A missing value becomes a list if the next part is `0`, otherwise a map.
             node.value = if *step == "0" { Value::List(Vec::new()) } else { Value::Map(Vec::new()) };
-            set(node, path, value, verbatim)
+            set_path(node, path, value, verbatim)
         }
         Value::Scalar(_) => Err(format!("`{step}` would be below a single value")),
     }

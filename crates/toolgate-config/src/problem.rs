@@ -1,7 +1,7 @@
-//! What is wrong with a configuration, and how it is told.
+//! Problems of a configuration, and their rendering.
 //!
-//! Every problem is collected; the first never hides the second. Invariant: what is shown went
-//! through the redactor, the offending line included.
+//! All problems are collected; the first does not hide the second. Invariant: everything shown is redacted,
+//! including the source line.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -11,39 +11,36 @@ use std::ops::Range;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use toolgate_types::Secret;
-use toolgate_types::redact::{is_unseen, mask, mask_known, printable, secret_ranges_of_line};
+use toolgate_redact::{is_unprintable, mask, mask_known, printable, secret_ranges_of_line};
 use toolgate_types::secret::MASK;
 
 use crate::read::dotenv::is_name;
-use crate::source::{Shows, SourceId, Sources, Span};
+use crate::source::{SourceId, SourceMap, SourceVisibility, Span};
 
-/// A line longer than this is cut around the place that matters.
-const WIDEST_LINE: usize = 160;
-/// A message longer than this quotes something that nobody reads to the end.
-const LONGEST_MESSAGE: usize = 400;
+/// Longer lines are cut around the relevant part.
+const MAX_LINE_WIDTH: usize = 160;
+/// Longer messages are truncated; they quote a long value.
+const MAX_MESSAGE_CHARS: usize = 400;
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// The configuration is refused.
+    /// The configuration is rejected.
     Error,
-    /// It works, but probably not as meant.
+    /// It works, but probably not as intended.
     Warning,
-    /// Something was passed over, as it should be.
+    /// Something was ignored on purpose.
     Note,
 }
 
-/// One thing to tell, with its place and the way out.
+/// A problem with its location and a hint.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// How bad it is.
     pub severity: Severity,
-    /// What happened.
     pub message: String,
-    /// Where. `None` where a file is missing.
+    /// Location; `None` if a file is missing.
     pub span: Option<Span>,
-    /// What to do.
+    /// Suggested fix.
     pub hint: Option<String>,
 }
 
@@ -60,7 +57,7 @@ impl Problem {
         Self { severity: Severity::Note, ..Self::error(span, message) }
     }
 
-    pub(crate) fn nowhere(message: impl Into<String>) -> Self {
+    pub(crate) fn without_span(message: impl Into<String>) -> Self {
         Self { severity: Severity::Error, message: message.into(), span: None, hint: None }
     }
 
@@ -71,62 +68,59 @@ impl Problem {
     }
 }
 
-/// All problems of a configuration, with the texts they are in.
+/// All problems of a configuration, with the sources they are in.
 #[derive(Debug, Default)]
 pub struct Report {
-    pub(crate) sources: Sources,
+    pub(crate) sources: SourceMap,
     pub(crate) problems: Vec<Problem>,
-    /// What must never be shown, wherever it turns up.
+    /// Values to mask in everything that is shown.
     pub(crate) secrets: Vec<Secret>,
 }
 
-/// A problem as programs read it.
+/// A problem in the JSON output.
 #[derive(Debug, Serialize)]
 pub struct ProblemEntry {
-    /// How bad it is.
     pub severity: Severity,
-    /// What happened, without secrets.
+    /// Message, redacted.
     pub message: String,
-    /// The file, as people know it.
+    /// File name as shown to users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// From 1.
+    /// Line, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// From 1, in characters.
+    /// Column, from 1, in characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<usize>,
-    /// What to do.
+    /// Suggested fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
 impl Report {
-    /// The problems in the order of the texts. Two that say the same of the same place are one: what
-    /// an alias stands for is read as often as it is used.
-    pub(crate) fn new(sources: Sources, mut problems: Vec<Problem>, secrets: Vec<Secret>) -> Self {
+    /// Sorts the problems by location and removes duplicates: the content of a YAML alias is read once per use.
+    pub(crate) fn new(sources: SourceMap, mut problems: Vec<Problem>, secrets: Vec<Secret>) -> Self {
         problems.sort_by_key(|problem| problem.span.map(|span| (span.source, span.start)));
         let mut seen = HashSet::new();
         problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
         Self { sources, problems, secrets }
     }
 
-    /// The texts that were read.
-    pub fn sources(&self) -> &Sources {
+    pub fn sources(&self) -> &SourceMap {
         &self.sources
     }
 
-    /// Whether the configuration is refused.
+    /// Returns true if the configuration is rejected.
     pub fn has_errors(&self) -> bool {
         self.count(Severity::Error) > 0
     }
 
-    /// How many problems there are of one severity.
+    /// Counts the problems of one severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.problems.iter().filter(|problem| problem.severity == severity).count()
     }
 
-    /// The problems as programs read them, in the order of the texts.
+    /// Returns the problems for the JSON output, in source order.
     pub fn entries(&self) -> Vec<ProblemEntry> {
         let entry = |problem: &Problem| {
             let source = problem.span.map(|span| self.sources.get(span.source));
@@ -137,48 +131,47 @@ impl Report {
                 .map(|(span, source)| source.position(span.start));
             ProblemEntry {
                 severity: problem.severity,
-                message: self.shown(&problem.message),
+                message: self.redact_message(&problem.message),
                 file: source.map(|source| source.name().to_owned()),
                 line: position.map(|position| position.line),
                 column: position.map(|position| position.column),
-                hint: problem.hint.as_deref().map(|hint| self.shown(hint)),
+                hint: problem.hint.as_deref().map(|hint| self.redact_message(hint)),
             }
         };
         self.problems.iter().map(entry).collect()
     }
 
-    /// A text as it may be shown: what is secret in this configuration is `***`.
+    /// Masks secrets in a string: those of this configuration, and anything that looks like one.
     pub fn mask(&self, text: &str) -> String {
         mask(text, &self.secrets)
     }
 
-    /// The same for a text of our own making: only the values of this configuration's secrets are hidden.
+    /// Masks the secrets of this configuration only, for strings Toolgate generated itself.
     pub fn mask_known(&self, text: &str) -> String {
         mask_known(text, &self.secrets)
     }
 
-    /// The problems as people read them, with the offending lines. Styles are ANSI escapes; the
-    /// stream that prints them drops them where they are not wanted.
+    /// Renders the problems for people, with source lines. Contains ANSI escapes; the output stream strips them
+    /// if they are not supported.
     pub fn render(&self) -> String {
         let mut out = String::new();
-        let mut hidden = Hidden::default();
+        let mut mask = LineMask::default();
         for problem in &self.problems {
-            self.render_one(problem, &mut hidden, &mut out);
+            self.render_one(problem, &mut mask, &mut out);
         }
         out
     }
 
-    /// A message without secrets, and without all of a long value that it quotes. In this order: half of
-    /// a secret would not be known as one.
-    fn shown(&self, text: &str) -> String {
+    /// Masks a message, then truncates it. In this order, because half of a secret would not be recognised.
+    fn redact_message(&self, text: &str) -> String {
         let masked = self.mask(text);
-        match masked.char_indices().nth(LONGEST_MESSAGE) {
+        match masked.char_indices().nth(MAX_MESSAGE_CHARS) {
             Some((end, _)) => format!("{}…", &masked[..end]),
             None => masked,
         }
     }
 
-    fn render_one(&self, problem: &Problem, hidden: &mut Hidden, out: &mut String) {
+    fn render_one(&self, problem: &Problem, mask: &mut LineMask, out: &mut String) {
         let (label, colour) = match problem.severity {
             Severity::Error => ("error", AnsiColor::Red),
             Severity::Warning => ("warning", AnsiColor::Yellow),
@@ -186,27 +179,27 @@ impl Report {
         };
         let (bold, dim) = (Style::new().bold(), Style::new().dimmed());
         let strong = Style::new().fg_color(Some(colour.into())).bold();
-        let message = printable(&self.shown(&problem.message));
+        let message = printable(&self.redact_message(&problem.message));
         let _ = writeln!(out, "{strong}{label}{strong:#}{bold}: {message}{bold:#}");
         if let Some(span) = problem.span {
-            let _ = writeln!(out, "{dim}  -->{dim:#} {}", printable(&self.sources.place(span)));
-            self.render_line(span, strong, hidden, out);
+            let _ = writeln!(out, "{dim}  -->{dim:#} {}", printable(&self.sources.location(span)));
+            self.render_line(span, strong, mask, out);
         }
         if let Some(hint) = &problem.hint {
             let green = Style::new().fg_color(Some(AnsiColor::Green.into())).bold();
-            let _ = writeln!(out, "{green}hint{green:#}: {}", printable(&self.shown(hint)));
+            let _ = writeln!(out, "{green}hint{green:#}: {}", printable(&self.redact_message(hint)));
         }
         out.push('\n');
     }
 
-    fn render_line(&self, span: Span, strong: Style, hidden: &mut Hidden, out: &mut String) {
+    fn render_line(&self, span: Span, strong: Style, mask: &mut LineMask, out: &mut String) {
         let dim = Style::new().dimmed();
         let source = self.sources.get(span.source);
         let position = source.position(span.start);
         let (line, start) = source.line_at(span.start);
         let end = (start + (span.end - span.start)).min(line.len());
-        let hidden = hidden.of(line, source.shows(), (span.source, position.line), &self.secrets);
-        let Shown { text, before, width } = shown(line, start, end, hidden);
+        let hidden = mask.secret_ranges(line, source.shows(), (span.source, position.line), &self.secrets);
+        let RenderedLine { text, before, width } = render_excerpt(line, start, end, hidden);
         let number = position.line.to_string();
         let gutter = " ".repeat(number.len());
         let carets = "^".repeat(width.max(1));
@@ -217,101 +210,106 @@ impl Report {
     }
 }
 
-/// The secrets in the line that was shown last. A minified file is one line with all the problems.
+/// Secret ranges of the last rendered line, cached because a minified file has all its problems in one line.
 #[derive(Default)]
-struct Hidden {
+struct LineMask {
     line: Option<(SourceId, usize)>,
     ranges: Vec<Range<usize>>,
 }
 
-impl Hidden {
-    fn of(
+impl LineMask {
+    fn secret_ranges(
         &mut self,
         text: &str,
-        shows: Shows,
+        shows: SourceVisibility,
         line: (SourceId, usize),
         secrets: &[Secret],
     ) -> &[Range<usize>] {
         if self.line != Some(line) {
             self.line = Some(line);
             self.ranges = match shows {
-                Shows::Text => secret_ranges_of_line(text, secrets),
-                Shows::Names => iter::once(after_name(text)..text.len()).collect(),
-                Shows::Nothing => iter::once(0..text.len()).collect(),
+                SourceVisibility::Text => secret_ranges_of_line(text, secrets),
+                SourceVisibility::Names => iter::once(value_start(text)..text.len()).collect(),
+                SourceVisibility::Nothing => iter::once(0..text.len()).collect(),
             };
         }
         &self.ranges
     }
 }
 
-/// Where the value starts in a line of a `.env` file. Without a name it may all be value: a key may go
-/// over many lines.
-fn after_name(line: &str) -> usize {
+/// Returns where the value starts in a line of a `.env` file. A line without a name may be all value, since a
+/// value can span lines.
+fn value_start(line: &str) -> usize {
     let name = |before: &str| is_name(before.trim().trim_start_matches("export ").trim());
     line.find('=').filter(|at| name(&line[..*at])).map_or(0, |at| at + 1)
 }
 
-/// A line as it is shown: secrets masked, controls spelled as dots, cut to a width.
-struct Shown {
+/// A source line as shown: secrets masked, control characters replaced by dots, cut to a width.
+struct RenderedLine {
     text: String,
     before: usize,
     width: usize,
 }
 
-/// Masks a line around the range from `start` to `end`, and finds out where the range is afterwards.
-/// Only what can be shown of a long line is looked at.
-fn shown(line: &str, start: usize, end: usize, hidden: &[Range<usize>]) -> Shown {
-    let from = line[..start].char_indices().rev().nth(WIDEST_LINE - 1).map_or(0, |(at, _)| at);
-    let to = line[start..].char_indices().nth(WIDEST_LINE).map_or(line.len(), |(at, _)| start + at);
+/// Masks a line around the range `start..end` and computes the position of the range in the result. Looks only at
+/// the visible part of a long line.
+fn render_excerpt(line: &str, start: usize, end: usize, hidden: &[Range<usize>]) -> RenderedLine {
+    let from = line[..start].char_indices().rev().nth(MAX_LINE_WIDTH - 1).map_or(0, |(at, _)| at);
+    let to = line[start..].char_indices().nth(MAX_LINE_WIDTH).map_or(line.len(), |(at, _)| start + at);
     let first = hidden.partition_point(|range| range.end <= from);
     let hidden = &hidden[first..hidden.partition_point(|range| range.start < to)];
-    // A secret is masked as a whole, however much of it is in sight.
+    // A secret is masked as a whole, even if only part of it is visible.
     let from = hidden.first().map_or(from, |range| from.min(range.start));
     let to = hidden.last().map_or(to, |range| to.max(range.end));
-    let mut chars: Vec<(usize, char)> = Vec::with_capacity(2 * WIDEST_LINE);
+    let mut chars: Vec<(usize, char)> = Vec::with_capacity(2 * MAX_LINE_WIDTH);
     for (at, c) in line[from..to].char_indices().map(|(at, c)| (from + at, c)) {
         match hidden.iter().find(|range| range.contains(&at)) {
             Some(range) if range.start == at => chars.extend(MASK.chars().map(|c| (at, c))),
             Some(_) => {}
-            None => chars.push((at, if is_unseen(c) && c != '\t' { '·' } else { c })),
+            None => chars.push((at, if is_unprintable(c) && c != '\t' { '·' } else { c })),
         }
     }
     let column = |at: usize| chars.partition_point(|(place, _)| *place < at);
     let (mut first, last) = (column(start), column(end));
-    let cut = first.saturating_sub(WIDEST_LINE / 2);
+    let cut = first.saturating_sub(MAX_LINE_WIDTH / 2);
     let chars: Vec<char> = chars[cut..].iter().map(|(_, c)| if *c == '\t' { ' ' } else { *c }).collect();
     first -= cut;
-    let last = (last - cut).min(WIDEST_LINE);
-    let text: String = chars.iter().take(WIDEST_LINE).collect();
+    let last = (last - cut).min(MAX_LINE_WIDTH);
+    let text: String = chars.iter().take(MAX_LINE_WIDTH).collect();
     let lead = if cut > 0 || from > 0 { "…" } else { "" };
-    let trail = if chars.len() > WIDEST_LINE || to < line.len() { "…" } else { "" };
+    let trail = if chars.len() > MAX_LINE_WIDTH || to < line.len() { "…" } else { "" };
     let shift = lead.chars().count();
-    Shown { text: format!("{lead}{text}{trail}"), before: first + shift, width: last.saturating_sub(first) }
+    RenderedLine {
+        text: format!("{lead}{text}{trail}"),
+        before: first + shift,
+        width: last.saturating_sub(first),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use toolgate_types::redact::secret_ranges;
+    use toolgate_redact::secret_ranges;
 
     use super::*;
 
     fn check(line: &str, at: &str, expected: &str) {
         let start = line.find(at).unwrap();
-        let Shown { text, before, width } = shown(line, start, start + at.len(), &secret_ranges(line, &[]));
+        let RenderedLine { text, before, width } =
+            render_excerpt(line, start, start + at.len(), &secret_ranges(line, &[]));
         assert_eq!(format!("{text}\n{}{}", " ".repeat(before), "^".repeat(width)), expected);
     }
 
     #[test]
-    fn a_line_of_an_env_file_shows_its_name() {
+    fn dotenv_line_shows_name_only() {
         for (line, shown) in
             [("TOKEN=abc", 6), (" export A = 'x", 11), ("no name here", 0), ("MIIEow==", 7), ("a b=c", 0)]
         {
-            assert_eq!(after_name(line), shown, "{line}");
+            assert_eq!(value_start(line), shown, "{line}");
         }
     }
 
     #[test]
-    fn the_caret_stays_under_its_word() {
+    fn caret_is_under_its_word() {
         check("a: {b: c}", "c", "a: {b: c}\n       ^");
         check("\tβ: value", "value", " β: value\n    ^^^^^");
         check("a: {token: hunter2, bad: 1}", "bad", "a: {token: ***, bad: 1}\n                ^^^");
@@ -319,26 +317,27 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_around_the_place() {
+    fn cuts_long_line_around_the_span() {
         let line = format!("{}HERE{}", "a".repeat(300), "b".repeat(300));
-        let Shown { text, before, width } = shown(&line, 300, 304, &[]);
+        let RenderedLine { text, before, width } = render_excerpt(&line, 300, 304, &[]);
         let found: String = text.chars().skip(before).take(width).collect();
-        assert_eq!((found.as_str(), text.chars().count()), ("HERE", WIDEST_LINE + 2));
+        assert_eq!((found.as_str(), text.chars().count()), ("HERE", MAX_LINE_WIDTH + 2));
     }
 
     #[test]
-    fn a_secret_that_is_half_in_sight_is_masked() {
+    fn masks_partly_visible_secret() {
         let line = format!("{{token: {}, bad: 1}}", "x".repeat(300));
         let start = line.find("bad").unwrap();
-        let Shown { text, before, width } = shown(&line, start, start + 3, &secret_ranges(&line, &[]));
+        let RenderedLine { text, before, width } =
+            render_excerpt(&line, start, start + 3, &secret_ranges(&line, &[]));
         assert_eq!(text, "…***, bad: 1}");
         assert_eq!((before, width), (6, 3));
     }
 
     #[test]
-    fn a_thousand_problems_in_one_long_line() {
+    fn renders_a_thousand_problems_in_one_line() {
         let text = "{bad: 1, token: hunter2}, ".repeat(5_000);
-        let mut sources = Sources::default();
+        let mut sources = SourceMap::default();
         let id = sources.add("long.json", text.as_str(), Some("long.json".into()));
         let place = |(at, _): (usize, &str)| Problem::error(Span::new(id, at, at + 3), "wrong");
         let problems = text.match_indices("bad").step_by(5).map(place).collect();
@@ -348,8 +347,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_twice_of_one_place_is_shown_once() {
-        let mut sources = Sources::default();
+    fn removes_duplicate_problems() {
+        let mut sources = SourceMap::default();
         let id = sources.add("a.yaml", "a b", Some("a.yaml".into()));
         let at = |start| Span::new(id, start, start + 1);
         let problems = vec![

@@ -1,7 +1,7 @@
-//! Texts of each format become trees with places.
+//! Parsers of each file format. They produce trees with locations.
 //!
-//! A reader stops at the first syntax error, since what follows one is guesswork; every error of
-//! meaning is found later, all at once. Invariant: bounded in size, depth and nodes; never panics.
+//! A parser stops at the first syntax error, since everything after it is guesswork; semantic errors are all found
+//! later. Invariant: bounded in size, depth and nodes; never panics.
 
 pub(crate) mod dotenv;
 pub(crate) mod json;
@@ -13,20 +13,19 @@ mod tests;
 
 use std::collections::HashMap;
 
-use crate::node::{Entry, Node};
+use crate::node::{MapEntry, Node};
 use crate::problem::Problem;
-use crate::source::{SourceId, Sources, Span};
+use crate::source::{SourceId, SourceMap, Span};
 
-/// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum FileFormat {
     Yaml,
     Json,
     Toml,
 }
 
-impl Format {
-    /// By the end of a file's name; YAML, which holds JSON, where it says nothing.
+impl FileFormat {
+    /// Returns the format for a file name's extension. Default: YAML, a superset of JSON.
     pub(crate) fn of(name: &str) -> Self {
         match name.rsplit_once('.').map(|(_, end)| end) {
             Some("json" | "jsonc") => Self::Json,
@@ -36,8 +35,8 @@ impl Format {
     }
 }
 
-/// Reads a text. The problem says why it cannot be read.
-pub(crate) fn read(sources: &Sources, id: SourceId, format: Format) -> Result<Node, Problem> {
+/// Parses a source, or returns the problem that prevents it.
+pub(crate) fn read(sources: &SourceMap, id: SourceId, format: FileFormat) -> Result<Node, Problem> {
     let text = sources.get(id).text();
     if text.starts_with('\u{feff}') {
         let span = Span::new(id, 0, '\u{feff}'.len_utf8());
@@ -45,20 +44,20 @@ pub(crate) fn read(sources: &Sources, id: SourceId, format: Format) -> Result<No
             .hint("save it as UTF-8 without a byte order mark"));
     }
     match format {
-        Format::Yaml => yaml::read(text, id),
-        Format::Json => json::read(text, id),
-        Format::Toml => toml::read(text, id),
+        FileFormat::Yaml => yaml::read(text, id),
+        FileFormat::Json => json::read(text, id),
+        FileFormat::Toml => toml::read(text, id),
     }
 }
 
-/// A span that is sure to lie inside the text, whatever a parser said.
-pub(crate) fn clamp(text: &str, id: SourceId, start: usize, end: usize) -> Span {
+/// Creates a span that lies inside the text, even if a parser reports an invalid range.
+pub(crate) fn clamp_span(text: &str, id: SourceId, start: usize, end: usize) -> Span {
     let floor = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     Span::new(id, floor(start), floor(end))
 }
 
-/// Refuses a map that has a key twice: which one counts is anybody's guess.
-pub(crate) fn unique(entries: &[Entry]) -> Result<(), Problem> {
+/// Rejects duplicate keys, since the intended one is ambiguous.
+pub(crate) fn check_unique_keys(entries: &[MapEntry]) -> Result<(), Problem> {
     let mut seen: HashMap<&str, Span> = HashMap::with_capacity(entries.len());
     for entry in entries {
         if seen.insert(&entry.key, entry.key_span).is_some() {
@@ -70,29 +69,29 @@ pub(crate) fn unique(entries: &[Entry]) -> Result<(), Problem> {
 }
 
 pub(crate) fn too_deep(span: Span) -> Problem {
-    // All that is nested in it would be a long line of carets.
+    // Underlines the start only, not everything nested in it.
     let start = Span::new(span.source, span.start, span.start);
-    Problem::error(start, format!("more than {} levels of nesting", crate::node::DEEPEST))
+    Problem::error(start, format!("more than {} levels of nesting", crate::node::MAX_DEPTH))
         .hint("no configuration needs that many; look for brackets that were not closed")
 }
 
 pub(crate) fn too_many(span: Span) -> Problem {
-    Problem::error(span, format!("more than {} values in one file", crate::node::MOST_NODES))
+    Problem::error(span, format!("more than {} values in one file", crate::node::MAX_NODES))
         .hint("aliases count as often as they are used")
 }
 
-/// A text as JSON, whichever of YAML and JSON it is: a document that did not come from a file.
+/// Converts a document that did not come from a file, in YAML or JSON, to JSON.
 ///
 /// # Errors
-/// Why it is neither, with its place.
-pub fn document(text: &str) -> Result<Box<serde_json::value::RawValue>, String> {
-    let mut sources = Sources::default();
-    let format = if text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
+/// Returns the syntax error and its location.
+pub fn parse_document(text: &str) -> Result<Box<serde_json::value::RawValue>, String> {
+    let mut sources = SourceMap::default();
+    let format = if text.trim_start().starts_with('{') { FileFormat::Json } else { FileFormat::Yaml };
     let id = sources.add("document", text, None);
     match read(&sources, id, format) {
         Ok(node) => Ok(node.to_json()),
         Err(problem) => {
-            let place = problem.span.map(|span| sources.place(span)).unwrap_or_default();
+            let place = problem.span.map(|span| sources.location(span)).unwrap_or_default();
             Err(format!("{} at {place}", problem.message))
         }
     }

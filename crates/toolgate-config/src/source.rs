@@ -1,18 +1,17 @@
-//! The texts a configuration was read from, and places in them.
+//! Sources of a configuration, and locations in them.
 //!
-//! A place is a [`Span`]: which text, from which byte to which. Lines and columns are worked out
-//! only when a problem is shown. Invariant: a span lies inside its text, on character boundaries.
+//! A location is a [`Span`]: a source and a range of bytes. Lines and columns are computed only when a problem is
+//! shown. Invariant: a span lies inside its source, on character boundaries.
 
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read: a registry of 100,000 tools fits.
-pub(crate) const LARGEST_FILE: u64 = 64 << 20;
+/// Maximum size of a file. Enough for a registry of 100,000 tools.
+pub(crate) const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// One of the texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(u32);
 
-/// A place in a text.
+/// A range of bytes in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     pub(crate) source: SourceId,
@@ -20,48 +19,48 @@ pub struct Span {
     pub(crate) end: usize,
 }
 
-/// A text: a file, or the value of an environment variable that overrides one.
+/// A file, or the value of an environment variable that overrides one.
 #[derive(Debug)]
 pub struct Source {
     name: String,
     text: String,
-    /// Where the file is, for relative paths in it. `None` for a variable.
+    /// Path of the file, for relative paths in it. `None` for a variable.
     path: Option<PathBuf>,
     line_starts: Vec<usize>,
-    /// Characters before each block of [`BLOCK`] bytes, and before the end: a file may be one line of many megabytes, and
-    /// a column in it is asked for as often as it has values.
+    /// Number of characters before each block of [`BLOCK_BYTES`] bytes, and before the end. A file may be a single
+    /// line of many megabytes, and its columns are looked up once per value.
     characters_before: Vec<usize>,
-    shows: Shows,
+    visibility: SourceVisibility,
 }
 
-/// What may be shown of a text.
+/// Part of a source that may be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shows {
-    /// All but the secrets in it.
+pub(crate) enum SourceVisibility {
+    /// Everything except secrets.
     Text,
-    /// The names before `=`: a `.env` file is all secrets.
+    /// The names before `=`, since every value in a `.env` file is treated as a secret.
     Names,
-    /// A value of a variable that is a secret.
+    /// Nothing: the value of a variable that is a secret.
     Nothing,
 }
 
-/// How many bytes are counted again for a column.
-const BLOCK: usize = 256;
+/// Maximum number of bytes to count for a column.
+const BLOCK_BYTES: usize = 256;
 
-/// All texts of a configuration.
+/// All sources of a configuration.
 #[derive(Debug, Default)]
-pub struct Sources(Vec<Source>);
+pub struct SourceMap(Vec<Source>);
 
-/// Line and column of a place, both from 1; the column counts characters.
+/// Line and column of a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// From 1, in characters.
+    /// Column, from 1, in characters.
     pub column: usize,
 }
 
-impl Sources {
+impl SourceMap {
     pub(crate) fn add(
         &mut self,
         name: impl Into<String>,
@@ -71,26 +70,32 @@ impl Sources {
         let text = text.into();
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let mut characters_before = vec![0];
-        for block in text.as_bytes().chunks(BLOCK) {
-            characters_before.push(characters_before[characters_before.len() - 1] + characters(block));
+        for block in text.as_bytes().chunks(BLOCK_BYTES) {
+            characters_before.push(characters_before[characters_before.len() - 1] + count_chars(block));
         }
         let id = u32::try_from(self.0.len()).expect("a configuration has fewer than four billion files");
-        let shows = Shows::Text;
-        self.0.push(Source { name: name.into(), text, path, line_starts, characters_before, shows });
+        let shows = SourceVisibility::Text;
+        self.0.push(Source {
+            name: name.into(),
+            text,
+            path,
+            line_starts,
+            characters_before,
+            visibility: shows,
+        });
         SourceId(id)
     }
 
-    /// From now on no more than this of a text is shown.
-    pub(crate) fn restrict(&mut self, id: SourceId, shows: Shows) {
-        self.0[id.0 as usize].shows = shows;
+    /// Limits the part of a source that may be shown.
+    pub(crate) fn set_visibility(&mut self, id: SourceId, shows: SourceVisibility) {
+        self.0[id.0 as usize].visibility = shows;
     }
 
-    /// The text behind an id.
     pub fn get(&self, id: SourceId) -> &Source {
         &self.0[id.0 as usize]
     }
 
-    /// All texts, in the order they were read.
+    /// Returns all sources, in the order they were read.
     pub fn iter(&self) -> impl Iterator<Item = &Source> {
         self.0.iter()
     }
@@ -99,8 +104,8 @@ impl Sources {
         &self.get(span.source).text[span.start..span.end]
     }
 
-    /// `toolgate.yaml:14:5`, or the name alone for an environment variable.
-    pub fn place(&self, span: Span) -> String {
+    /// Formats a location as `toolgate.yaml:14:5`, or as the name alone for an environment variable.
+    pub fn location(&self, span: Span) -> String {
         let source = self.get(span.source);
         match source.path {
             Some(_) => {
@@ -113,7 +118,7 @@ impl Sources {
 }
 
 impl Source {
-    /// The name people know it by: a path relative to the project, or `environment variable X`.
+    /// Returns the name shown to users: a path relative to the project, or `environment variable X`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -122,16 +127,16 @@ impl Source {
         &self.text
     }
 
-    pub(crate) fn shows(&self) -> Shows {
-        self.shows
+    pub(crate) fn shows(&self) -> SourceVisibility {
+        self.visibility
     }
 
-    /// The file, unless this is the value of a variable.
+    /// Returns the path of the file; `None` for a variable.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The line and column of a byte.
+    /// Returns the line and column of a byte.
     pub fn position(&self, at: usize) -> Position {
         let line = self.line_starts.partition_point(|start| *start <= at) - 1;
         let column = self.characters_before(at) - self.characters_before(self.line_starts[line]) + 1;
@@ -139,11 +144,11 @@ impl Source {
     }
 
     fn characters_before(&self, at: usize) -> usize {
-        let block = at / BLOCK;
-        self.characters_before[block] + characters(&self.text.as_bytes()[block * BLOCK..at])
+        let block = at / BLOCK_BYTES;
+        self.characters_before[block] + count_chars(&self.text.as_bytes()[block * BLOCK_BYTES..at])
     }
 
-    /// The line that a byte is in, without its end, and where in it the byte is.
+    /// Returns the line that contains a byte, without its line break, and the byte's offset in it.
     pub(crate) fn line_at(&self, at: usize) -> (&str, usize) {
         let line = self.line_starts.partition_point(|start| *start <= at);
         let start = self.line_starts[line - 1];
@@ -153,8 +158,8 @@ impl Source {
     }
 }
 
-/// How many characters start in these bytes of a text.
-fn characters(bytes: &[u8]) -> usize {
+/// Counts the characters that start in these bytes.
+fn count_chars(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| !matches!(byte, 0x80..0xc0)).count()
 }
 
@@ -170,15 +175,15 @@ mod tests {
 
     use super::*;
 
-    fn source(text: &str) -> Sources {
-        let mut sources = Sources::default();
+    fn source(text: &str) -> SourceMap {
+        let mut sources = SourceMap::default();
         sources.add("x", text, Some("x".into()));
         sources
     }
 
     proptest! {
         #[test]
-        fn a_position_counts_lines_and_characters(text in "(a|β|\n|€){0,40}", repeat in 1_usize..400) {
+        fn position_counts_lines_and_characters(text in "(a|β|\n|€){0,40}", repeat in 1_usize..400) {
             let text = text.repeat(repeat);
             let sources = source(&text);
             let boundaries = (0..=text.len()).rev().filter(|at| text.is_char_boundary(*at));

@@ -1,52 +1,50 @@
-//! References in texts: `${NAME}`, `${NAME:-default}`, `${env:NAME}`, `${input:ID}`, `$$`.
+//! References in strings: `${NAME}`, `${NAME:-default}`, `${env:NAME}`, `${input:ID}`, `$$`.
 //!
-//! One grammar for every dialect. A `$` that starts no reference is a `$`, so `$HOME` and `^\d+$`
-//! mean what they say. Invariant: what comes out of a variable is never read for references again.
+//! All dialects share this grammar. A `$` that does not start a reference is literal, so `$HOME` and `^\d+$` are
+//! unchanged. Invariant: the value of a variable is never expanded again.
 
 use std::ops::Range;
 
 use crate::read::dotenv::is_name;
 
-/// The longest text that references may grow to.
-const LONGEST: usize = 1 << 20;
-/// Defaults within defaults: `${A:-${B:-c}}`.
-const DEEPEST_DEFAULT: usize = 8;
+/// Maximum length of an expanded string.
+const MAX_EXPANDED_BYTES: usize = 1 << 20;
+/// Maximum nesting of defaults: `${A:-${B:-c}}`.
+const MAX_DEFAULT_DEPTH: usize = 8;
 
-/// What a reference asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reference<'a> {
+pub(crate) enum VariableReference<'a> {
     /// An environment variable.
     Variable(&'a str),
-    /// Something the person is asked for.
+    /// An input the user is asked for.
     Input(&'a str),
-    /// A place of the editor that wrote the file: `workspaceFolder`, `userHome` and the like.
+    /// A path variable of the editor that wrote the file: `workspaceFolder`, `userHome` and others.
     Place(&'a str),
 }
 
-/// Why a reference cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum ExpansionError {
     #[error("`${{` is not closed")]
     Unclosed,
-    #[error("`{0}` is not the name of a variable")]
+    #[error("`{0}` is not a valid variable name")]
     BadName(String),
     #[error("environment variable `{0}` is not set")]
     Unset(String),
     #[error("input `{0}` is not declared")]
     UnknownInput(String),
-    #[error("the text grows past {LONGEST} bytes")]
+    #[error("the expanded string is longer than {MAX_EXPANDED_BYTES} bytes")]
     TooLong,
 }
 
-impl Fault {
+impl ExpansionError {
     pub(crate) fn hint(&self) -> String {
         match self {
-            Self::Unclosed => "close it with `}`, or write `$${` for the text `${`".to_owned(),
+            Self::Unclosed => "close it with `}`, or write `$${` for a literal `${`".to_owned(),
             Self::BadName(name) => match name.split_once(':') {
                 Some((name, default)) if is_name(name) => {
                     format!("write `${{{name}:-{default}}}` for a default")
                 }
-                _ => "write `$${` for the text `${`".to_owned(),
+                _ => "write `$${` for a literal `${`".to_owned(),
             },
             Self::Unset(name) => {
                 format!("set it in the environment or in `.env`, or write `${{{name}:-default}}`")
@@ -57,39 +55,39 @@ impl Fault {
     }
 }
 
-/// A text after its references were resolved.
+/// A string with its references resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expansion {
     pub(crate) value: String,
-    /// Whether anything in it came from outside of the file.
-    pub(crate) resolved: bool,
+    /// True if part of it came from outside the file.
+    pub(crate) is_external: bool,
 }
 
-/// A reference that could not be resolved, and where it is in the text.
-pub(crate) type Broken = (Range<usize>, Fault);
+/// An error and the range of the reference that caused it.
+pub(crate) type LocatedError = (Range<usize>, ExpansionError);
 
-/// Resolves every reference, or says what is wrong with each of those that cannot be.
+/// Resolves every reference, or returns an error for each that cannot be resolved.
 pub(crate) fn expand(
     text: &str,
-    lookup: &mut dyn FnMut(Reference<'_>) -> Option<String>,
-) -> Result<Expansion, Vec<Broken>> {
-    let mut expander = Expander { lookup, broken: Vec::new(), resolved: false };
+    lookup: &mut dyn FnMut(VariableReference<'_>) -> Option<String>,
+) -> Result<Expansion, Vec<LocatedError>> {
+    let mut expander = Expander { lookup, errors: Vec::new(), is_external: false };
     let value = expander.expand(text, 0, 0);
-    if expander.broken.is_empty() {
-        Ok(Expansion { value, resolved: expander.resolved })
+    if expander.errors.is_empty() {
+        Ok(Expansion { value, is_external: expander.is_external })
     } else {
-        Err(expander.broken)
+        Err(expander.errors)
     }
 }
 
 struct Expander<'a> {
-    lookup: &'a mut dyn FnMut(Reference<'_>) -> Option<String>,
-    broken: Vec<Broken>,
-    resolved: bool,
+    lookup: &'a mut dyn FnMut(VariableReference<'_>) -> Option<String>,
+    errors: Vec<LocatedError>,
+    is_external: bool,
 }
 
 impl Expander<'_> {
-    /// `offset` is where `text` starts in the whole, for the places of faults.
+    /// Expands `text`. `offset` is where it starts in the whole string, for the ranges of errors.
     fn expand(&mut self, text: &str, offset: usize, depth: usize) -> String {
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
@@ -100,20 +98,21 @@ impl Expander<'_> {
                 out.push('$');
                 at = dollar + 2;
             } else if rest.starts_with('{') {
-                let Some(length) = closing(rest) else {
-                    self.broken.push((offset + dollar..offset + text.len(), Fault::Unclosed));
+                let Some(length) = closing_brace_end(rest) else {
+                    self.errors.push((offset + dollar..offset + text.len(), ExpansionError::Unclosed));
                     return out;
                 };
                 let end = dollar + 1 + length;
-                let value = self.reference(&text[dollar + 2..end - 1], offset + dollar, offset + end, depth);
+                let value =
+                    self.resolve_reference(&text[dollar + 2..end - 1], offset + dollar, offset + end, depth);
                 out.push_str(&value);
                 at = end;
             } else {
                 out.push('$');
                 at = dollar + 1;
             }
-            if out.len() > LONGEST {
-                self.broken.push((offset..offset + text.len(), Fault::TooLong));
+            if out.len() > MAX_EXPANDED_BYTES {
+                self.errors.push((offset..offset + text.len(), ExpansionError::TooLong));
                 return String::new();
             }
         }
@@ -121,19 +120,19 @@ impl Expander<'_> {
         out
     }
 
-    /// What stands between `${` and `}`.
-    fn reference(&mut self, body: &str, start: usize, end: usize, depth: usize) -> String {
+    /// Resolves the reference between `${` and `}`.
+    fn resolve_reference(&mut self, body: &str, start: usize, end: usize, depth: usize) -> String {
         let mut fault = |fault| {
-            self.broken.push((start..end, fault));
+            self.errors.push((start..end, fault));
             String::new()
         };
         if let Some(id) = body.strip_prefix("input:") {
-            return match (self.lookup)(Reference::Input(id)) {
-                Some(value) => self.resolve(value),
-                None => fault(Fault::UnknownInput(id.to_owned())),
+            return match (self.lookup)(VariableReference::Input(id)) {
+                Some(value) => self.mark_external(value),
+                None => fault(ExpansionError::UnknownInput(id.to_owned())),
             };
         }
-        if let Some(value) = (self.lookup)(Reference::Place(body)) {
+        if let Some(value) = (self.lookup)(VariableReference::Place(body)) {
             return value;
         }
         let (name, default) = match body.split_once(":-") {
@@ -141,26 +140,26 @@ impl Expander<'_> {
             None => (body, None),
         };
         let name = name.strip_prefix("env:").unwrap_or(name);
-        if !is_name(name) || depth > DEEPEST_DEFAULT {
-            return fault(Fault::BadName(body.to_owned()));
+        if !is_name(name) || depth > MAX_DEFAULT_DEPTH {
+            return fault(ExpansionError::BadName(body.to_owned()));
         }
-        // An empty variable counts as unset where there is a default, as in a shell.
-        match ((self.lookup)(Reference::Variable(name)), default) {
-            (Some(value), None) => self.resolve(value),
-            (Some(value), Some(_)) if !value.is_empty() => self.resolve(value),
+        // With a default, an empty variable counts as unset, as in a shell.
+        match ((self.lookup)(VariableReference::Variable(name)), default) {
+            (Some(value), None) => self.mark_external(value),
+            (Some(value), Some(_)) if !value.is_empty() => self.mark_external(value),
             (_, Some(default)) => self.expand(default, end - 1 - default.len(), depth + 1),
-            (None, None) => fault(Fault::Unset(name.to_owned())),
+            (None, None) => fault(ExpansionError::Unset(name.to_owned())),
         }
     }
 
-    fn resolve(&mut self, value: String) -> String {
-        self.resolved = true;
+    fn mark_external(&mut self, value: String) -> String {
+        self.is_external = true;
         value
     }
 }
 
-/// The length of a `{…}` that the text starts with, braces inside counted.
-fn closing(text: &str) -> Option<usize> {
+/// Returns the length of the `{…}` at the start of the text, with nested braces matched.
+fn closing_brace_end(text: &str) -> Option<usize> {
     let mut open = 0_usize;
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -183,13 +182,13 @@ mod tests {
 
     use super::*;
 
-    fn lookup(reference: Reference<'_>) -> Option<String> {
+    fn lookup(reference: VariableReference<'_>) -> Option<String> {
         match reference {
-            Reference::Variable("A") => Some("alpha".to_owned()),
-            Reference::Variable("EMPTY") => Some(String::new()),
-            Reference::Variable("TRICK") => Some("${A}".to_owned()),
-            Reference::Input("key") => Some("typed".to_owned()),
-            Reference::Place("workspaceFolder") => Some("/project".to_owned()),
+            VariableReference::Variable("A") => Some("alpha".to_owned()),
+            VariableReference::Variable("EMPTY") => Some(String::new()),
+            VariableReference::Variable("TRICK") => Some("${A}".to_owned()),
+            VariableReference::Input("key") => Some("typed".to_owned()),
+            VariableReference::Place("workspaceFolder") => Some("/project".to_owned()),
             _ => None,
         }
     }
@@ -197,16 +196,16 @@ mod tests {
     fn check(text: &str, expected: Result<&str, &str>) {
         let shown = match expand(text, &mut lookup) {
             Ok(expansion) => Ok(expansion.value),
-            Err(broken) => {
-                let one = |(range, fault): &Broken| format!("{}: {fault}", &text[range.clone()]);
-                Err(broken.iter().map(one).collect::<Vec<_>>().join("; "))
+            Err(errors) => {
+                let one = |(range, fault): &LocatedError| format!("{}: {fault}", &text[range.clone()]);
+                Err(errors.iter().map(one).collect::<Vec<_>>().join("; "))
             }
         };
         assert_eq!(shown.as_deref().map_err(String::as_str), expected, "{text}");
     }
 
     #[test]
-    fn what_resolves() {
+    fn resolves_references() {
         check("plain", Ok("plain"));
         check("a ${A} b", Ok("a alpha b"));
         check("${env:A}/${A}", Ok("alpha/alpha"));
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn dollars_that_are_dollars() {
+    fn keeps_literal_dollars() {
         check("$$", Ok("$"));
         check("$${A}", Ok("${A}"));
         check("$HOME costs 5$", Ok("$HOME costs 5$"));
@@ -228,30 +227,30 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told() {
+    fn reports_every_error() {
         check(
             "${B} ${C}",
             Err("${B}: environment variable `B` is not set; ${C}: environment variable `C` is not set"),
         );
         check("x ${A", Err("${A: `${` is not closed"));
-        check("${}", Err("${}: `` is not the name of a variable"));
-        check("${a b}", Err("${a b}: `a b` is not the name of a variable"));
+        check("${}", Err("${}: `` is not a valid variable name"));
+        check("${a b}", Err("${a b}: `a b` is not a valid variable name"));
         check("${B:-${C}}", Err("${C}: environment variable `C` is not set"));
         check("${input:other}", Err("${input:other}: input `other` is not declared"));
     }
 
     proptest! {
         #[test]
-        fn no_text_panics_and_places_are_good(text in "(\\PC|\\$|\\{|\\}|:-|A){0,40}") {
-            if let Err(broken) = expand(&text, &mut lookup) {
-                for (range, _) in broken {
+        fn never_panics_and_ranges_are_valid(text in "(\\PC|\\$|\\{|\\}|:-|A){0,40}") {
+            if let Err(errors) = expand(&text, &mut lookup) {
+                for (range, _) in errors {
                     prop_assert!(text.get(range).is_some());
                 }
             }
         }
 
         #[test]
-        fn without_dollars_nothing_changes(text in "[^$]{0,40}") {
+        fn text_without_dollar_is_unchanged(text in "[^$]{0,40}") {
             prop_assert_eq!(expand(&text, &mut lookup).unwrap().value, text);
         }
     }

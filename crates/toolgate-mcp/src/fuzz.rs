@@ -1,8 +1,7 @@
-//! Doors for the fuzz targets: each gives any bytes to one reader and checks what must hold.
+//! Entry points for the fuzz targets: each feeds arbitrary bytes to one parser and checks its invariants.
 //!
-//! Where the rules of a reader fit on a screen they stand here a second time, plainly and for a whole
-//! input: both must come to the same. The first two bytes of an input say how the rest is cut into
-//! pieces, which must change nothing.
+//! Parsers with short rules have a second, simple implementation here for whole inputs; both must agree. The first two
+//! bytes of an input determine how the rest is split into chunks, which must not change the result.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -17,46 +16,48 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
-use toolgate_types::server::Encoding;
+use toolgate_types::server::OutputEncoding;
 
-use crate::link::{Incoming, Link, LinkError};
-use crate::scan::{Limits, ScanError};
-use crate::transport::events::{LABEL_BYTES, Parser};
+use crate::link::{Link, LinkError, LinkEvent};
+use crate::scan::{ScanError, ScanLimits};
+use crate::transport::events::{LABEL_BYTES, SseParser};
 use crate::transport::{lines, websocket};
 
-/// Any bytes as a message: taken exactly when `serde_json`, made strict, takes it.
+/// JSON scanner: accepts exactly what a strict `serde_json` accepts.
 pub fn scan(bytes: &[u8]) {
-    // Smaller than what the fuzzer tries by itself, so that it comes to the limit.
-    let limits = Limits { size: 2 << 10, depth: 64 };
-    let ours = crate::scan::scan(bytes, limits);
+    // Smaller than the inputs the fuzzer generates, so that it reaches the limit.
+    let limits = ScanLimits { size: 2 << 10, depth: 64 };
+    let scanned = crate::scan::scan(bytes, limits);
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let theirs = serde::de::DeserializeSeed::deserialize(Strict(limits.depth), &mut reader);
-    let theirs = theirs.and_then(|()| reader.end());
-    match (&ours, &theirs) {
-        // Next to the largest number there is, the two round differently.
+    let parsed = serde::de::DeserializeSeed::deserialize(StrictJson(limits.depth), &mut reader);
+    let parsed = parsed.and_then(|()| reader.end());
+    match (&scanned, &parsed) {
+        // Near the largest representable number the two round differently.
         (Ok(()), Err(error)) if error.to_string().contains("number out of range") => {}
         (Err(ScanError::Number(_)), Ok(())) => {}
-        (Err(ScanError::TooLarge(_)), _) => assert!(bytes.len() > limits.size, "small, and too large"),
-        _ => assert_eq!(ours.is_ok(), theirs.is_ok(), "{ours:?}, and serde_json {theirs:?}"),
+        (Err(ScanError::TooLarge(_)), _) => {
+            assert!(bytes.len() > limits.size, "small, but rejected as too large")
+        }
+        _ => assert_eq!(scanned.is_ok(), parsed.is_ok(), "{scanned:?}, and serde_json {parsed:?}"),
     }
-    if ours.is_ok() {
-        assert!(bytes.len() <= limits.size, "too large, and taken");
-        let raw: &RawValue = serde_json::from_slice(bytes).expect("what is taken can be forwarded");
-        assert_eq!(raw.get().as_bytes(), bytes.trim_ascii(), "forwarded as it came");
+    if scanned.is_ok() {
+        assert!(bytes.len() <= limits.size, "too large, but accepted");
+        let raw: &RawValue = serde_json::from_slice(bytes).expect("accepted JSON can be forwarded");
+        assert_eq!(raw.get().as_bytes(), bytes.trim_ascii(), "forwarded unchanged");
     }
 }
 
-/// Takes JSON of at most so many levels, without a key that is given twice.
+/// Accepts JSON up to a depth, without duplicate keys.
 #[derive(Clone, Copy)]
-struct Strict(usize);
+struct StrictJson(usize);
 
-impl Strict {
+impl StrictJson {
     fn inner<E: Error>(self) -> Result<Self, E> {
         self.0.checked_sub(1).map(Self).ok_or_else(|| E::custom("too deep"))
     }
 }
 
-impl<'de> serde::de::DeserializeSeed<'de> for Strict {
+impl<'de> serde::de::DeserializeSeed<'de> for StrictJson {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -64,7 +65,7 @@ impl<'de> serde::de::DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictJson {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -114,54 +115,59 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// What comes out of a stream of events.
+/// Result of parsing an event stream.
 #[derive(Debug, PartialEq, Eq)]
-struct Events {
-    /// Type and data of each.
+struct ParsedEvents {
+    /// Type and data.
     events: Vec<(Option<String>, Vec<u8>)>,
     id: Option<String>,
     retry: Option<Duration>,
     too_large: bool,
 }
 
-/// An event may have so many bytes.
+/// Size limit of an event.
 const EVENT_BYTES: usize = 64;
 
-/// Any bytes as a stream of events.
+/// SSE parser.
 pub fn events(bytes: &[u8]) {
-    let (cuts, stream) = Cuts::of(bytes);
+    let (plan, stream) = ChunkPlan::of(bytes);
     let whole = read_events(&[stream]);
-    assert_eq!(read_events(&stream.chunks(1).collect::<Vec<_>>()), whole, "cut after every byte");
-    assert_eq!(read_events(&cuts.pieces(stream)), whole, "cut into pieces");
+    assert_eq!(read_events(&stream.chunks(1).collect::<Vec<_>>()), whole, "split after every byte");
+    assert_eq!(read_events(&plan.chunks(stream)), whole, "split into chunks");
     let (plain, unfinished) = plain_events(stream);
     if whole.too_large {
         let count = whole.events.len();
         assert_eq!(whole.events, plain.events[..count]);
         let refused = plain.events.get(count).map_or(&unfinished, |(_, data)| data);
-        assert!(refused.len() > EVENT_BYTES, "small, and too large: {refused:?}");
+        assert!(refused.len() > EVENT_BYTES, "small, but rejected as too large: {refused:?}");
     } else {
-        assert!(whole.events.iter().all(|(_, data)| data.len() <= EVENT_BYTES), "too large, and taken");
+        assert!(whole.events.iter().all(|(_, data)| data.len() <= EVENT_BYTES), "too large, but accepted");
         assert_eq!(whole, plain);
     }
 }
 
-fn read_events(pieces: &[&[u8]]) -> Events {
-    let mut parser = Parser::new(EVENT_BYTES);
+fn read_events(chunks: &[&[u8]]) -> ParsedEvents {
+    let mut parser = SseParser::new(EVENT_BYTES);
     let mut events = Vec::new();
-    let too_large = pieces.iter().any(|piece| {
-        let refused = parser.feed(piece, &mut events).is_err();
-        // Data with the line end that may follow it, a label, and the name of its field.
-        assert!(parser.held_bytes() <= EVENT_BYTES + 1 + LABEL_BYTES + 8, "more is held than one event");
+    let too_large = chunks.iter().any(|chunk| {
+        let refused = parser.feed(chunk, &mut events).is_err();
+        // Data and the newline that may follow it, a label, and the name of its field.
+        assert!(parser.held_bytes() <= EVENT_BYTES + 1 + LABEL_BYTES + 8, "more than one event is buffered");
         refused
     });
     let events = events.into_iter().map(|event| (event.kind.map(String::from), event.data.to_vec()));
-    Events { events: events.collect(), id: parser.id().map(str::to_owned), retry: parser.retry(), too_large }
+    ParsedEvents {
+        events: events.collect(),
+        id: parser.id().map(str::to_owned),
+        retry: parser.retry(),
+        too_large,
+    }
 }
 
-/// The rules of the WHATWG without a limit, and the data of the event that is not finished.
-fn plain_events(stream: &[u8]) -> (Events, Vec<u8>) {
+/// WHATWG rules without a size limit; also returns the data of the unfinished event.
+fn plain_events(stream: &[u8]) -> (ParsedEvents, Vec<u8>) {
     let stream = stream.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(stream);
-    let mut found = Events { events: Vec::new(), id: None, retry: None, too_large: false };
+    let mut found = ParsedEvents { events: Vec::new(), id: None, retry: None, too_large: false };
     let (mut kind, mut data, mut next_id): (_, Option<Vec<u8>>, _) = (None, None, None);
     let mut rest = stream;
     loop {
@@ -202,55 +208,55 @@ fn plain_events(stream: &[u8]) -> (Events, Vec<u8>) {
     }
 }
 
-/// What a link gives.
+/// Event of a link.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum LinkOutput {
     Message(Vec<u8>),
     Noise(Vec<u8>),
     TooLarge,
     End,
 }
 
-/// Any bytes as the output of a child.
+/// Line reader, as on the output of a child process.
 pub fn lines(bytes: &[u8]) {
-    let (cuts, output) = Cuts::of(bytes);
-    let encoding = if cuts.0.is_multiple_of(2) { Encoding::Utf8 } else { Encoding::Latin1 };
-    // A line longer than what is read at once takes another road. Such lines are too long for the fuzzer
-    // to find, so now and then a zero stands for many spaces; three of them are more than a line may have.
-    let mut grown = output.to_vec();
-    if cuts.0 & 0xF0 == 0 {
-        grown.clear();
+    let (plan, output) = ChunkPlan::of(bytes);
+    let encoding = if plan.0.is_multiple_of(2) { OutputEncoding::Utf8 } else { OutputEncoding::Latin1 };
+    // Lines longer than one read take another code path, but are too long for the fuzzer to find. So for some inputs
+    // a zero byte stands for many spaces; three of them exceed the line limit.
+    let mut expanded = output.to_vec();
+    if plan.0 & 0xF0 == 0 {
+        expanded.clear();
         for (index, part) in output.split(|&byte| byte == 0).take(5).enumerate() {
-            grown.resize(grown.len() + if index == 0 { 0 } else { 40 << 10 }, b' ');
-            grown.extend_from_slice(part);
+            expanded.resize(expanded.len() + if index == 0 { 0 } else { 40 << 10 }, b' ');
+            expanded.extend_from_slice(part);
         }
     }
-    let limits = Limits { size: 100_000, depth: 8 };
-    let (plain, passed) = plain_lines(&grown, encoding, limits);
-    for cuts in [cuts, Cuts::NONE] {
-        let given = Arc::new(AtomicUsize::new(0));
-        let pipe = Pipe { bytes: grown.clone(), at: 0, cuts, given: Arc::clone(&given) };
+    let limits = ScanLimits { size: 100_000, depth: 8 };
+    let (plain, passed) = plain_lines(&expanded, encoding, limits);
+    for plan in [plan, ChunkPlan::NONE] {
+        let read_bytes = Arc::new(AtomicUsize::new(0));
+        let pipe =
+            ChunkedStream { bytes: expanded.clone(), at: 0, plan, read_bytes: Arc::clone(&read_bytes) };
         let seen = receive(|| lines::open(pipe, tokio::io::sink(), encoding, limits));
         assert_eq!(seen, plain);
-        let held = given.load(Ordering::Relaxed) - passed;
+        let held = read_bytes.load(Ordering::Relaxed) - passed;
         assert!(held <= limits.size + 2 + lines::CHUNK, "{held} bytes were read for one line");
     }
 }
 
-/// The lines of a whole output, and how much of it was passed on before its end or the line that is
-/// too long.
-fn plain_lines(output: &[u8], encoding: Encoding, limits: Limits) -> (Vec<Seen>, usize) {
+/// Splits a whole output into lines; also returns the bytes consumed before its end or the first line that is too long.
+fn plain_lines(output: &[u8], encoding: OutputEncoding, limits: ScanLimits) -> (Vec<LinkOutput>, usize) {
     let (mut seen, mut passed) = (Vec::new(), 0);
     while let Some(length) = memchr::memchr(b'\n', &output[passed..]) {
         let line = &output[passed..passed + length];
         let text = match encoding {
-            Encoding::Utf8 => line.trim_ascii().to_vec(),
-            Encoding::Latin1 => {
+            OutputEncoding::Utf8 => line.trim_ascii().to_vec(),
+            OutputEncoding::Latin1 => {
                 line.trim_ascii().iter().map(|&byte| char::from(byte)).collect::<String>().into()
             }
         };
         if line.len() > limits.size + 1 || text.len() > limits.size {
-            seen.push(Seen::TooLarge);
+            seen.push(LinkOutput::TooLarge);
             return (seen, passed);
         }
         passed += length + 1;
@@ -262,82 +268,84 @@ fn plain_lines(output: &[u8], encoding: Encoding, limits: Limits) -> (Vec<Seen>,
             _ => false,
         };
         if is_message {
-            seen.push(Seen::Message(text));
+            seen.push(LinkOutput::Message(text));
         } else if !text.is_empty() {
-            seen.push(Seen::Noise(text[..text.len().min(lines::EXCERPT)].to_vec()));
+            seen.push(LinkOutput::Noise(text[..text.len().min(lines::EXCERPT_BYTES)].to_vec()));
         }
     }
     let too_large = output.len() - passed > limits.size + 1;
-    seen.push(if too_large { Seen::TooLarge } else { Seen::End });
+    seen.push(if too_large { LinkOutput::TooLarge } else { LinkOutput::End });
     (seen, passed)
 }
 
-/// Any bytes as what a server sends over a WebSocket.
+/// WebSocket reader.
 pub fn websocket(bytes: &[u8]) {
-    let (cuts, frames) = Cuts::of(bytes);
-    let limits = Limits { size: 1 << 10, depth: 8 };
-    let read = |cuts: Cuts| {
-        let pipe = Pipe { bytes: frames.to_vec(), at: 0, cuts, given: Arc::default() };
+    let (plan, frames) = ChunkPlan::of(bytes);
+    let limits = ScanLimits { size: 1 << 10, depth: 8 };
+    let read = |plan: ChunkPlan| {
+        let pipe = ChunkedStream { bytes: frames.to_vec(), at: 0, plan, read_bytes: Arc::default() };
         receive(|| {
             let config = websocket::config(limits);
             let socket = WebSocketStream::from_raw_socket(
-                Box::new(pipe) as Box<dyn websocket::Pipe>,
+                Box::new(pipe) as Box<dyn websocket::ByteStream>,
                 Role::Client,
                 Some(config),
             );
-            // A connection that stands has nothing to wait for.
-            let socket = futures_util::FutureExt::now_or_never(socket).expect("nothing is awaited");
-            websocket::speak(socket, websocket::PING, limits)
+            // The socket is already connected, so there is nothing to wait for.
+            let socket = futures_util::FutureExt::now_or_never(socket).expect("the socket is ready at once");
+            websocket::spawn_link(socket, websocket::PING_INTERVAL, limits)
         })
     };
-    let whole = read(Cuts::NONE);
-    assert_eq!(read(cuts), whole, "cut into pieces");
-    for seen in &whole {
-        match seen {
-            Seen::Message(text) => assert!(text.len() <= limits.size && matches!(text[0], b'{' | b'[')),
-            Seen::Noise(text) => {
-                let first = text.first().expect("what is empty is passed over");
+    let whole = read(ChunkPlan::NONE);
+    assert_eq!(read(plan), whole, "split into chunks");
+    for output in &whole {
+        match output {
+            LinkOutput::Message(text) => assert!(text.len() <= limits.size && matches!(text[0], b'{' | b'[')),
+            LinkOutput::Noise(text) => {
+                let first = text.first().expect("empty messages are skipped");
                 assert!(
                     !first.is_ascii_whitespace() && !matches!(first, b'{' | b'['),
-                    "a message, and noise"
+                    "a message, but reported as noise"
                 );
-                assert!(text.len() <= lines::EXCERPT);
+                assert!(text.len() <= lines::EXCERPT_BYTES);
             }
-            Seen::TooLarge | Seen::End => {}
+            LinkOutput::TooLarge | LinkOutput::End => {}
         }
     }
 }
 
-/// Everything that comes out of a link, up to its end.
-fn receive(open: impl FnOnce() -> Link) -> Vec<Seen> {
+/// Collects all events of a link.
+fn receive(open: impl FnOnce() -> Link) -> Vec<LinkOutput> {
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-        Builder::new_current_thread().enable_time().build().expect("a runtime without I/O can be made")
+        Builder::new_current_thread().enable_time().build().expect("a runtime without I/O can be built")
     });
     RUNTIME.block_on(async {
         let mut link = open();
         let mut seen = Vec::new();
         loop {
-            let next = link.inbox.recv().await.expect("a link says that it ends");
+            let next = link.inbox.recv().await.expect("a link reports its end");
             seen.push(match next {
-                Incoming::Message(bytes) | Incoming::During(_, bytes) => Seen::Message(bytes.to_vec()),
-                Incoming::Noise(bytes) => Seen::Noise(bytes.to_vec()),
-                Incoming::Failed(..) => panic!("nothing was asked"),
-                Incoming::Closed(LinkError::TooLarge(_)) => Seen::TooLarge,
-                Incoming::Closed(_) => Seen::End,
+                LinkEvent::Message(bytes) | LinkEvent::StreamMessage(_, bytes) => {
+                    LinkOutput::Message(bytes.to_vec())
+                }
+                LinkEvent::Noise(bytes) => LinkOutput::Noise(bytes.to_vec()),
+                LinkEvent::Failed(..) => panic!("no request was sent"),
+                LinkEvent::Closed(LinkError::TooLarge(_)) => LinkOutput::TooLarge,
+                LinkEvent::Closed(_) => LinkOutput::End,
             });
-            if matches!(seen.last(), Some(Seen::TooLarge | Seen::End)) {
+            if matches!(seen.last(), Some(LinkOutput::TooLarge | LinkOutput::End)) {
                 return seen;
             }
         }
     })
 }
 
-/// How an input is cut.
+/// Pseudo-random chunk lengths.
 #[derive(Clone, Copy)]
-struct Cuts(u64);
+struct ChunkPlan(u64);
 
-impl Cuts {
-    /// Not at all.
+impl ChunkPlan {
+    /// One chunk.
     const NONE: Self = Self(u64::MAX);
 
     fn of(bytes: &[u8]) -> (Self, &[u8]) {
@@ -347,7 +355,7 @@ impl Cuts {
         }
     }
 
-    /// The length of the next piece: mostly a few bytes, now and then many.
+    /// Length of the next chunk: mostly a few bytes, sometimes many.
     fn next(&mut self) -> usize {
         if self.0 == Self::NONE.0 {
             return usize::MAX;
@@ -357,41 +365,41 @@ impl Cuts {
         (1 + random % (1 << ((random >> 8) % 18))) as usize
     }
 
-    fn pieces(mut self, mut bytes: &[u8]) -> Vec<&[u8]> {
-        let mut pieces = Vec::new();
+    fn chunks(mut self, mut bytes: &[u8]) -> Vec<&[u8]> {
+        let mut chunks = Vec::new();
         while !bytes.is_empty() {
-            let (piece, rest) = bytes.split_at(self.next().min(bytes.len()));
-            pieces.push(piece);
+            let (chunk, rest) = bytes.split_at(self.next().min(bytes.len()));
+            chunks.push(chunk);
             bytes = rest;
         }
-        pieces
+        chunks
     }
 }
 
-/// The other side of a connection: says what it has in pieces, and takes anything.
-struct Pipe {
+/// Stream that returns its bytes in chunks and discards what is written to it.
+struct ChunkedStream {
     bytes: Vec<u8>,
     at: usize,
-    cuts: Cuts,
-    /// How much of it was read.
-    given: Arc<AtomicUsize>,
+    plan: ChunkPlan,
+    /// Number of bytes read from it.
+    read_bytes: Arc<AtomicUsize>,
 }
 
-impl AsyncRead for Pipe {
+impl AsyncRead for ChunkedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        let length = self.cuts.next().min(into.remaining()).min(self.bytes.len() - self.at);
+        let length = self.plan.next().min(into.remaining()).min(self.bytes.len() - self.at);
         into.put_slice(&self.bytes[self.at..self.at + length]);
         self.at += length;
-        self.given.fetch_add(length, Ordering::Relaxed);
+        self.read_bytes.fetch_add(length, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Pipe {
+impl AsyncWrite for ChunkedStream {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         Poll::Ready(Ok(bytes.len()))
     }

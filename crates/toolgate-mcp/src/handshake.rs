@@ -1,8 +1,8 @@
-//! Who speaks which revision: the probe for the newest, and the handshake of those before.
+//! Protocol negotiation: the `server/discover` probe of the newest revision and the `initialize` handshake of
+//! older ones.
 //!
-//! A server of the newest revision answers `server/discover`; an older one answers with an error,
-//! is silent, or ends. Where it is silent the handshake follows on the same connection; where it
-//! ended, the caller opens another one and says [`ProtocolMode::Legacy`].
+//! An older server answers the probe with an error, does not answer, or exits. If it does not answer, the
+//! handshake follows on the same connection; if it exits, the caller reconnects with [`ProtocolMode::Legacy`].
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,79 +12,77 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use crate::Raw;
-use crate::behind::Behind;
+use crate::RawJson;
+use crate::downstream::DownstreamClient;
 use crate::link::LinkError;
 use crate::message::RpcError;
 use crate::params::Params;
 use crate::revision::Revision;
 use crate::session::{RequestError, Session};
 
-/// How long a server may think about the probe before the handshake is sent too.
-const PATIENCE: Duration = Duration::from_millis(800);
-/// The server does not speak the revision we used.
+/// Time a server has to answer the probe before the handshake is sent as well.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(800);
+/// Error code for an unsupported protocol revision.
 const UNSUPPORTED_REVISION: i64 = -32022;
 
-/// Which revisions are tried.
+/// Revisions to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProtocolMode {
-    /// The newest, then those with a handshake.
+    /// The newest revision, then the ones with a handshake.
     #[default]
     Auto,
-    /// The newest only.
+    /// Only the newest revision.
     Modern,
-    /// Those with a handshake only.
+    /// Only revisions with a handshake.
     Legacy,
 }
 
-/// A server, as it introduced itself.
+/// Server as it described itself in the handshake.
 #[derive(Debug, Clone)]
-pub struct Peer {
-    /// What it speaks.
+pub struct PeerInfo {
     pub revision: Revision,
-    /// Its name and version, as it gives them.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// What it can do.
-    pub capabilities: Raw,
-    /// What it wants models to know.
+    pub capabilities: RawJson,
+    /// Instructions for models.
     pub instructions: Option<String>,
 }
 
-impl Peer {
-    /// Whether it has a capability: `tools`, `prompts`, `resources`.
-    pub fn has(&self, capability: &str) -> bool {
-        let capabilities: Result<std::collections::HashMap<&str, &RawValue>, _> = self.capabilities.look();
+impl PeerInfo {
+    /// True if the server declared the capability: `tools`, `prompts`, `resources`.
+    pub fn has_capability(&self, capability: &str) -> bool {
+        let capabilities: Result<std::collections::HashMap<&str, &RawValue>, _> =
+            self.capabilities.parse_borrowed();
         capabilities.is_ok_and(|capabilities| capabilities.contains_key(capability))
     }
 
-    /// Whether it tells when its list of `tools`, `prompts` or `resources` changes.
-    pub fn tells_of_changes(&self, capability: &str) -> bool {
+    /// True if the server announces changes of its list of `tools`, `prompts` or `resources`.
+    pub fn notifies_list_changed(&self, capability: &str) -> bool {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Capability {
             #[serde(default)]
             list_changed: bool,
         }
-        let capabilities: Result<std::collections::HashMap<&str, &RawValue>, _> = self.capabilities.look();
+        let capabilities: Result<std::collections::HashMap<&str, &RawValue>, _> =
+            self.capabilities.parse_borrowed();
         let one = capabilities.ok().and_then(|all| serde_json::from_str(all.get(capability)?.get()).ok());
         one.is_some_and(|one: Capability| one.list_changed)
     }
 
-    /// Without a handshake every request says who asks.
+    /// Adds client info and capabilities to `_meta` where the revision has no handshake to declare them.
     pub(crate) fn describe_us(&self, params: &mut Params, capabilities: &serde_json::Value) {
         if !self.revision.has_handshake() {
             describe_us(params, self.revision, capabilities);
         }
     }
 
-    /// The same for the client that a request is passed on for: what it can be asked for is its own.
-    pub(crate) fn describe_client(&self, params: &mut Params, client: &dyn Behind) {
+    /// As [`describe_us`](Self::describe_us), with the capabilities and log level of the downstream client.
+    pub(crate) fn describe_client(&self, params: &mut Params, client: &dyn DownstreamClient) {
         if !self.revision.has_handshake() {
             describe_us(params, self.revision, client.capabilities());
             if let Some(level) = client.log_level() {
-                params.meta("io.modelcontextprotocol/logLevel", &level);
+                params.add_meta("io.modelcontextprotocol/logLevel", &level);
             }
         }
     }
@@ -92,12 +90,12 @@ impl Peer {
 
 fn describe_us(params: &mut Params, revision: Revision, capabilities: &serde_json::Value) {
     static CLIENT_INFO: LazyLock<String> = LazyLock::new(|| client_info().to_string());
-    params.meta_text("io.modelcontextprotocol/protocolVersion", revision.name());
-    params.meta_fixed("io.modelcontextprotocol/clientInfo", CLIENT_INFO.as_str());
+    params.add_meta_text("io.modelcontextprotocol/protocolVersion", revision.name());
+    params.add_meta_fixed("io.modelcontextprotocol/clientInfo", CLIENT_INFO.as_str());
     let name = "io.modelcontextprotocol/clientCapabilities";
     match capabilities.as_object() {
-        Some(none) if none.is_empty() => params.meta_fixed(name, "{}"),
-        _ => params.meta(name, capabilities),
+        Some(none) if none.is_empty() => params.add_meta_fixed(name, "{}"),
+        _ => params.add_meta(name, capabilities),
     }
 }
 
@@ -105,23 +103,22 @@ fn client_info() -> serde_json::Value {
     json!({ "name": "toolgate", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// Why a server did not introduce itself.
+/// Reason why the handshake failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum HandshakeError {
-    /// It ended when it was probed; another connection without the probe may do.
-    #[error("the server ended when it was asked for the newest protocol revision")]
-    EndedOnProbe,
-    /// It speaks nothing that we speak.
-    #[error("the server speaks revisions that we do not know: {0}")]
+    /// The server closed the connection on the probe; a new connection without the probe may work.
+    #[error("the server closed the connection when asked for the newest protocol revision")]
+    ClosedOnProbe,
+    /// No revision in common.
+    #[error("no protocol revision in common; the server supports: {0}")]
     NoCommonRevision(String),
-    /// The request failed.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Discovered<'a> {
+struct DiscoverResult<'a> {
     supported_versions: Vec<String>,
     #[serde(borrow)]
     capabilities: &'a RawValue,
@@ -133,7 +130,7 @@ struct Discovered<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Initialized<'a> {
+struct InitializeResult<'a> {
     protocol_version: String,
     #[serde(borrow)]
     capabilities: &'a RawValue,
@@ -152,16 +149,16 @@ struct Implementation {
 }
 
 impl Session {
-    /// Gets to know the server, within a time.
-    pub async fn introduce(&self, mode: ProtocolMode, within: Duration) -> Result<Peer, HandshakeError> {
-        let introduction = async {
+    /// Negotiates the protocol revision within the timeout.
+    pub async fn handshake(&self, mode: ProtocolMode, within: Duration) -> Result<PeerInfo, HandshakeError> {
+        let negotiation = async {
             match mode {
                 ProtocolMode::Modern => self.discover(within).await?.map_err(Into::into),
                 ProtocolMode::Legacy => self.initialize(within).await,
                 ProtocolMode::Auto => self.probe(within).await,
             }
         };
-        let peer = match timeout(within, introduction).await {
+        let peer = match timeout(within, negotiation).await {
             Ok(peer) => peer?,
             Err(_) => return Err(RequestError::TimedOut(within).into()),
         };
@@ -172,16 +169,16 @@ impl Session {
         Ok(peer)
     }
 
-    async fn probe(&self, within: Duration) -> Result<Peer, HandshakeError> {
+    async fn probe(&self, within: Duration) -> Result<PeerInfo, HandshakeError> {
         let discover = self.discover(within);
         tokio::pin!(discover);
-        // Over HTTP every request has its answer: one that takes long says that the server is slow, and
-        // not that it passes over what it does not know.
-        let patience = if self.over_http() { within / 2 } else { PATIENCE };
-        let probed = match timeout(patience, &mut discover).await {
+        // Over HTTP every request gets a response, so a missing one means a slow server, not one that
+        // ignores unknown methods.
+        let probe_timeout = if self.over_http() { within / 2 } else { PROBE_TIMEOUT };
+        let probed = match timeout(probe_timeout, &mut discover).await {
             Ok(probed) => probed,
             Err(_) => {
-                // Slow to start, or one that passes over what it does not know: ask both ways.
+                // Either the server starts slowly or it ignores unknown methods: send the handshake as well.
                 let initialize = self.initialize(within);
                 tokio::pin!(initialize);
                 tokio::select! {
@@ -191,7 +188,7 @@ impl Session {
                     },
                     peer = &mut initialize => return match peer {
                         Ok(peer) => Ok(peer),
-                        // One of the newest revision refuses the handshake after the probe.
+                        // A server of the newest revision rejects the handshake after the probe.
                         Err(error) => discover.await?.map_err(|_| error),
                     },
                 }
@@ -199,32 +196,34 @@ impl Session {
         };
         match probed? {
             Ok(peer) => Ok(peer),
-            Err(RequestError::Link(_)) if self.ended().is_some() => Err(HandshakeError::EndedOnProbe),
+            Err(RequestError::Link(_)) if self.close_reason().is_some() => Err(HandshakeError::ClosedOnProbe),
             Err(
                 error @ RequestError::Link(
                     LinkError::Unreachable(_) | LinkError::Tls { .. } | LinkError::Redirect(_),
                 ),
             ) => Err(error.into()),
             Err(RequestError::TimedOut(time)) => Err(RequestError::TimedOut(time).into()),
-            // An older one would want the same, and says no more about it.
-            Err(error @ RequestError::Link(LinkError::Login(_) | LinkError::LoginFailed(_))) => {
+            // An older revision would require the same login, with a less specific error.
+            Err(error @ RequestError::Link(LinkError::LoginRequired(_) | LinkError::LoginFailed(_))) => {
                 Err(error.into())
             }
-            // Not keyed on one code: every answer that is not of the newest revision means an older one.
+            // Servers reject the probe with many different codes, so any error means an older revision.
             Err(_) => self.initialize(within).await,
         }
     }
 
-    /// The outer error is final; the inner one may mean an older server.
-    async fn discover(&self, within: Duration) -> Result<Result<Peer, RequestError>, HandshakeError> {
+    /// The outer error is final; after the inner one an older revision is tried.
+    async fn discover(&self, within: Duration) -> Result<Result<PeerInfo, RequestError>, HandshakeError> {
         let ask = || {
             let mut params = Params::none();
-            describe_us(&mut params, Revision::NEWEST, &self.our_capabilities());
+            describe_us(&mut params, Revision::NEWEST, &self.client_capabilities());
             self.request("server/discover", params, within)
         };
         let answer = match ask().await {
-            // A server that refuses the revision and names the same one wants to be asked again.
-            Err(RequestError::Rpc(error)) if offers(&error, |revision| revision == Revision::NEWEST) => {
+            // A server that rejects the revision and lists the same one is asked a second time.
+            Err(RequestError::Rpc(error))
+                if offers_revision(&error, |revision| revision == Revision::NEWEST) =>
+            {
                 ask().await
             }
             answer => answer,
@@ -232,66 +231,67 @@ impl Session {
         let answer = match answer {
             Ok(answer) => answer,
             Err(RequestError::Rpc(error))
-                if supported(&error).is_some() && !offers(&error, Revision::has_handshake) =>
+                if supported_revisions(&error).is_some()
+                    && !offers_revision(&error, Revision::has_handshake) =>
             {
                 return Err(HandshakeError::NoCommonRevision(error.message));
             }
             Err(error) => return Ok(Err(error)),
         };
-        let Ok(found) = answer.look::<Discovered<'_>>() else {
-            let (method, what) = ("server/discover".to_owned(), "members are missing".to_owned());
-            return Ok(Err(RequestError::Malformed { method, what }));
+        let Ok(parsed) = answer.parse_borrowed::<DiscoverResult<'_>>() else {
+            let (method, reason) = ("server/discover".to_owned(), "members are missing".to_owned());
+            return Ok(Err(RequestError::Malformed { method, reason }));
         };
-        if !found.supported_versions.iter().any(|version| version == Revision::NEWEST.name()) {
-            return Ok(Err(RpcError::new(UNSUPPORTED_REVISION, found.supported_versions.join(", ")).into()));
+        if !parsed.supported_versions.iter().any(|version| version == Revision::NEWEST.name()) {
+            return Ok(Err(RpcError::new(UNSUPPORTED_REVISION, parsed.supported_versions.join(", ")).into()));
         }
-        let server = found.meta.and_then(|meta| {
+        let server = parsed.meta.and_then(|meta| {
             let meta: std::collections::HashMap<&str, &RawValue> = serde_json::from_str(meta.get()).ok()?;
             serde_json::from_str::<Implementation>(meta.get("io.modelcontextprotocol/serverInfo")?.get()).ok()
         });
         let server = server.unwrap_or_default();
-        Ok(Ok(Peer {
+        Ok(Ok(PeerInfo {
             revision: Revision::NEWEST,
             name: server.name,
             version: server.version,
-            capabilities: answer.slice(found.capabilities.get()),
-            instructions: found.instructions,
+            capabilities: answer.slice(parsed.capabilities.get()),
+            instructions: parsed.instructions,
         }))
     }
 
-    async fn initialize(&self, within: Duration) -> Result<Peer, HandshakeError> {
+    async fn initialize(&self, within: Duration) -> Result<PeerInfo, HandshakeError> {
         let params = Params::none()
             .with("protocolVersion", &Revision::NEWEST_WITH_HANDSHAKE.name())
-            .with("capabilities", &self.our_capabilities())
+            .with("capabilities", &self.client_capabilities())
             .with("clientInfo", &client_info());
         let answer = self.request("initialize", params, within).await?;
-        let found: Initialized<'_> = answer.look().map_err(|error| RequestError::Malformed {
-            method: "initialize".to_owned(),
-            what: error.to_string(),
+        let parsed: InitializeResult<'_> = answer.parse_borrowed().map_err(|error| {
+            RequestError::Malformed { method: "initialize".to_owned(), reason: error.to_string() }
         })?;
-        let revision: Revision = found.protocol_version.parse().map_err(|_| {
-            HandshakeError::NoCommonRevision(found.protocol_version.chars().take(32).collect())
+        let revision: Revision = parsed.protocol_version.parse().map_err(|_| {
+            HandshakeError::NoCommonRevision(parsed.protocol_version.chars().take(32).collect())
         })?;
         if !revision.has_handshake() {
-            return Err(HandshakeError::NoCommonRevision(found.protocol_version));
+            return Err(HandshakeError::NoCommonRevision(parsed.protocol_version));
         }
-        Ok(Peer {
+        Ok(PeerInfo {
             revision,
-            name: found.server_info.name,
-            version: found.server_info.version,
-            capabilities: answer.slice(found.capabilities.get()),
-            instructions: found.instructions,
+            name: parsed.server_info.name,
+            version: parsed.server_info.version,
+            capabilities: answer.slice(parsed.capabilities.get()),
+            instructions: parsed.instructions,
         })
     }
 }
 
-/// Whether the list of revisions in the error holds such a one.
-fn offers(error: &RpcError, such: impl Fn(Revision) -> bool) -> bool {
-    supported(error).is_some_and(|names| names.iter().any(|name| name.parse().is_ok_and(&such)))
+/// True if the error lists a supported revision that matches the predicate.
+fn offers_revision(error: &RpcError, predicate: impl Fn(Revision) -> bool) -> bool {
+    supported_revisions(error)
+        .is_some_and(|names| names.iter().any(|name| name.parse().is_ok_and(&predicate)))
 }
 
-/// The revisions that a server speaks, where it refuses one and says so.
-fn supported(error: &RpcError) -> Option<Vec<String>> {
+/// Returns the supported revisions that a server lists in an unsupported-revision error.
+fn supported_revisions(error: &RpcError) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct Data {
         supported: Vec<String>,

@@ -1,18 +1,19 @@
-//! MCP on the wire: a JSON-RPC core over raw JSON, transports, protocol revisions.
+//! MCP on the wire: JSON-RPC over raw JSON, transports, protocol revisions.
 //!
-//! Messages are forwarded as the bytes they came in: unknown fields, the spelling of numbers and
-//! the order of keys and of notifications survive. The road of a message: a transport reads bytes,
-//! [`scan`] bounds them, [`message`] finds the envelope, [`session`] gives it to who waits for it.
-//! Invariant: nothing from outside is parsed before it was scanned, and no server can make a reader
-//! wait for a writer.
+//! Messages are forwarded as the bytes they arrived in: unknown fields, number formatting, key order and
+//! notification order survive. Path of an incoming message: a transport reads bytes, [`scan`] enforces the
+//! limits, [`message`] parses the envelope, [`session`] delivers it to the waiting request or the handler.
+//! Invariant: input is scanned before it is parsed, and a reader never blocks on a writer.
 
-pub mod behind;
+pub mod body_buffer;
+pub mod downstream;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod handshake;
 pub mod link;
 pub mod message;
 pub mod mirror;
+pub mod network;
 pub mod oauth;
 pub mod params;
 pub mod revision;
@@ -21,13 +22,13 @@ pub mod session;
 pub mod trace;
 pub mod transport;
 
-pub use behind::{Along, Behind, Open, Thought};
-pub use handshake::{HandshakeError, Peer, ProtocolMode};
-pub use link::{Incoming, Link, LinkError, Outgoing};
-pub use message::{Id, Message, RpcError};
+pub use downstream::{DownstreamClient, Forwarded, UserWait, WaitGuard};
+pub use handshake::{HandshakeError, PeerInfo, ProtocolMode};
+pub use link::{Link, LinkCommand, LinkError, LinkEvent};
+pub use message::{Message, RequestId, RpcError};
 pub use params::Params;
 pub use revision::Revision;
 pub use session::{Handler, RequestError, Session};
-pub use toolgate_types::json::{Raw, scan};
-pub use trace::Trace;
-pub use transport::spread;
+pub use toolgate_json::{RawJson, scan};
+pub use trace::TraceContext;
+pub use transport::with_jitter;

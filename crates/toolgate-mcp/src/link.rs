@@ -1,7 +1,7 @@
-//! A connection to a server, as every transport gives it: one queue out, one queue in.
+//! A connection to a server, the same for every transport: one outgoing and one incoming queue.
 //!
-//! The tasks behind it end when the link is dropped. Invariant: both queues are bounded, messages
-//! keep their order, and a transport never parses more than it must to find where a message ends.
+//! The transport tasks end when the link is dropped. Invariant: both queues are bounded, messages keep their
+//! order, and a transport parses no more than it needs to find message boundaries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,22 +10,20 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::oauth::{Demand, LoginError};
-use crate::trace::Trace;
-use crate::transport::http::Wire;
+use crate::oauth::{LoginDemand, LoginError};
+use crate::trace::TraceContext;
+use crate::transport::http::HttpChannel;
 
-/// Messages that wait in either queue. A server that does not read fails its own callers only.
-pub const QUEUE: usize = 256;
+/// Capacity of each queue. A server that stops reading blocks only its own callers.
+pub const QUEUE_CAPACITY: usize = 256;
 
-/// A connection.
 pub struct Link {
-    /// Messages for the server.
-    pub outbox: mpsc::Sender<Outgoing>,
-    /// Messages from the server, in their order. Ends with [`Incoming::Closed`].
-    pub inbox: mpsc::Receiver<Incoming>,
-    /// Where whoever asks can do so without the queues.
-    pub(crate) wire: Option<Arc<Wire>>,
-    /// What moves the bytes; aborted with the link.
+    pub outbox: mpsc::Sender<LinkCommand>,
+    /// Messages from the server, in order. The last one is [`LinkEvent::Closed`].
+    pub inbox: mpsc::Receiver<LinkEvent>,
+    /// HTTP only: lets a request bypass the queues.
+    pub(crate) channel: Option<Arc<HttpChannel>>,
+    /// Transport tasks; aborted with the link.
     pub tasks: JoinSet<()>,
 }
 
@@ -36,108 +34,96 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// A link whose messages all go by its queues.
-    pub fn new(outbox: mpsc::Sender<Outgoing>, inbox: mpsc::Receiver<Incoming>, tasks: JoinSet<()>) -> Self {
-        Self { outbox, inbox, wire: None, tasks }
+    /// Creates a link on which all messages go through the queues.
+    pub fn new(
+        outbox: mpsc::Sender<LinkCommand>,
+        inbox: mpsc::Receiver<LinkEvent>,
+        tasks: JoinSet<()>,
+    ) -> Self {
+        Self { outbox, inbox, channel: None, tasks }
     }
 }
 
-/// A request of ours.
+/// Request to the server, with the parts of it that HTTP repeats in headers.
 #[derive(Debug, Clone)]
-pub struct Request {
-    /// Its id.
+pub struct OutgoingRequest {
     pub id: i64,
-    /// Its method, for the headers of the newest revision.
+    /// Sent as `Mcp-Method` in the newest revision.
     pub method: Box<str>,
-    /// The tool, prompt or resource it names, for the same.
+    /// Tool, prompt or resource, sent as `Mcp-Name` in the newest revision.
     pub name: Option<Box<str>>,
-    /// Headers with the arguments that it mirrors, for the same.
-    pub mirrored: Vec<(String, String)>,
-    /// The call it belongs to, for the headers of every revision.
-    pub trace: Trace,
-    /// The message.
+    /// Headers that mirror arguments, in the newest revision.
+    pub mirror_headers: Vec<(String, String)>,
+    /// Sent as trace headers in every revision.
+    pub trace: TraceContext,
     pub bytes: Bytes,
 }
 
-/// Something for the server.
+/// Command for a transport.
 #[derive(Debug, Clone)]
-pub enum Outgoing {
-    /// A request of ours. Transports over HTTP need to know which, to send it on its own.
-    Request(Request),
-    /// A notification, or an answer of ours.
-    Other(Bytes),
-    /// Nobody waits for this request any more.
+pub enum LinkCommand {
+    /// Sends a request. HTTP transports send each one as its own POST, so they need to tell it apart.
+    Request(OutgoingRequest),
+    /// Sends a notification or a response.
+    Message(Bytes),
+    /// Aborts a request whose caller is gone.
     Cancel(i64),
-    /// From now on the server speaks this revision; transports over HTTP say so in a header.
+    /// Sets the negotiated revision; HTTP transports send it in a header.
     Revision(crate::Revision),
-    /// We are done: end the session on the server where there is one, then answer with
-    /// [`Incoming::Closed`]. Dropping the link ends it as well, but without a farewell.
+    /// Ends the session on the server if there is one, then reports [`LinkEvent::Closed`]. Dropping the link
+    /// closes the connection too, but leaves the session open on the server.
     Close,
 }
 
-/// Something from the server.
+/// Event from a transport.
 #[derive(Debug)]
-pub enum Incoming {
-    /// A message, or a batch.
+pub enum LinkEvent {
+    /// Message or batch.
     Message(Bytes),
-    /// The same on the stream of a request of ours, so it is about that request.
-    During(i64, Bytes),
-    /// Something that is no message, passed over: its start.
+    /// Message or batch on the response stream of a request, so it belongs to that request.
+    StreamMessage(i64, Bytes),
+    /// Start of a line or frame that is not a message; the rest was skipped.
     Noise(Bytes),
-    /// A request of ours was refused by the transport; the connection goes on.
+    /// The transport could not complete a request; the connection stays open.
     Failed(i64, LinkError),
-    /// The end.
+    /// End of the connection.
     Closed(LinkError),
 }
 
-/// Why a connection, or a request on it, came to nothing.
+/// Failure of a connection or of one request on it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LinkError {
-    /// The other side ended it.
     #[error("the server closed the connection")]
     Closed,
-    /// It could not be reached: nothing was sent.
+    /// No connection was made, so nothing was sent.
     #[error("{0}")]
     Unreachable(String),
-    /// One side does not take the other's certificate, or does not speak TLS.
-    #[error("TLS with `{place}` failed: {what}")]
-    Tls {
-        /// The address.
-        place: String,
-        /// Why.
-        what: String,
-        /// The way out, where there is one to name.
-        hint: Option<&'static str>,
-    },
-    /// It broke.
+    /// TLS failed: a certificate was rejected, or the peer does not speak TLS.
+    #[error("TLS with `{url}` failed: {reason}")]
+    Tls { url: String, reason: String, hint: Option<&'static str> },
     #[error("{0}")]
     Io(String),
-    /// It answered with an HTTP status that is no success.
     #[error("the server answered {status}{}", body.as_deref().map(|body| format!(": {body}")).unwrap_or_default())]
     Status {
-        /// The status.
         status: u16,
-        /// The start of what it said.
+        /// Start of the response body.
         body: Option<String>,
-        /// What it asks for, where it wants a login.
+        /// `WWW-Authenticate` header.
         challenge: Option<String>,
     },
-    /// It wants a login, which takes a person.
+    /// The server requires a login in a browser.
     #[error("{0}")]
-    Login(Demand),
-    /// It wants a login, which came to nothing.
+    LoginRequired(LoginDemand),
     #[error("the login failed")]
     LoginFailed(#[source] Arc<LoginError>),
-    /// It sent more than it may.
     #[error("the server sent more than {0} bytes in one message")]
     TooLarge(usize),
-    /// It was silent for too long.
-    #[error("the server was silent for too long")]
-    Silent,
-    /// It compressed its answer in a way that we did not offer, or more than once.
-    #[error("the server answers in the encoding `{0}`, which it was not offered")]
+    #[error("the server sent nothing for too long")]
+    IdleTimeout,
+    /// The response has a content encoding that was not offered, or more than one.
+    #[error("the server used content encoding `{0}`, which was not offered")]
     Encoding(String),
-    /// It sent us elsewhere, which could carry our credentials to somebody else.
+    /// Redirects are not followed: they could carry credentials to another host.
     #[error("the server redirects{}, which is not followed", .0.as_deref().map(|to| format!(" to `{to}`")).unwrap_or_default())]
     Redirect(Option<String>),
 }

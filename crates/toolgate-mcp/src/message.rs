@@ -1,4 +1,4 @@
-//! JSON-RPC messages: the envelope is read, what is in it stays raw.
+//! JSON-RPC messages. Only the envelope is parsed; params, results and error data stay raw.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,93 +8,63 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use toolgate_types::json::unquoted;
+use toolgate_json::unquote;
 
-use crate::Raw;
-use crate::scan::{Limits, ScanError};
+use crate::RawJson;
+use crate::scan::{ScanError, ScanLimits};
 
-/// A JSON-RPC message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// Wants an answer.
-    Request {
-        /// Who asks.
-        id: Id,
-        /// What is asked for.
-        method: Box<str>,
-        /// With what.
-        params: Option<Raw>,
-    },
-    /// Wants none.
-    Notification {
-        /// What happened.
-        method: Box<str>,
-        /// With what.
-        params: Option<Raw>,
-    },
-    /// An answer.
-    Response {
-        /// To whom.
-        id: Id,
-        /// The result, or the error.
-        outcome: Result<Raw, RpcError>,
-    },
+    Request { id: RequestId, method: Box<str>, params: Option<RawJson> },
+    Notification { method: Box<str>, params: Option<RawJson> },
+    Response { id: RequestId, outcome: Result<RawJson, RpcError> },
 }
 
-/// A result of so many bytes is copied sooner than sent on its own.
-const SMALL: usize = 16 << 10;
-/// The longest id that is carried around.
-const LONGEST_ID: usize = 1024;
+/// Results up to this size are copied into one buffer; larger ones are sent as a separate part.
+const MAX_COPIED_BYTES: usize = 16 << 10;
+/// Longer string ids are rejected, because an id is stored while its request runs.
+const MAX_ID_BYTES: usize = 1024;
 
-/// The id of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Id {
-    /// A whole number.
+pub enum RequestId {
     Number(i64),
-    /// A text.
-    Text(Box<str>),
+    String(Box<str>),
 }
 
-/// The error of an answer.
+/// `error` member of a JSON-RPC response.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message} (code {code})")]
 pub struct RpcError {
-    /// What kind of error.
     pub code: i64,
-    /// In words.
     pub message: String,
-    /// More about it.
-    pub data: Option<Raw>,
+    pub data: Option<RawJson>,
 }
 
 impl RpcError {
-    /// There is no such method.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The parameters are wrong.
     pub const INVALID_PARAMS: i64 = -32602;
 
-    /// The client did not declare what the request needs.
+    /// The client did not declare a capability that the request needs.
     pub const MISSING_CAPABILITY: i64 = -32021;
 
-    /// An error without data.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 }
 
-/// Why bytes are not a message.
+/// Reason for rejecting bytes as a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// They did not pass the scan.
+    /// Invalid JSON, or beyond the limits.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// They are JSON, but no JSON-RPC.
+    /// Valid JSON that is not a JSON-RPC message.
     #[error("not a JSON-RPC message: {0}")]
     Shape(&'static str),
 }
 
 impl MessageError {
-    /// What JSON-RPC calls it.
+    /// JSON-RPC error code.
     pub(crate) fn code(&self) -> i64 {
         match self {
             Self::Scan(_) => -32700,
@@ -102,22 +72,22 @@ impl MessageError {
         }
     }
 
-    /// The id of what is JSON but no message, so that whoever sent it knows which one is meant.
-    pub(crate) fn whose(&self, bytes: &[u8]) -> Option<Id> {
+    /// Extracts the id of a malformed message, so that the error response names the request.
+    pub(crate) fn request_id(&self, bytes: &[u8]) -> Option<RequestId> {
         #[derive(Deserialize)]
-        struct Named<'a> {
+        struct IdMember<'a> {
             #[serde(borrow)]
             id: &'a RawValue,
         }
-        // What did not pass the scan may have two of them.
+        // After a failed scan the id is not trusted: the message may contain two of them.
         if matches!(self, Self::Scan(_)) {
             return None;
         }
-        Id::read(serde_json::from_slice::<Named<'_>>(bytes).ok()?.id.get()).ok()
+        RequestId::read(serde_json::from_slice::<IdMember<'_>>(bytes).ok()?.id.get()).ok()
     }
 }
 
-/// The members of a message, as they are written.
+/// Top-level members of a message as raw JSON.
 #[derive(Default)]
 struct Envelope<'a> {
     jsonrpc: Option<&'a str>,
@@ -129,7 +99,7 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    fn of(message: &'a Raw) -> Self {
+    fn of(message: &'a RawJson) -> Self {
         let mut envelope = Self::default();
         for (name, value) in message.members() {
             let member = match &*name {
@@ -141,7 +111,7 @@ impl<'a> Envelope<'a> {
                 "error" => &mut envelope.error,
                 _ => continue,
             };
-            // An id that is `null` is there all the same.
+            // `null` counts as absent, except for `id`, where the caller decides.
             *member = Some(value).filter(|value| *value != "null" || name == "id");
         }
         envelope
@@ -157,24 +127,24 @@ struct ErrorEnvelope<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// What an id that is `null` means.
+/// Treatment of an id that is `null`.
 #[derive(Clone, Copy)]
-enum Null {
-    /// As if there were none: some servers write it into their notifications.
-    None,
-    /// Nothing. Whoever asks with it could not be answered.
-    Wrong,
+enum NullIdPolicy {
+    /// As a missing id: some servers send `"id": null` in notifications.
+    Absent,
+    /// Invalid: a request with a null id could not be answered.
+    Reject,
 }
 
-/// What can be seen of a message, up to where it is wrong.
+/// Envelope members that were readable before the first syntax error.
 #[derive(Default)]
-struct Glance {
+struct PartialMessage {
     id: Option<i64>,
     has_method: bool,
     has_outcome: bool,
 }
 
-impl<'de> Visitor<'de> for &mut Glance {
+impl<'de> Visitor<'de> for &mut PartialMessage {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -199,51 +169,55 @@ impl<'de> Visitor<'de> for &mut Glance {
 }
 
 impl Message {
-    /// Reads one message, or a batch of the revision that had them.
-    pub fn read(bytes: &Bytes, limits: Limits) -> Result<Vec<Self>, MessageError> {
-        Self::read_all(bytes, limits, Null::None)
+    /// Parses one message, or a batch (2024-11-05 and 2025-03-26).
+    pub fn read(bytes: &Bytes, limits: ScanLimits) -> Result<Vec<Self>, MessageError> {
+        Self::read_all(bytes, limits, NullIdPolicy::Absent)
     }
 
-    /// Reads what a client sends: a request with an id that is `null` is none, and no notification either.
-    pub(crate) fn read_of_client(bytes: &Bytes, limits: Limits) -> Result<Vec<Self>, MessageError> {
-        Self::read_all(bytes, limits, Null::Wrong)
+    /// Parses a client's message. Unlike [`read`](Self::read), rejects an id that is `null`.
+    pub(crate) fn read_from_client(bytes: &Bytes, limits: ScanLimits) -> Result<Vec<Self>, MessageError> {
+        Self::read_all(bytes, limits, NullIdPolicy::Reject)
     }
 
-    fn read_all(bytes: &Bytes, limits: Limits, null: Null) -> Result<Vec<Self>, MessageError> {
-        let whole = Raw::new(bytes.clone(), limits)?;
+    fn read_all(bytes: &Bytes, limits: ScanLimits, null_id: NullIdPolicy) -> Result<Vec<Self>, MessageError> {
+        let whole = RawJson::new(bytes.clone(), limits)?;
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-            let parts: Vec<&RawValue> = whole.look().map_err(|_| MessageError::Shape("a batch"))?;
+            let parts: Vec<&RawValue> = whole.parse_borrowed().map_err(|_| MessageError::Shape("a batch"))?;
             if parts.is_empty() {
-                return Err(MessageError::Shape("a batch of nothing"));
+                return Err(MessageError::Shape("an empty batch"));
             }
-            return parts.into_iter().map(|part| Self::read_one(&whole.slice(part.get()), null)).collect();
+            return parts.into_iter().map(|part| Self::read_one(&whole.slice(part.get()), null_id)).collect();
         }
-        Ok(vec![Self::read_one(&whole, null)?])
+        Ok(vec![Self::read_one(&whole, null_id)?])
     }
 
-    /// The request that a message answers which was refused, so that who asked need not wait for
-    /// another one. A number is all that is taken from it. Where it is no JSON from some place on, such as
-    /// behind a `NaN`, what stands before must say that it is an answer.
-    pub(crate) fn refused_answer(bytes: &[u8]) -> Option<i64> {
-        let mut glance = Glance::default();
+    /// Returns the id of the request that a rejected message answers, so that the request fails at once
+    /// instead of timing out. If the JSON breaks off (at a `NaN`, for example), `result` or `error` must have
+    /// come before that point.
+    pub(crate) fn rejected_response_id(bytes: &[u8]) -> Option<i64> {
+        let mut partial = PartialMessage::default();
         let mut json = serde_json::Deserializer::from_slice(bytes);
-        let whole = serde::Deserializer::deserialize_map(&mut json, &mut glance).is_ok();
-        glance.id.filter(|_| !glance.has_method && (whole || glance.has_outcome))
+        let whole = serde::Deserializer::deserialize_map(&mut json, &mut partial).is_ok();
+        partial.id.filter(|_| !partial.has_method && (whole || partial.has_outcome))
     }
 
-    fn read_one(message: &Raw, null: Null) -> Result<Self, MessageError> {
+    fn read_one(message: &RawJson, null_id: NullIdPolicy) -> Result<Self, MessageError> {
         let envelope = Envelope::of(message);
-        let other_types = || MessageError::Shape("its members have other types");
-        if envelope.jsonrpc.and_then(unquoted).as_deref() != Some("2.0") {
+        let other_types = || MessageError::Shape("a member has the wrong type");
+        if envelope.jsonrpc.and_then(unquote).as_deref() != Some("2.0") {
             return Err(MessageError::Shape("`jsonrpc` is not `2.0`"));
         }
-        let method = envelope.method.map(|method| unquoted(method).ok_or_else(other_types)).transpose()?;
+        let method = envelope.method.map(|method| unquote(method).ok_or_else(other_types)).transpose()?;
         let raw = |part: &str| message.slice(part);
-        let named = envelope.id.filter(|id| *id != "null");
-        if matches!(null, Null::Wrong) && method.is_some() && named.is_none() && envelope.id.is_some() {
-            return Err(MessageError::Shape("its id is null"));
+        let present_id = envelope.id.filter(|id| *id != "null");
+        if matches!(null_id, NullIdPolicy::Reject)
+            && method.is_some()
+            && present_id.is_none()
+            && envelope.id.is_some()
+        {
+            return Err(MessageError::Shape("the id is null"));
         }
-        let id = named.map(Id::read).transpose()?;
+        let id = present_id.map(RequestId::read).transpose()?;
         let params = envelope.params.map(raw);
         match (method, id, envelope.result, envelope.error) {
             (Some(method), Some(id), None, None) => Ok(Self::Request { id, method: method.into(), params }),
@@ -255,15 +229,15 @@ impl Message {
                 let error = RpcError { code: error.code, message: error.message.into(), data };
                 Ok(Self::Response { id, outcome: Err(error) })
             }
-            (None, None, None, Some(_)) => Err(MessageError::Shape("an error that answers nothing")),
-            _ => Err(MessageError::Shape("it is neither request, notification nor answer")),
+            (None, None, None, Some(_)) => Err(MessageError::Shape("an error without an id")),
+            _ => Err(MessageError::Shape("it is not a request, notification or response")),
         }
     }
 
-    /// The message in parts that follow each other: what a large result holds is not copied.
+    /// Serialises the message without copying a large result; the parts are to be sent in order.
     pub fn to_parts(&self) -> Vec<Bytes> {
         match self {
-            Self::Response { id, outcome: Ok(result) } if result.bytes().len() > SMALL => vec![
+            Self::Response { id, outcome: Ok(result) } if result.bytes().len() > MAX_COPIED_BYTES => vec![
                 format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.to_json()).into(),
                 result.bytes().clone(),
                 Bytes::from_static(b"}"),
@@ -272,13 +246,13 @@ impl Message {
         }
     }
 
-    /// The message as bytes, without a line end.
+    /// Serialises the message without a trailing newline.
     pub fn to_bytes(&self) -> Bytes {
         let body = match self {
             Self::Request { params, .. } | Self::Notification { params, .. } => params.as_ref(),
             Self::Response { outcome, .. } => outcome.as_ref().ok(),
         };
-        let mut out = String::with_capacity(body.map_or(0, |body| body.get().len()) + 128);
+        let mut out = String::with_capacity(body.map_or(0, |body| body.as_str().len()) + 128);
         out.push_str(r#"{"jsonrpc":"2.0""#);
         let member = |out: &mut String, name: &str, value: &str| {
             out.push_str(",\"");
@@ -291,25 +265,25 @@ impl Message {
                 member(&mut out, "id", &id.to_json());
                 member(&mut out, "method", &quoted(method));
                 if let Some(params) = params {
-                    member(&mut out, "params", params.get());
+                    member(&mut out, "params", params.as_str());
                 }
             }
             Self::Notification { method, params } => {
                 member(&mut out, "method", &quoted(method));
                 if let Some(params) = params {
-                    member(&mut out, "params", params.get());
+                    member(&mut out, "params", params.as_str());
                 }
             }
             Self::Response { id, outcome: Ok(result) } => {
                 member(&mut out, "id", &id.to_json());
-                member(&mut out, "result", result.get());
+                member(&mut out, "result", result.as_str());
             }
             Self::Response { id, outcome: Err(error) } => {
                 member(&mut out, "id", &id.to_json());
                 let mut body = format!("{{\"code\":{},\"message\":{}", error.code, quoted(&error.message));
                 if let Some(data) = &error.data {
                     body.push_str(",\"data\":");
-                    body.push_str(data.get());
+                    body.push_str(data.as_str());
                 }
                 body.push('}');
                 member(&mut out, "error", &body);
@@ -320,39 +294,40 @@ impl Message {
     }
 }
 
-impl Id {
+impl RequestId {
     fn read(text: &str) -> Result<Self, MessageError> {
         if text.starts_with('"') {
-            if text.len() > LONGEST_ID {
-                return Err(MessageError::Shape("its id is too long"));
+            if text.len() > MAX_ID_BYTES {
+                return Err(MessageError::Shape("the id is too long"));
             }
-            let text = serde_json::from_str(text).map_err(|_| MessageError::Shape("its id is no text"))?;
-            return Ok(Self::Text(text));
+            let text = serde_json::from_str(text)
+                .map_err(|_| MessageError::Shape("the id is not a valid string"))?;
+            return Ok(Self::String(text));
         }
         text.parse()
             .map(Self::Number)
-            .map_err(|_| MessageError::Shape("its id is neither a text nor a whole number"))
+            .map_err(|_| MessageError::Shape("the id must be a string or an integer"))
     }
 
     pub(crate) fn to_json(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
-            Self::Text(text) => quoted(text),
+            Self::String(text) => quoted(text),
         }
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
-            Self::Text(text) => f.write_str(text),
+            Self::String(text) => f.write_str(text),
         }
     }
 }
 
 pub(crate) fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a text has a JSON form")
+    serde_json::to_string(text).expect("strings serialise")
 }
 
 #[cfg(test)]
@@ -360,16 +335,16 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Message>, MessageError> {
-        Message::read(&Bytes::copy_from_slice(text.as_bytes()), Limits::default())
+        Message::read(&Bytes::copy_from_slice(text.as_bytes()), ScanLimits::default())
     }
 
     #[test]
-    fn whom_a_refused_answer_is_for() {
-        let whom = |text: &str| Message::refused_answer(text.as_bytes());
-        assert_eq!(whom(r#"{"jsonrpc":"2.0","id":7,"result":{"n":NaN}}"#), Some(7));
-        assert_eq!(whom(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}"#), Some(7));
-        assert_eq!(whom(r#"{"jsonrpc":"2.0","id":7}"#), Some(7));
-        for nobody in [
+    fn finds_the_request_of_a_rejected_response() {
+        let id_of = |text: &str| Message::rejected_response_id(text.as_bytes());
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7,"result":{"n":NaN}}"#), Some(7));
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}"#), Some(7));
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7}"#), Some(7));
+        for unrelated in [
             r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":{"n":NaN}}"#,
             r#"{"jsonrpc":"2.0","id":7,"params":{"n":NaN},"method":"ping"}"#,
             r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#,
@@ -378,11 +353,11 @@ mod tests {
             "npm WARN",
             "",
         ] {
-            assert_eq!(whom(nobody), None, "{nobody}");
+            assert_eq!(id_of(unrelated), None, "{unrelated}");
         }
     }
 
-    /// What is in a message comes out as it went in.
+    /// Asserts that a message serialises to the bytes it was parsed from.
     fn check(text: &str) {
         let messages = read(text).unwrap();
         assert_eq!(messages.len(), 1);
@@ -390,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_on_the_way() {
+    fn messages_round_trip_unchanged() {
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"z":1.0,"a":12345678901234567890123,"n":-0,"e":1E2}}"#,
         );
@@ -400,29 +375,29 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_read() {
+    fn parses_batches() {
         let messages =
             read(r#"[{"jsonrpc":"2.0","id":1,"result":{}}, {"jsonrpc":"2.0","method":"n"}]"#).unwrap();
         assert_eq!(messages.len(), 2);
     }
 
-    /// A server may mean a notification; a client that asks with it could not be answered.
+    /// From a server it may be a notification; a client's request with it could not be answered.
     #[test]
-    fn an_id_that_is_null() {
-        let null = Bytes::from_static(br#"{"jsonrpc":"2.0","id":null,"method":"notifications/x"}"#);
+    fn null_id_is_accepted_only_from_servers() {
+        let null_id = Bytes::from_static(br#"{"jsonrpc":"2.0","id":null,"method":"notifications/x"}"#);
         let all = |message: Result<Vec<Message>, MessageError>| message.map(|all| all.len());
-        assert_eq!(all(Message::read(&null, Limits::default())), Ok(1));
-        let refused = Message::read_of_client(&null, Limits::default()).unwrap_err();
-        assert_eq!((refused.code(), refused.whose(&null)), (-32600, None));
+        assert_eq!(all(Message::read(&null_id, ScanLimits::default())), Ok(1));
+        let refused = Message::read_from_client(&null_id, ScanLimits::default()).unwrap_err();
+        assert_eq!((refused.code(), refused.request_id(&null_id)), (-32600, None));
         let none = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
-        assert_eq!(all(Message::read_of_client(&none, Limits::default())), Ok(1));
+        assert_eq!(all(Message::read_from_client(&none, ScanLimits::default())), Ok(1));
         let other = br#"{"jsonrpc":"1.0","id":"a","method":5}"#;
-        assert_eq!(refused.whose(other), Some(Id::Text("a".into())));
-        assert_eq!(refused.whose(b"[{}]"), None);
+        assert_eq!(refused.request_id(other), Some(RequestId::String("a".into())));
+        assert_eq!(refused.request_id(b"[{}]"), None);
     }
 
     #[test]
-    fn what_is_no_message() {
+    fn rejects_invalid_messages() {
         for text in [
             "{}",
             r#"{"jsonrpc":"1.0","id":1,"result":{}}"#,

@@ -1,28 +1,27 @@
-//! Arguments that the newest revision mirrors in headers: `x-mcp-header` in a tool's schema.
+//! Arguments mirrored in `Mcp-Param-*` headers: `x-mcp-header` in a tool's schema (newest revision).
 //!
-//! Whoever stands between client and server may decide by these headers, so a schema that could be
-//! read in two ways is refused as a whole. Invariant: a header is named once, and only a text, a
-//! whole number or a truth value that every reader finds at the same place is mirrored.
+//! Proxies between client and server may route or filter by these headers, so an ambiguous schema is rejected as
+//! a whole. Invariant: each header name is used once, and only strings, integers and booleans at a fixed path are
+//! mirrored.
 
 use serde_json::{Number, Value};
 
 const KEYWORD: &str = "x-mcp-header";
-/// Whole numbers up to here are the same to every reader, and the protocol mirrors no others.
-const MOST_SAFE: i64 = (1 << 53) - 1;
+/// Largest integer that every JSON parser reads exactly; the protocol mirrors no larger ones.
+const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 
-/// An argument and the header it is mirrored in.
+/// Argument and the header that mirrors it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirror {
-    /// The keys that lead to the argument.
+pub struct HeaderMirror {
+    /// Keys from the root of the arguments to this one.
     path: Vec<String>,
-    /// What follows `Mcp-Param-`.
+    /// Header name without the `Mcp-Param-` prefix.
     header: String,
-    /// Whether it is a whole number.
     is_integer: bool,
 }
 
-impl Mirror {
-    /// The whole name of the header.
+impl HeaderMirror {
+    /// Full header name.
     pub fn header(&self) -> String {
         format!("Mcp-Param-{}", self.header)
     }
@@ -31,11 +30,11 @@ impl Mirror {
         self.path.iter().try_fold(arguments, |value, key| value.get(key))
     }
 
-    /// What the header has to say; what is null or absent has none.
+    /// Expected header value; `None` if the argument is null or absent.
     fn text(&self, arguments: &Value) -> Option<String> {
         match self.value(arguments)? {
             Value::String(text) => Some(text.clone()),
-            Value::Number(number) => match safe(number).filter(|_| self.is_integer) {
+            Value::Number(number) => match safe_integer(number).filter(|_| self.is_integer) {
                 Some(whole) => Some(whole.to_string()),
                 None => Some(number.to_string()),
             },
@@ -44,86 +43,90 @@ impl Mirror {
         }
     }
 
-    /// Whether a header says what the argument is. Whole numbers are compared as numbers: `42.0` is `42`.
+    /// Returns true if the header value matches the argument. Integers are compared as numbers: `42.0` is `42`.
     ///
     /// # Errors
-    /// When the argument is a whole number that readers of headers do not agree on.
-    pub fn agrees(&self, said: Option<&str>, arguments: &Value) -> Result<bool, Unsafe> {
+    /// The argument is an integer outside the safe range.
+    pub fn matches(&self, header: Option<&str>, arguments: &Value) -> Result<bool, UnsafeInteger> {
         if self.is_integer
             && let Some(Value::Number(number)) = self.value(arguments)
-            && is_whole(number)
+            && is_integral(number)
         {
-            let due = safe(number).ok_or_else(|| Unsafe(self.path.join(".")))?;
-            // Whether a reader of numbers skips space depends on how it was built.
-            let said = said.filter(|said| said.trim() == *said);
-            let number = said.and_then(|said| serde_json::from_str::<Number>(said).ok());
-            return Ok(number.is_some_and(|number| safe(&number) == Some(due)));
+            let expected = safe_integer(number).ok_or_else(|| UnsafeInteger(self.path.join(".")))?;
+            // Some number parsers skip surrounding whitespace, so padded values never match.
+            let header = header.filter(|header| header.trim() == *header);
+            let number = header.and_then(|header| serde_json::from_str::<Number>(header).ok());
+            return Ok(number.is_some_and(|number| safe_integer(&number) == Some(expected)));
         }
-        Ok(said == self.text(arguments).as_deref())
+        Ok(header == self.text(arguments).as_deref())
     }
 }
 
-/// A number is too large to be mirrored.
+/// Integer argument outside the range that is safe to mirror.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the argument `{0}` is mirrored in a header, and is no whole number from -{MOST_SAFE} to {MOST_SAFE}"
+    "argument `{0}` is mirrored in a header and must be an integer from -{MAX_SAFE_INTEGER} to {MAX_SAFE_INTEGER}"
 )]
-pub struct Unsafe(String);
+pub struct UnsafeInteger(String);
 
-fn is_whole(number: &Number) -> bool {
+fn is_integral(number: &Number) -> bool {
     !number.is_f64() || number.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-/// The whole number that this is, where every reader knows which.
-fn safe(number: &Number) -> Option<i64> {
+/// Returns the integer value if it is in the safe range.
+fn safe_integer(number: &Number) -> Option<i64> {
     let whole = number.as_i64().or_else(|| {
         let float =
-            number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= MOST_SAFE as f64)?;
+            number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= MAX_SAFE_INTEGER as f64)?;
         Some(float as i64)
     });
-    whole.filter(|whole| whole.abs() <= MOST_SAFE)
+    whole.filter(|whole| whole.abs() <= MAX_SAFE_INTEGER)
 }
 
-/// A schema mirrors arguments in a way that the protocol forbids.
+/// Schema with an `x-mcp-header` that the protocol forbids.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("its schema has an `{KEYWORD}` that the protocol forbids: {0}")]
+#[error("invalid `{KEYWORD}` in the input schema: {0}")]
 pub struct MirrorError(&'static str);
 
-/// The mirrored arguments of a schema.
-pub fn mirrors(schema: &Value) -> Result<Vec<Mirror>, MirrorError> {
+/// Collects the mirrored arguments of a schema.
+pub fn find_mirrors(schema: &Value) -> Result<Vec<HeaderMirror>, MirrorError> {
     let mut found = Vec::new();
     properties(schema, &mut Vec::new(), &mut found)?;
-    if count(schema) != found.len() {
-        return Err(MirrorError("it is not on a property of the arguments"));
+    if count_keyword(schema) != found.len() {
+        return Err(MirrorError("only properties of the arguments can be mirrored"));
     }
     for (at, mirror) in found.iter().enumerate() {
         if found[..at].iter().any(|other| other.header.eq_ignore_ascii_case(&mirror.header)) {
-            return Err(MirrorError("two arguments share a header"));
+            return Err(MirrorError("two arguments use the same header"));
         }
     }
     Ok(found)
 }
 
-/// The headers of a call: what is null or absent has none.
-pub fn headers(mirrors: &[Mirror], arguments: &Value) -> Vec<(String, String)> {
+/// Returns the mirror headers of a call. Null and absent arguments have none.
+pub fn mirror_headers(mirrors: &[HeaderMirror], arguments: &Value) -> Vec<(String, String)> {
     mirrors.iter().filter_map(|mirror| Some((mirror.header(), mirror.text(arguments)?))).collect()
 }
 
-fn properties(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Mirror>) -> Result<(), MirrorError> {
+fn properties(
+    schema: &Value,
+    path: &mut Vec<String>,
+    found: &mut Vec<HeaderMirror>,
+) -> Result<(), MirrorError> {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         path.push(name.clone());
         if let Some(header) = property.get(KEYWORD) {
-            let header = header.as_str().ok_or(MirrorError("it is not a text"))?;
+            let header = header.as_str().ok_or(MirrorError("its value must be a string"))?;
             let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
             if header.is_empty() || !header.bytes().all(token) {
-                return Err(MirrorError("it cannot name a header"));
+                return Err(MirrorError("its value is not a valid header name"));
             }
             let kind = property["type"].as_str();
             if !matches!(kind, Some("string" | "integer" | "boolean")) {
-                return Err(MirrorError("it is on an argument that is no text, whole number or truth value"));
+                return Err(MirrorError("the argument must be a string, an integer or a boolean"));
             }
             let is_integer = kind == Some("integer");
-            found.push(Mirror { path: path.clone(), header: header.to_owned(), is_integer });
+            found.push(HeaderMirror { path: path.clone(), header: header.to_owned(), is_integer });
         }
         properties(property, path, found)?;
         path.pop();
@@ -131,14 +134,14 @@ fn properties(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Mirror>) -
     Ok(())
 }
 
-/// How often the keyword stands anywhere in a schema.
-fn count(value: &Value) -> usize {
+/// Counts the keyword anywhere in a schema.
+fn count_keyword(value: &Value) -> usize {
     match value {
         Value::Object(members) => members
             .iter()
-            .map(|(key, value)| usize::from(key == KEYWORD && !value.is_object()) + count(value))
+            .map(|(key, value)| usize::from(key == KEYWORD && !value.is_object()) + count_keyword(value))
             .sum(),
-        Value::Array(items) => items.iter().map(count).sum(),
+        Value::Array(items) => items.iter().map(count_keyword).sum(),
         _ => 0,
     }
 }
@@ -152,7 +155,9 @@ mod tests {
     fn check(properties: Value, expected: Result<&[(&str, &str)], &str>) {
         let arguments = json!({ "a": "us west", "b": 42, "c": true, "n": null, "o": { "p": "deep" } });
         let schema = json!({ "type": "object", "properties": properties });
-        let shown = mirrors(&schema).map(|mirrors| headers(&mirrors, &arguments)).map_err(|error| error.0);
+        let shown = find_mirrors(&schema)
+            .map(|mirrors| mirror_headers(&mirrors, &arguments))
+            .map_err(|error| error.0);
         let shown = shown
             .as_ref()
             .map(|all| all.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect::<Vec<_>>());
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mirrored() {
+    fn mirrors_strings_integers_and_booleans() {
         check(
             json!({ "a": { "type": "string", KEYWORD: "Region" } }),
             Ok(&[("Mcp-Param-Region", "us west")]),
@@ -177,61 +182,61 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_compared_as_numbers() {
+    fn compares_integers_as_numbers() {
         let schema = json!({ "type": "object", "properties": {
             "n": { "type": "integer", KEYWORD: "N" }, "t": { "type": "string", KEYWORD: "T" } } });
-        let all = mirrors(&schema).unwrap();
-        let check = |arguments: &str, said: Option<&str>, agrees: Option<bool>| {
+        let all = find_mirrors(&schema).unwrap();
+        let check = |arguments: &str, header: Option<&str>, agrees: Option<bool>| {
             let arguments = serde_json::from_str(arguments).unwrap();
-            assert_eq!(all[0].agrees(said, &arguments).ok(), agrees, "{arguments} {said:?}");
+            assert_eq!(all[0].matches(header, &arguments).ok(), agrees, "{arguments} {header:?}");
         };
-        for (arguments, said) in [
+        for (arguments, header) in [
             (r#"{"n":42}"#, "42"),
             (r#"{"n":42}"#, "42.0"),
             (r#"{"n":42.0}"#, "42"),
             (r#"{"n":-0.0}"#, "0"),
             (r#"{"n":9007199254740991}"#, "9007199254740991"),
-            // What is no whole number is refused by the schema, and may well be said.
+            // Not integers: schema validation rejects them later; mirroring just compares the text.
             (r#"{"n":1.5}"#, "1.5"),
             (r#"{"n":"x"}"#, "x"),
         ] {
-            check(arguments, Some(said), Some(true));
+            check(arguments, Some(header), Some(true));
         }
-        for said in ["43", "042", " 42", "0x2a", "42.5", "", "4e400", "9007199254740993"] {
-            check(r#"{"n":42}"#, Some(said), Some(false));
+        for header in ["43", "042", " 42", "0x2a", "42.5", "", "4e400", "9007199254740993"] {
+            check(r#"{"n":42}"#, Some(header), Some(false));
         }
         check(r#"{"n":42}"#, None, Some(false));
         check(r#"{"n":null}"#, None, Some(true));
         check(r#"{"n":null}"#, Some("42"), Some(false));
-        // The next one is another number to some readers, so there is no header that says it.
+        // Beyond the safe range parsers disagree, so no header value can match.
         for large in
             ["9007199254740992", "9007199254740993", "-9007199254740992", "1e16", "12345678901234567890123"]
         {
             check(&format!(r#"{{"n":{large}}}"#), Some(large), None);
         }
-        // A text is a text.
-        assert_eq!(all[1].agrees(Some("42.0"), &json!({ "t": "42" })), Ok(false));
+        // Strings are compared as strings.
+        assert_eq!(all[1].matches(Some("42.0"), &json!({ "t": "42" })), Ok(false));
         assert_eq!(
-            headers(&all, &json!({ "n": 42.0, "t": "42.0" })),
+            mirror_headers(&all, &json!({ "n": 42.0, "t": "42.0" })),
             [("Mcp-Param-N".to_owned(), "42".to_owned()), ("Mcp-Param-T".to_owned(), "42.0".to_owned()),]
         );
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_invalid_schemas() {
         let on = |kind: &str, header: &str| json!({ "a": { "type": kind, KEYWORD: header } });
         for kind in ["object", "array", "null", "number"] {
-            assert!(mirrors(&json!({ "properties": on(kind, "A") })).is_err(), "{kind}");
+            assert!(find_mirrors(&json!({ "properties": on(kind, "A") })).is_err(), "{kind}");
         }
         for header in ["", "My Region", "Region:Primary", "Région", "Region\t1"] {
-            assert!(mirrors(&json!({ "properties": on("string", header) })).is_err(), "{header}");
+            assert!(find_mirrors(&json!({ "properties": on("string", header) })).is_err(), "{header}");
         }
         let twice =
             json!({ "a": { "type": "string", KEYWORD: "X" }, "b": { "type": "string", KEYWORD: "x" } });
-        check(twice, Err("two arguments share a header"));
+        check(twice, Err("two arguments use the same header"));
         check(
             json!({ "a": { "anyOf": [{ "type": "string", KEYWORD: "X" }] } }),
-            Err("it is not on a property of the arguments"),
+            Err("only properties of the arguments can be mirrored"),
         );
     }
 }

@@ -1,10 +1,9 @@
-//! OAuth towards MCP servers: which token goes with a request, and how one is come by.
+//! OAuth towards MCP servers: the token of a request, and the ways to obtain one.
 //!
-//! A request that is refused for want of a token gets another one where none but machines are
-//! needed: kept ones, refreshed ones, those of a client that logs in by itself. Where it takes a
-//! person, the request fails with a [`Demand`], and whoever has the time calls
-//! [`TokenSource::login`] and asks again: no request waits for a person within its own time.
-//! Invariant: tokens are never shown, and go to the MCP server they were given for alone.
+//! A rejected request is retried with another token if that needs no browser: a stored or refreshed token, or client
+//! credentials. If it needs a browser, the request fails with a [`LoginDemand`], and a caller with enough time calls
+//! [`TokenSource::login`] and retries: no request waits for a person within its own timeout.
+//! Invariant: tokens are never displayed, and are sent only to the MCP server they were issued for.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,126 +14,130 @@ use std::time::Duration;
 
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
-use toolgate_types::oauth::{Grant, Oauth};
-use toolgate_types::server::Tls;
+use toolgate_types::oauth::{OauthConfig, OauthGrant};
+use toolgate_types::server::UpstreamTls;
 use url::Url;
 
 use crate::link::LinkError;
 
+mod assertion;
 mod callback;
-mod file;
+mod challenge;
+mod discovery;
+mod fetch;
 mod flow;
+mod registration;
+mod token_file;
 
-use callback::Callback;
-use file::{Granted, Kept, TokenFile, Tokens};
-use flow::Flow;
+use callback::CallbackListener;
+use challenge::Challenge;
+use flow::LoginFlow;
+use token_file::{IssuerGrant, TokenFile, TokenRecord, TokenSet};
 
-/// How often a request may lead to a login before it is given up.
-pub const LOGINS: usize = 3;
-/// A person who is asked the same so often in so short a time is asked in vain.
-const SAME_LOGINS: usize = 2;
-const SAME_WITHIN: Duration = Duration::from_secs(600);
+/// Logins that one request may cause.
+pub const MAX_LOGINS: usize = 3;
+/// Limit for repeated logins with the same scopes: after this many within `SAME_LOGIN_WINDOW` another one will not help.
+const MAX_SAME_LOGINS: usize = 2;
+const SAME_LOGIN_WINDOW: Duration = Duration::from_secs(600);
 
-/// What logins need from the world around.
+/// Environment of a login.
 #[derive(Clone, Default)]
-pub struct Logins {
-    /// Where tokens are kept; nowhere beyond this process where it is `None`.
+pub struct LoginOptions {
+    /// Token storage; `None` keeps tokens in memory only.
     pub folder: Option<PathBuf>,
-    /// Who logs in, where somebody is there.
-    pub person: Option<Person>,
+    /// Interactive login, if a person is present.
+    pub browser: Option<BrowserLogin>,
 }
 
-/// Shows an address to somebody.
-pub type Open = dyn Fn(&str, &str) + Send + Sync;
+/// Shows a URL to the user. Arguments: server name, URL.
+pub type OpenBrowser = dyn Fn(&str, &str) + Send + Sync;
 
-/// Somebody with a browser.
+/// Interactive login in a browser.
 #[derive(Clone)]
-pub struct Person {
-    /// Shows an address: the server's name, and where its login is.
-    pub open: Arc<Open>,
-    /// How long a login may take.
-    pub patience: Duration,
+pub struct BrowserLogin {
+    /// Shows the login URL of a server.
+    pub open: Arc<OpenBrowser>,
+    /// Time to complete the login.
+    pub timeout: Duration,
 }
 
-/// Why there is no token.
+/// Reason why no token was obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
-    /// It takes a person, and none is there.
-    #[error("nobody is there to log in")]
-    Nobody,
-    /// It was done, and did not help.
-    #[error("the server wants another login although {SAME_LOGINS} have just been made; it asks for {0}")]
-    Useless(String),
-    /// The server says nowhere how.
-    #[error("the server wants a token, but does not say where one can be had")]
+    /// A browser is needed, but no person is present.
+    #[error("a login in a browser is needed, and no user is present")]
+    NoUser,
+    /// Recent logins did not satisfy the server.
+    #[error("the server requires another login after {MAX_SAME_LOGINS} recent ones; it asks for {0}")]
+    LoginLoop(String),
+    /// The server publishes no OAuth metadata.
+    #[error("the server requires a token but publishes no OAuth metadata")]
     NoOauth,
-    /// A client that logs in by itself must be known.
     #[error("`grant: client_credentials` needs `client_id` and `client_secret`")]
     NoClient,
-    /// Where to log in could not be found out.
-    #[error("cannot find out where to log in")]
+    /// Metadata discovery failed.
+    #[error("OAuth discovery failed")]
     Discovery(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The authorization server does not know us.
-    #[error("the authorization server does not take us as a client; `oauth.client_id` may be needed")]
+    #[error(
+        "the authorization server rejected the client registration; set `oauth.client_id` if it requires one"
+    )]
     Registration(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The way back from the browser is closed.
-    #[error("cannot wait for the browser on this machine")]
+    /// The callback port could not be opened.
+    #[error("cannot listen for the OAuth redirect on this machine")]
     Listen(#[source] io::Error),
-    /// The person, or the authorization server, said no.
-    #[error("the login was refused: {0}")]
+    /// The user or the authorization server rejected the login.
+    #[error("the login was rejected: {0}")]
     Refused(String),
-    /// Nothing happened.
-    #[error("the login was not finished within {0:?}")]
+    #[error("the login was not completed within {0:?}")]
     TimedOut(Duration),
-    /// There was an answer, but no token for it.
-    #[error("the authorization server gave no token")]
+    /// The token endpoint returned no token.
+    #[error("the authorization server issued no token")]
     Exchange(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The tokens could not be read or kept.
-    #[error("cannot keep the tokens")]
+    #[error("cannot store the tokens")]
     File(#[source] io::Error),
 }
 
-/// What a server wants before it does what it was asked.
+/// Demand of a server for a login.
 #[derive(Debug, Clone)]
-pub struct Demand {
+pub struct LoginDemand {
     server: Arc<str>,
-    /// What it says it wants.
+    /// `WWW-Authenticate` header.
     challenge: Option<Arc<str>>,
-    /// Whether the token is good, but not for this.
+    /// True if the token is valid but lacks a scope.
     more_scope: bool,
-    /// The token that it refused.
+    /// Generation of the rejected token.
     generation: u64,
 }
 
-impl fmt::Display for Demand {
+impl fmt::Display for LoginDemand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { server, more_scope, .. } = self;
-        let what = if *more_scope { "a login with more rights" } else { "a login" };
-        write!(f, "the server wants {what}: `toolgate servers login {server}`")
+        let what = if *more_scope { "a login with more scopes" } else { "a login" };
+        write!(f, "the server requires {what}: run `toolgate servers login {server}`")
     }
 }
 
-/// The tokens for one server.
+/// OAuth tokens for one server.
 pub struct TokenSource {
     name: Arc<str>,
     server: Url,
-    options: Oauth,
-    tls: Tls,
-    person: Option<Person>,
+    options: OauthConfig,
+    tls: UpstreamTls,
+    browser: Option<BrowserLogin>,
     file: TokenFile,
-    held: Mutex<Held>,
-    /// One at a time gets tokens; the others then use what it got.
-    turn: tokio::sync::Mutex<()>,
-    /// What a person was asked for of late.
-    asked: Mutex<VecDeque<(Instant, String)>>,
+    state: Mutex<TokenState>,
+    /// Serialises logins and refreshes; waiting requests then use the new token.
+    login_lock: tokio::sync::Mutex<()>,
+    /// Recent logins with their scopes.
+    recent_logins: Mutex<VecDeque<(Instant, String)>>,
 }
 
-/// What is known of the tokens.
+/// Loaded tokens.
 #[derive(Default)]
-struct Held {
+struct TokenState {
     loaded: bool,
-    kept: Kept,
-    /// Counts the changes.
+    record: TokenRecord,
+    /// Incremented with every change.
     generation: u64,
 }
 
@@ -145,212 +148,237 @@ impl fmt::Debug for TokenSource {
 }
 
 impl TokenSource {
-    /// Tokens for the server at an address.
-    pub fn new(name: &str, server: Url, options: Oauth, tls: Tls, logins: &Logins) -> Self {
+    pub fn new(
+        name: &str,
+        server: Url,
+        options: OauthConfig,
+        tls: UpstreamTls,
+        logins: &LoginOptions,
+    ) -> Self {
         let file = TokenFile::new(logins.folder.as_deref(), &server);
-        let person = logins.person.clone();
-        let (held, turn, asked) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
-        Self { name: name.into(), server, options, tls, person, file, held, turn, asked }
+        let browser = logins.browser.clone();
+        let (state, login_lock, recent_logins) =
+            (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
+        Self { name: name.into(), server, options, tls, browser, file, state, login_lock, recent_logins }
     }
 
-    /// The header for a request, where there is a token, and which token it is.
+    /// Returns the `Authorization` header, if there is a token, and the generation of the token.
     pub(crate) async fn authorization(&self) -> (Option<HeaderValue>, u64) {
-        let (nearly_over, generation) = {
-            let held = self.held();
-            (held.kept.tokens().is_some_and(Tokens::nearly_over), held.generation)
+        let (is_expiring, generation) = {
+            let state = self.state();
+            (state.record.tokens().is_some_and(TokenSet::is_expiring), state.generation)
         };
-        if nearly_over {
-            // Where that fails the server decides whether the old one will do.
-            let demand =
-                Demand { server: Arc::clone(&self.name), challenge: None, more_scope: false, generation };
+        if is_expiring {
+            // If this fails, the server decides whether it still accepts the old token.
+            let demand = LoginDemand {
+                server: Arc::clone(&self.name),
+                challenge: None,
+                more_scope: false,
+                generation,
+            };
             let _ = Box::pin(self.renew(&demand)).await;
         }
-        let held = self.held();
-        let header = held.kept.tokens().and_then(|tokens| {
+        let state = self.state();
+        let header = state.record.tokens().and_then(|tokens| {
             let mut header = HeaderValue::try_from(format!("Bearer {}", tokens.access_token)).ok()?;
             header.set_sensitive(true);
             Some(header)
         });
-        (header, held.generation)
+        (header, state.generation)
     }
 
-    /// What an answer wants, if it wants a login.
-    pub(crate) fn demand(&self, status: u16, challenge: Option<String>, generation: u64) -> Option<Demand> {
-        let more_scope = challenge.as_deref().is_some_and(|text| flow::wants_more_scope(text, &self.server));
-        let wanted = status == 401 || (status == 403 && more_scope);
+    /// Converts an error status to a login demand, if it is one.
+    pub(crate) fn demand(
+        &self,
+        status: u16,
+        challenge: Option<String>,
+        generation: u64,
+    ) -> Option<LoginDemand> {
+        let more_scope = challenge.as_deref().is_some_and(|text| Challenge::parse(text).wants_more_scope());
+        let needs_login = status == 401 || (status == 403 && more_scope);
         let server = Arc::clone(&self.name);
-        wanted.then(|| Demand { server, challenge: challenge.map(Into::into), more_scope, generation })
+        needs_login.then(|| LoginDemand {
+            server,
+            challenge: challenge.map(Into::into),
+            more_scope,
+            generation,
+        })
     }
 
-    /// Gets another token without a person, where that can be done.
-    pub(crate) async fn renew(&self, demand: &Demand) -> Result<(), LinkError> {
-        let _turn = self.turn.lock().await;
-        let outdated = self.held().generation != demand.generation;
-        if outdated || self.reload() {
+    /// Obtains another token if that needs no browser.
+    pub(crate) async fn renew(&self, demand: &LoginDemand) -> Result<(), LinkError> {
+        let _lock = self.login_lock.lock().await;
+        let is_outdated = self.state().generation != demand.generation;
+        if is_outdated || self.reload() {
             return Ok(());
         }
         let challenge = demand.challenge.as_deref();
-        let got = if self.options.grant == Grant::ClientCredentials {
-            self.by_itself(challenge).await.map(|()| true)
+        let obtained = if self.options.grant == OauthGrant::ClientCredentials {
+            self.login_client_credentials(challenge).await.map(|()| true)
         } else if demand.more_scope {
             Ok(false)
         } else {
             self.refresh(challenge).await
         };
-        match got {
+        match obtained {
             Ok(true) => Ok(()),
-            Ok(false) => Err(LinkError::Login(demand.clone())),
+            Ok(false) => Err(LinkError::LoginRequired(demand.clone())),
             Err(error) => Err(LinkError::LoginFailed(Arc::new(error))),
         }
     }
 
-    /// Lets a person log in. Returns at once where the demand is out of date.
+    /// Logs in with a browser. Returns at once if the token has changed since the demand.
     ///
     /// # Errors
-    /// When nobody is there, or the login comes to nothing.
-    pub async fn login(&self, demand: Option<&Demand>) -> Result<(), LoginError> {
-        let _turn = self.turn.lock().await;
-        if demand.is_some_and(|demand| demand.generation != self.held().generation) {
+    /// No person is present, or the login failed.
+    pub async fn login(&self, demand: Option<&LoginDemand>) -> Result<(), LoginError> {
+        let _lock = self.login_lock.lock().await;
+        if demand.is_some_and(|demand| demand.generation != self.state().generation) {
             return Ok(());
         }
         let challenge = demand.and_then(|demand| demand.challenge.as_deref());
-        if self.options.grant == Grant::ClientCredentials {
-            return self.by_itself(challenge).await;
+        if self.options.grant == OauthGrant::ClientCredentials {
+            return self.login_client_credentials(challenge).await;
         }
-        let Some(person) = &self.person else { return Err(LoginError::Nobody) };
-        self.not_again(flow::challenged_scopes(challenge, &self.server).join(" "))?;
-        let mut flow = Flow::discover(&self.server, &self.tls, challenge).await?;
-        let known = self.held().kept.grants.get(&flow.issuer).cloned();
+        let Some(browser) = &self.browser else { return Err(LoginError::NoUser) };
+        self.check_login_loop(flow::challenged_scopes(challenge).join(" "))?;
+        let flow = LoginFlow::discover(&self.server, &self.tls, challenge).await?;
+        let known = self.state().record.grants.get(&flow.issuer).cloned();
         let (known, tokens) = known.map_or((None, None), |known| (Some(known.client), known.tokens));
         let granted = tokens.filter(|_| demand.is_some()).map(|tokens| tokens.scopes).unwrap_or_default();
-        let scopes = flow.scopes(&self.options.scopes, &granted, challenge).await;
+        let scopes = flow.scopes(&self.options.scopes, &granted, challenge);
         let callback = self.listen(known.as_ref()).await.map_err(LoginError::Listen)?;
         let client = flow.client(&self.options, known.as_ref(), callback.redirect_uri(), &scopes).await?;
-        let url = flow.authorization_url(&scopes).await?;
-        let state = url.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state.into_owned());
-        let state = state.expect("every login has a state");
-        (person.open)(&self.name, url.as_str());
-        let answer = callback.wait(&state, person.patience).await.map_err(LoginError::Listen)?;
-        let answer = answer.ok_or(LoginError::TimedOut(person.patience))?;
-        let tokens = flow.exchange(&answer).await?;
-        self.keep(&flow.issuer, client, tokens)
+        let request = flow.authorization_request(&client, scopes)?;
+        (browser.open)(&self.name, request.url.as_str());
+        let response = callback.wait(&request.state, browser.timeout).await.map_err(LoginError::Listen)?;
+        let response = response.ok_or(LoginError::TimedOut(browser.timeout))?;
+        let tokens = flow.exchange(&client, request, &response).await?;
+        self.store(&flow.issuer, client, tokens)
     }
 
-    /// Whether there is a token.
     pub fn has_token(&self) -> bool {
-        self.held().kept.tokens().is_some()
+        self.state().record.tokens().is_some()
     }
 
-    /// Whether a login can be made here and now.
-    pub fn has_person(&self) -> bool {
-        self.person.is_some() || self.options.grant == Grant::ClientCredentials
+    /// True if a login is possible now.
+    pub fn can_login(&self) -> bool {
+        self.browser.is_some() || self.options.grant == OauthGrant::ClientCredentials
     }
 
-    /// Forgets all tokens; says whether there were any.
+    /// Removes all tokens; returns true if there were any.
     ///
     /// # Errors
-    /// When the file cannot be removed.
-    pub fn forget(&self) -> Result<bool, LoginError> {
-        let mut held = self.held();
-        held.kept = Kept::new(&self.server);
-        held.generation += 1;
+    /// The file cannot be removed.
+    pub fn remove_tokens(&self) -> Result<bool, LoginError> {
+        let mut state = self.state();
+        state.record = TokenRecord::new(&self.server);
+        state.generation += 1;
         self.file.remove().map_err(LoginError::File)
     }
 
-    /// A client that registered itself is known with the port it had then.
-    async fn listen(&self, known: Option<&file::Client>) -> io::Result<Callback> {
+    /// Opens the callback listener, on the port under which the client was registered if it is free.
+    async fn listen(&self, known: Option<&token_file::OAuthClient>) -> io::Result<CallbackListener> {
         if let Some(port) = self.options.redirect_port {
-            return Callback::bind(port).await;
+            return CallbackListener::bind(port).await;
         }
         let port = known.and_then(|known| Url::parse(&known.redirect_uri).ok()?.port());
         match port {
-            Some(port) => match Callback::bind(port).await {
+            Some(port) => match CallbackListener::bind(port).await {
                 Ok(callback) => Ok(callback),
-                Err(_) => Callback::bind(0).await,
+                Err(_) => CallbackListener::bind(0).await,
             },
-            None => Callback::bind(0).await,
+            None => CallbackListener::bind(0).await,
         }
     }
 
-    /// A person is not asked for the same again and again.
-    fn not_again(&self, wanted: String) -> Result<(), LoginError> {
+    /// Rejects repeated logins with the same scopes.
+    fn check_login_loop(&self, scopes_wanted: String) -> Result<(), LoginError> {
         let now = Instant::now();
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.retain(|(when, _)| now.duration_since(*when) < SAME_WITHIN);
-        if asked.iter().filter(|(_, before)| *before == wanted).count() >= SAME_LOGINS {
-            let wanted =
-                if wanted.is_empty() { "no rights in particular".to_owned() } else { format!("`{wanted}`") };
-            return Err(LoginError::Useless(wanted));
+        let mut recent_logins = self.recent_logins.lock().unwrap_or_else(PoisonError::into_inner);
+        recent_logins.retain(|(when, _)| now.duration_since(*when) < SAME_LOGIN_WINDOW);
+        if recent_logins.iter().filter(|(_, before)| *before == scopes_wanted).count() >= MAX_SAME_LOGINS {
+            let scopes_wanted = if scopes_wanted.is_empty() {
+                "no particular scopes".to_owned()
+            } else {
+                format!("`{scopes_wanted}`")
+            };
+            return Err(LoginError::LoginLoop(scopes_wanted));
         }
-        asked.push_back((now, wanted));
+        recent_logins.push_back((now, scopes_wanted));
         Ok(())
     }
 
-    async fn by_itself(&self, challenge: Option<&str>) -> Result<(), LoginError> {
-        let flow = Flow::discover(&self.server, &self.tls, challenge).await?;
-        let scopes = flow.scopes(&self.options.scopes, &[], challenge).await;
-        let issuer = flow.issuer.clone();
+    async fn login_client_credentials(&self, challenge: Option<&str>) -> Result<(), LoginError> {
+        let flow = LoginFlow::discover(&self.server, &self.tls, challenge).await?;
+        let scopes = flow.scopes(&self.options.scopes, &[], challenge);
         let (client, tokens) = flow.client_credentials(&self.options, scopes).await?;
-        self.keep(&issuer, client, tokens)
+        self.store(&flow.issuer, client, tokens)
     }
 
-    /// Whether that brought a new token.
+    /// Refreshes the token; returns true if there is a new one.
     async fn refresh(&self, challenge: Option<&str>) -> Result<bool, LoginError> {
         let (issuer, granted) = {
-            let held = self.held();
-            (held.kept.issuer.clone(), held.kept.grants.get(&held.kept.issuer).cloned())
+            let state = self.state();
+            (state.record.issuer.clone(), state.record.grants.get(&state.record.issuer).cloned())
         };
-        let Some(Granted { client, tokens: Some(tokens) }) = granted else { return Ok(false) };
+        let Some(IssuerGrant { client, tokens: Some(tokens) }) = granted else { return Ok(false) };
         if tokens.refresh_token.is_none() {
             return Ok(false);
         }
-        // A refresh token is often good for one use: of two processes, the second takes what the
-        // first one got.
-        let _alone = self.file.alone().await;
+        // Refresh tokens are often single-use: of two processes, the second one takes the token that the first one got.
+        let _file_lock = self.file.lock().await;
         if self.reload() {
             return Ok(true);
         }
-        let mut flow = Flow::discover(&self.server, &self.tls, challenge).await?;
-        // Another authorization server must not see what this one gave.
+        let flow = LoginFlow::discover(&self.server, &self.tls, challenge).await?;
+        // A refresh token must not be sent to another authorization server.
         if flow.issuer != issuer {
             return Ok(false);
         }
         let Some(tokens) = flow.refresh(&client, &tokens).await? else { return Ok(false) };
-        self.keep(&issuer, client, tokens)?;
+        self.store(&issuer, client, tokens)?;
         Ok(true)
     }
 
-    fn keep(&self, issuer: &str, client: file::Client, tokens: Tokens) -> Result<(), LoginError> {
-        let mut held = self.held();
-        held.kept.issuer = issuer.to_owned();
-        held.kept.grants.insert(issuer.to_owned(), Granted { client, tokens: Some(tokens) });
-        held.generation += 1;
-        self.file.write(&held.kept).map_err(LoginError::File)
+    fn store(
+        &self,
+        issuer: &str,
+        client: token_file::OAuthClient,
+        tokens: TokenSet,
+    ) -> Result<(), LoginError> {
+        let mut state = self.state();
+        state.record.issuer = issuer.to_owned();
+        state.record.grants.insert(issuer.to_owned(), IssuerGrant { client, tokens: Some(tokens) });
+        state.generation += 1;
+        self.file.write(&state.record).map_err(LoginError::File)
     }
 
-    /// Whether another process has got other tokens since.
+    /// Reloads the file; returns true if another process stored a different token.
     fn reload(&self) -> bool {
-        let Ok(Some(kept)) = self.file.read(&self.server) else { return false };
-        let mut held = self.held();
-        let mine = held.kept.tokens().map(|tokens| tokens.access_token.as_str());
-        if kept.tokens().is_none() || kept.holds(mine) {
+        let Ok(Some(record)) = self.file.read(&self.server) else { return false };
+        let mut state = self.state();
+        let current = state.record.tokens().map(|tokens| tokens.access_token.as_str());
+        if record.tokens().is_none() || record.has_access_token(current) {
             return false;
         }
-        held.kept = kept;
-        held.generation += 1;
+        state.record = record;
+        state.generation += 1;
         true
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if !held.loaded {
-            held.loaded = true;
-            let kept = self.file.read(&self.server).ok().flatten();
-            held.kept = kept.unwrap_or_else(|| Kept::new(&self.server));
+    fn state(&self) -> MutexGuard<'_, TokenState> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.loaded {
+            state.loaded = true;
+            let record = self.file.read(&self.server).ok().flatten();
+            state.record = record.unwrap_or_else(|| TokenRecord::new(&self.server));
         }
-        held
+        state
     }
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The parameters of a request, put together from parts that stay raw.
+//! Parameters of a request, assembled from raw JSON parts.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,146 +6,140 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use toolgate_types::json::quote;
+use toolgate_json::quote;
 
-use crate::Raw;
-use crate::behind::{Along, Behind};
-use crate::trace::Trace;
+use crate::RawJson;
+use crate::downstream::{DownstreamClient, Forwarded};
+use crate::trace::TraceContext;
 
-/// What the ids of a trace take, and a little more.
-const TRACE: usize = 192;
+/// Space reserved for the serialised trace ids.
+const TRACE_BYTES: usize = 192;
 
-type Member = (Cow<'static, str>, Said);
+type Member = (Cow<'static, str>, MemberValue);
 
-/// What a member is.
 #[derive(Clone)]
-enum Said {
-    /// JSON.
-    Raw(Raw),
-    /// JSON that never changes.
+enum MemberValue {
+    Raw(RawJson),
+    /// Constant JSON.
     Fixed(&'static str),
-    /// A text, as it is read.
+    /// Unquoted string.
     Text(Cow<'static, str>),
 }
 
-/// Members of `params`, in order, and of its `_meta`.
+/// Members of `params` and of its `_meta`, in order.
 #[derive(Clone, Default)]
 pub struct Params {
     members: Vec<Member>,
     meta: Vec<Member>,
-    pub(crate) mirrored: Vec<(String, String)>,
-    trace: Option<Trace>,
-    /// Whether they are to be said.
-    tells_trace: bool,
-    client: Option<Arc<dyn Behind>>,
+    pub(crate) mirror_headers: Vec<(String, String)>,
+    trace: Option<TraceContext>,
+    /// True if the trace ids are written to `_meta`.
+    includes_trace: bool,
+    client: Option<Arc<dyn DownstreamClient>>,
 }
 
 impl Params {
-    /// No parameters.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Adds a member.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: &impl Serialize) -> Self {
-        self.members.push((name.into(), Said::Raw(Raw::of(value))));
+        self.members.push((name.into(), MemberValue::Raw(RawJson::from_value(value))));
         self
     }
 
-    /// Adds a member that is a text.
     #[must_use]
     pub fn with_text(mut self, name: &'static str, value: &str) -> Self {
-        self.members.push((name.into(), Said::Text(value.to_owned().into())));
+        self.members.push((name.into(), MemberValue::Text(value.to_owned().into())));
         self
     }
 
-    /// Adds a member that is JSON already.
     #[must_use]
-    pub fn with_raw(mut self, name: &'static str, value: Raw) -> Self {
-        self.members.push((name.into(), Said::Raw(value)));
+    pub fn with_raw(mut self, name: &'static str, value: RawJson) -> Self {
+        self.members.push((name.into(), MemberValue::Raw(value)));
         self
     }
 
-    /// Adds a member of `_meta`.
-    pub fn meta(&mut self, name: &'static str, value: &impl Serialize) {
-        self.meta.push((name.into(), Said::Raw(Raw::of(value))));
+    pub fn add_meta(&mut self, name: &'static str, value: &impl Serialize) {
+        self.meta.push((name.into(), MemberValue::Raw(RawJson::from_value(value))));
     }
 
-    /// Adds a member of `_meta` that is one of a few texts.
-    pub(crate) fn meta_text(&mut self, name: &'static str, text: &'static str) {
-        self.meta.push((name.into(), Said::Text(text.into())));
+    /// Adds a constant string to `_meta`.
+    pub(crate) fn add_meta_text(&mut self, name: &'static str, text: &'static str) {
+        self.meta.push((name.into(), MemberValue::Text(text.into())));
     }
 
-    /// Adds a member of `_meta` that is JSON and always the same.
-    pub(crate) fn meta_fixed(&mut self, name: &'static str, json: &'static str) {
-        self.meta.push((name.into(), Said::Fixed(json)));
+    /// Adds constant JSON to `_meta`.
+    pub(crate) fn add_meta_fixed(&mut self, name: &'static str, json: &'static str) {
+        self.meta.push((name.into(), MemberValue::Fixed(json)));
     }
 
-    /// Makes the request one that is passed on for a client. What it brings along does not replace what is
-    /// said already.
+    /// Adds the forwarded parts of a client's request. Members that are already set are not replaced.
     #[must_use]
-    pub fn along(mut self, along: &Along) -> Self {
-        for (name, value) in &along.members {
+    pub fn with_forwarded(mut self, along: &Forwarded) -> Self {
+        for (name, value) in &along.extra_params {
             if !self.members.iter().any(|(known, _)| **known == **name) {
-                self.members.push((name.to_string().into(), Said::Raw(value.clone())));
+                self.members.push((name.to_string().into(), MemberValue::Raw(value.clone())));
             }
         }
-        let meta = along.meta.iter().map(|(name, value)| (name.to_string().into(), Said::Raw(value.clone())));
+        let meta = along
+            .extra_meta
+            .iter()
+            .map(|(name, value)| (name.to_string().into(), MemberValue::Raw(value.clone())));
         self.meta.extend(meta);
         self.client.clone_from(&along.client);
         self
     }
 
-    /// The client that it is passed on for.
-    pub(crate) fn client(&self) -> Option<&Arc<dyn Behind>> {
+    pub(crate) fn client(&self) -> Option<&Arc<dyn DownstreamClient>> {
         self.client.as_ref()
     }
 
-    /// Headers that mirror arguments, where the transport and the revision have them.
+    /// Sets headers that mirror arguments, for transports and revisions that have them.
     #[must_use]
-    pub fn mirroring(mut self, headers: Vec<(String, String)>) -> Self {
-        self.mirrored = headers;
+    pub fn with_mirror_headers(mut self, headers: Vec<(String, String)>) -> Self {
+        self.mirror_headers = headers;
         self
     }
 
-    /// Makes the request part of a call. One that is part of none gets ids of its own when it is sent.
+    /// Sets the trace ids. A request without them gets new ids when it is sent.
     #[must_use]
-    pub fn traced(mut self, trace: &Trace) -> Self {
+    pub fn with_trace(mut self, trace: &TraceContext) -> Self {
         self.trace = Some(trace.clone());
         self
     }
 
-    /// The ids of the request, which are in its `_meta` from now on.
-    pub(crate) fn told_trace(&mut self) -> Trace {
-        let trace = self.trace.get_or_insert_with(Trace::fresh).clone();
-        self.tells_trace = true;
+    /// Returns the trace ids and includes them in `_meta`.
+    pub(crate) fn include_trace(&mut self) -> TraceContext {
+        let trace = self.trace.get_or_insert_with(TraceContext::generate).clone();
+        self.includes_trace = true;
         trace
     }
 
-    /// A text among the members, for the headers that name what a request is about.
-    pub(crate) fn text(&self, name: &str) -> Option<Box<str>> {
+    /// Returns a string member, for the headers that name the target of a request.
+    pub(crate) fn string_member(&self, name: &str) -> Option<Box<str>> {
         let (_, value) = self.members.iter().find(|(member, _)| member == name)?;
         match value {
-            Said::Text(text) => Some((**text).into()),
-            Said::Raw(raw) => raw.parse::<String>().ok().map(Into::into),
-            Said::Fixed(_) => None,
+            MemberValue::Text(text) => Some((**text).into()),
+            MemberValue::Raw(raw) => raw.parse::<String>().ok().map(Into::into),
+            MemberValue::Fixed(_) => None,
         }
     }
 
-    /// The object; `None` where there is nothing in it.
-    pub(crate) fn to_raw(&self) -> Option<Raw> {
+    /// Serialises the params; `None` if there are none.
+    pub(crate) fn to_raw(&self) -> Option<RawJson> {
         if self.is_empty() {
             return None;
         }
-        let mut out = String::with_capacity(self.length());
+        let mut out = String::with_capacity(self.estimated_length());
         self.write(&mut out);
-        Some(Raw::trusted(out))
+        Some(RawJson::from_trusted(out))
     }
 
-    /// The message that asks with them.
+    /// Serialises a request with these params.
     pub(crate) fn to_request(&self, id: i64, method: &str) -> String {
-        let mut out = String::with_capacity(self.length() + method.len() + 64);
+        let mut out = String::with_capacity(self.estimated_length() + method.len() + 64);
         let _ = write!(out, "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":");
         quote(method, &mut out);
         if !self.is_empty() {
@@ -157,38 +151,38 @@ impl Params {
     }
 
     fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.meta.is_empty() && !self.tells_trace
+        self.members.is_empty() && self.meta.is_empty() && !self.includes_trace
     }
 
-    /// How long they are when they are written, or a little more.
-    fn length(&self) -> usize {
+    /// Upper estimate of the serialised length.
+    fn estimated_length(&self) -> usize {
         let members = self.members.iter().chain(&self.meta);
-        members.map(|(name, value)| name.len() + value.length() + 8).sum::<usize>() + TRACE
+        members.map(|(name, value)| name.len() + value.estimated_length() + 8).sum::<usize>() + TRACE_BYTES
     }
 
     fn write(&self, out: &mut String) {
-        object(&self.members, out);
-        let trace = self.trace.as_ref().filter(|_| self.tells_trace);
+        write_object(&self.members, out);
+        let trace = self.trace.as_ref().filter(|_| self.includes_trace);
         if self.meta.is_empty() && trace.is_none() {
             return;
         }
         out.pop();
         out.push_str(if self.members.is_empty() { "\"_meta\":" } else { ",\"_meta\":" });
-        object(&self.meta, out);
+        write_object(&self.meta, out);
         if let Some(trace) = trace {
             out.pop();
             out.push_str(if self.meta.is_empty() { "\"traceparent\":\"" } else { ",\"traceparent\":\"" });
             out.push_str(trace.traceparent());
-            let _ = write!(out, "\",\"{}\":\"{}\"}}", Trace::CORRELATION_ID, trace.correlation_id());
+            let _ = write!(out, "\",\"{}\":\"{}\"}}", TraceContext::CORRELATION_ID, trace.correlation_id());
         }
         out.push('}');
     }
 }
 
-impl Said {
-    fn length(&self) -> usize {
+impl MemberValue {
+    fn estimated_length(&self) -> usize {
         match self {
-            Self::Raw(raw) => raw.get().len(),
+            Self::Raw(raw) => raw.as_str().len(),
             Self::Fixed(json) => json.len(),
             Self::Text(text) => text.len(),
         }
@@ -196,14 +190,14 @@ impl Said {
 
     fn write(&self, out: &mut String) {
         match self {
-            Self::Raw(raw) => out.push_str(raw.get()),
+            Self::Raw(raw) => out.push_str(raw.as_str()),
             Self::Fixed(json) => out.push_str(json),
             Self::Text(text) => quote(text, out),
         }
     }
 }
 
-fn object(members: &[Member], out: &mut String) {
+fn write_object(members: &[Member], out: &mut String) {
     out.push('{');
     for (index, (name, value)) in members.iter().enumerate() {
         out.push_str(if index > 0 { "," } else { "" });
@@ -219,17 +213,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_of_raw_parts() {
+    fn assembles_raw_parts() {
         assert_eq!(Params::none().to_raw(), None);
         let mut params = Params::none()
             .with("name", &"echo")
-            .with_raw("arguments", Raw::trusted("{\"n\":1.0}".to_owned()));
-        params.meta("progressToken", &7);
-        params.meta_fixed("fixed", "{}");
+            .with_raw("arguments", RawJson::from_trusted("{\"n\":1.0}".to_owned()));
+        params.add_meta("progressToken", &7);
+        params.add_meta_fixed("fixed", "{}");
         let raw = params.clone().with_text("t", "a\"b").to_raw().unwrap();
         let t = r#""t":"a\"b","#;
         assert_eq!(
-            raw.get(),
+            raw.as_str(),
             format!(
                 r#"{{"name":"echo","arguments":{{"n":1.0}},{t}"_meta":{{"progressToken":7,"fixed":{{}}}}}}"#
             )
@@ -237,19 +231,22 @@ mod tests {
         assert_eq!(Params::none().to_request(3, "x/y"), r#"{"jsonrpc":"2.0","id":3,"method":"x/y"}"#);
         let request = r#"{"jsonrpc":"2.0","id":3,"method":"m","params":{"t":"v"}}"#;
         let text = Params::none().with_text("t", "v");
-        assert_eq!((text.to_request(3, "m").as_str(), text.text("t").as_deref()), (request, Some("v")));
+        assert_eq!(
+            (text.to_request(3, "m").as_str(), text.string_member("t").as_deref()),
+            (request, Some("v"))
+        );
         params.meta.pop();
         let raw = params.to_raw().unwrap();
-        assert_eq!(raw.get(), r#"{"name":"echo","arguments":{"n":1.0},"_meta":{"progressToken":7}}"#);
-        let mut traced = Params::none().traced(&Trace::new("c"));
+        assert_eq!(raw.as_str(), r#"{"name":"echo","arguments":{"n":1.0},"_meta":{"progressToken":7}}"#);
+        let mut traced = Params::none().with_trace(&TraceContext::new("c"));
         assert_eq!(traced.to_raw(), None);
-        let trace = traced.told_trace();
+        let trace = traced.include_trace();
         let ids = format!(r#""traceparent":"{}","toolgate/correlationId":"c""#, trace.traceparent());
-        assert_eq!(traced.to_raw().unwrap().get(), format!(r#"{{"_meta":{{{ids}}}}}"#));
-        traced.meta("a", &1);
-        assert_eq!(traced.to_raw().unwrap().get(), format!(r#"{{"_meta":{{"a":1,{ids}}}}}"#));
+        assert_eq!(traced.to_raw().unwrap().as_str(), format!(r#"{{"_meta":{{{ids}}}}}"#));
+        traced.add_meta("a", &1);
+        assert_eq!(traced.to_raw().unwrap().as_str(), format!(r#"{{"_meta":{{"a":1,{ids}}}}}"#));
         let mut only_meta = Params::none();
-        only_meta.meta("a", &1);
-        assert_eq!(only_meta.to_raw().unwrap().get(), r#"{"_meta":{"a":1}}"#);
+        only_meta.add_meta("a", &1);
+        assert_eq!(only_meta.to_raw().unwrap().as_str(), r#"{"_meta":{"a":1}}"#);
     }
 }

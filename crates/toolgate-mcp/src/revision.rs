@@ -1,67 +1,67 @@
-//! The revisions of the protocol, and what each of them has.
+//! Protocol revisions and their features.
 //!
-//! One table, so that a new revision is a row and not a search through the code.
+//! All differences are in one table, so that a new revision is one new row.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A revision, oldest first.
+/// Protocol revision; the order is chronological.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Revision {
-    /// The first: HTTP+SSE, no annotations.
+    /// HTTP+SSE, no annotations.
     V2024_11_05,
     /// Streamable HTTP, batches, annotations, audio.
     V2025_03_26,
     /// Structured results, elicitation, resource links; no batches.
     V2025_06_18,
-    /// Icons, URL elicitation, tasks as an experiment.
+    /// Icons, URL elicitation, experimental tasks.
     V2025_11_25,
-    /// No handshake and no sessions: every request stands alone.
+    /// No handshake and no sessions: every request is self-contained.
     V2026_07_28,
 }
 
-/// What a revision has.
-struct Row {
+/// Features of a revision.
+struct RevisionFeatures {
     revision: Revision,
     name: &'static str,
-    /// A handshake with `initialize`; without it every request carries its metadata.
+    /// Sessions begin with `initialize`; without it every request carries its metadata.
     handshake: bool,
-    /// Batches of messages, which a receiver must take.
+    /// Receivers must accept batches.
     batches: bool,
-    /// The header with the revision on every request over HTTP.
+    /// Every HTTP request carries the revision in a header.
     header: bool,
 }
 
-const TABLE: [Row; 5] = [
-    Row {
+const TABLE: [RevisionFeatures; 5] = [
+    RevisionFeatures {
         revision: Revision::V2024_11_05,
         name: "2024-11-05",
         handshake: true,
         batches: true,
         header: false,
     },
-    Row {
+    RevisionFeatures {
         revision: Revision::V2025_03_26,
         name: "2025-03-26",
         handshake: true,
         batches: true,
         header: false,
     },
-    Row {
+    RevisionFeatures {
         revision: Revision::V2025_06_18,
         name: "2025-06-18",
         handshake: true,
         batches: false,
         header: true,
     },
-    Row {
+    RevisionFeatures {
         revision: Revision::V2025_11_25,
         name: "2025-11-25",
         handshake: true,
         batches: false,
         header: true,
     },
-    Row {
+    RevisionFeatures {
         revision: Revision::V2026_07_28,
         name: "2026-07-28",
         handshake: false,
@@ -71,38 +71,37 @@ const TABLE: [Row; 5] = [
 ];
 
 impl Revision {
-    /// The newest.
     pub const NEWEST: Self = Self::V2026_07_28;
-    /// The newest that begins with a handshake; what we offer in one.
+    /// Newest revision with a handshake; the one we offer in `initialize`.
     pub const NEWEST_WITH_HANDSHAKE: Self = Self::V2025_11_25;
 
-    fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.revision == self).expect("every revision has a row")
+    fn features(self) -> &'static RevisionFeatures {
+        TABLE.iter().find(|features| features.revision == self).expect("every revision is in the table")
     }
 
-    /// All of them, oldest first.
+    /// All revisions, oldest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
-        TABLE.iter().map(|row| row.revision)
+        TABLE.iter().map(|features| features.revision)
     }
 
-    /// Its name on the wire.
+    /// Date string used in the protocol.
     pub fn name(self) -> &'static str {
-        self.row().name
+        self.features().name
     }
 
-    /// Whether a session begins with `initialize`.
+    /// True if a session begins with `initialize`.
     pub fn has_handshake(self) -> bool {
-        self.row().handshake
+        self.features().handshake
     }
 
-    /// Whether a message may be a batch.
+    /// True if a message may be a batch.
     pub fn has_batches(self) -> bool {
-        self.row().batches
+        self.features().batches
     }
 
-    /// Whether requests over HTTP name the revision in a header.
+    /// True if HTTP requests carry the revision in a header.
     pub fn has_header(self) -> bool {
-        self.row().header
+        self.features().header
     }
 }
 
@@ -112,16 +111,18 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A revision that we do not know.
+/// Revision string that is not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("protocol revision `{0}` is not known")]
+#[error("unknown protocol revision `{0}`")]
 pub struct UnknownRevision(pub String);
 
 impl FromStr for Revision {
     type Err = UnknownRevision;
 
     fn from_str(text: &str) -> Result<Self, UnknownRevision> {
-        let row = TABLE.iter().find(|row| row.name == text);
-        row.map(|row| row.revision).ok_or_else(|| UnknownRevision(text.chars().take(32).collect()))
+        let features = TABLE.iter().find(|features| features.name == text);
+        features
+            .map(|features| features.revision)
+            .ok_or_else(|| UnknownRevision(text.chars().take(32).collect()))
     }
 }

@@ -1,195 +1,187 @@
-//! The server's side of the protocol: requests of clients, whatever revision they speak, become requests to a
-//! [`Service`].
+//! Server side of the protocol: client requests of every revision become requests to a [`Service`].
 //!
-//! [`Endpoint`] answers over HTTP and on any [`Link`](crate::Link): lines, a WebSocket, the events of the first
-//! revision. What every service needs is done here: the handshake and its absence, the checks of every revision,
-//! sessions, cancellation, questions to the client, streams of changes. Invariant: a service sees requests of one
-//! shape; what a client hears of a request comes in order and before its answer; and nothing that belongs to one
-//! guest is ever given to another.
+//! [`McpEndpoint`] serves HTTP and any [`Link`](crate::Link): lines, WebSocket, HTTP+SSE. It does the parts that every
+//! service needs: handshake, checks per revision, sessions, cancellation, requests to the client, change streams.
+//! Invariant: a service sees requests of one shape; notifications of a request are sent in order and before its
+//! response; data of one caller is never given to another.
 
-mod begin;
 mod changes;
 mod client;
-mod conversation;
 mod exchange;
+mod first_response;
 mod http;
+mod incoming;
+mod link_session;
 mod meta;
-mod parked;
+mod request_state;
 mod resumable;
 mod session;
-mod soon;
-mod state;
+mod suspended;
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::{Value, json};
-use toolgate_types::json::{Name, quote};
+use toolgate_json::{MemberName, quote};
 
-use crate::behind::Along;
+use crate::downstream::Forwarded;
 use crate::message::RpcError;
-use crate::mirror::Mirror;
+use crate::mirror::HeaderMirror;
 use crate::revision::Revision;
-use crate::scan::Limits;
-use crate::trace::Trace;
-use crate::{Behind, Raw};
+use crate::scan::ScanLimits;
+use crate::trace::TraceContext;
+use crate::{DownstreamClient, RawJson};
 
-pub use client::Client;
-pub(crate) use http::cancelled;
-pub use http::{Belongs, Body, HEARTBEAT, Head, Reply, framed};
-use parked::Parked;
-use resumable::Streams;
-pub use session::unguessable;
-use session::{Sealer, Sessions};
-use state::States;
+pub use client::ClientHandle;
+pub(crate) use http::cancelled_request_id;
+pub use http::{HttpReply, KEEPALIVE_INTERVAL, ReplyBody, RequestHead, TraceSource, sse_event};
+use request_state::StateSigner;
+use resumable::ResumableStreams;
+pub use session::random_id;
+use session::{SessionRegistry, TicketSigner};
+use suspended::SuspendedRequests;
 
-/// What a service answers: a result, or an error.
-pub type Outcome = Result<Raw, RpcError>;
+/// Result of a request: a result or an error.
+pub type RpcResult = Result<RawJson, RpcError>;
 
-/// A header does not say what the body says.
+/// Error code: a header contradicts the body.
 pub(crate) const HEADER_MISMATCH: i64 = -32020;
-/// The revision is not one of ours.
+/// Error code: unsupported protocol revision.
 pub(crate) const UNSUPPORTED_REVISION: i64 = -32022;
 
-/// Who is on the other side.
-pub trait Guest: Clone + Send + Sync + 'static {
-    /// What tells it from every other.
+/// Authenticated caller of a service.
+pub trait CallerIdentity: Clone + Send + Sync + 'static {
+    /// Unique id of the caller.
     fn id(&self) -> &str;
 }
 
-/// What is served.
+/// Tools, resources and prompts behind an endpoint.
 pub trait Service: Send + Sync + 'static {
-    /// Who it is served to.
-    type Guest: Guest;
+    type Caller: CallerIdentity;
 
-    /// What the service says of itself to a guest.
-    fn about(&self, guest: &Self::Guest, revision: Revision) -> About;
+    /// Returns name, version and capabilities for a caller.
+    fn describe(&self, caller: &Self::Caller, revision: Revision) -> ServiceInfo;
 
-    /// Answers a request. A method that it does not know is [`RpcError::METHOD_NOT_FOUND`].
-    fn request(&self, guest: &Self::Guest, request: Request) -> BoxFuture<'static, Outcome>;
+    /// Handles a request. Unknown methods return [`RpcError::METHOD_NOT_FOUND`].
+    fn request(&self, caller: &Self::Caller, request: ClientRequest) -> BoxFuture<'static, RpcResult>;
 
-    /// Tells a guest what changes, from now on.
-    fn changes(&self, guest: &Self::Guest) -> BoxStream<'static, Change>;
+    /// Streams changes visible to a caller, starting now.
+    fn changes(&self, caller: &Self::Caller) -> BoxStream<'static, ServiceChange>;
 
-    /// Has changes of a resource told, until what is returned is dropped.
-    fn subscribe(&self, guest: &Self::Guest, uri: &str)
-    -> BoxFuture<'static, Result<Subscription, RpcError>>;
+    /// Subscribes to changes of a resource until the returned value is dropped.
+    fn subscribe(
+        &self,
+        caller: &Self::Caller,
+        uri: &str,
+    ) -> BoxFuture<'static, Result<Subscription, RpcError>>;
 
-    /// The arguments of a tool that are mirrored in headers.
-    fn mirrors(&self, guest: &Self::Guest, tool: &str) -> Vec<Mirror>;
+    /// Returns the arguments of a tool that are mirrored in headers.
+    fn mirrors(&self, caller: &Self::Caller, tool: &str) -> Vec<HeaderMirror>;
 }
 
-/// Changes of a resource are told as long as it lives.
+/// Resource subscription; ends on drop.
 pub type Subscription = Box<dyn Send + Sync>;
 
-/// What a service says of itself.
+/// Server info for the handshake.
 #[derive(Debug, Clone)]
-pub struct About {
-    /// Its name.
+pub struct ServiceInfo {
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// What it can do.
     pub capabilities: Value,
-    /// What models should know of it.
+    /// Instructions for models.
     pub instructions: Option<String>,
 }
 
-/// Something that changed.
+/// Change that clients are notified of.
 #[derive(Debug, Clone)]
-pub enum Change {
-    /// The list of tools.
+pub enum ServiceChange {
+    /// The list of tools changed.
     Tools,
-    /// The list of prompts.
+    /// The list of prompts changed.
     Prompts,
-    /// The list of resources.
+    /// The list of resources changed.
     Resources,
-    /// A resource: its address, and what is told of it.
-    Resource(Box<str>, Raw),
-    /// Changes of resources that nobody can tell of any more: each that is followed may be one.
+    /// A resource changed: its URI and the params of the notification.
+    Resource(Box<str>, RawJson),
+    /// Resource changes were lost: every subscribed resource may have changed.
     Missed,
-    /// Something else that whoever listens may hear: a method, and its parameters.
-    Other(Box<str>, Raw),
+    /// Any other notification: method and params.
+    Other(Box<str>, RawJson),
 }
 
-/// A request of a client.
-pub struct Request {
-    /// What is asked for.
+/// Client request as a [`Service`] sees it.
+pub struct ClientRequest {
     pub method: Box<str>,
-    /// With what.
-    members: Vec<(Name, Raw)>,
-    /// What else its `_meta` says, to be passed on.
-    others: Vec<(Box<str>, Raw)>,
-    /// Who asks.
-    pub client: Arc<Client>,
-    /// The session it is part of, where there is one.
+    members: Vec<(MemberName, RawJson)>,
+    /// `_meta` members to forward.
+    extra_meta: Vec<(Box<str>, RawJson)>,
+    pub client: Arc<ClientHandle>,
+    /// Session id, in revisions that have sessions.
     pub session: Option<Box<str>>,
-    /// The call it belongs to.
-    pub trace: Trace,
+    pub trace: TraceContext,
 }
 
-impl Request {
-    /// A member of the parameters.
+impl ClientRequest {
+    /// Parses a member of the params.
     ///
     /// # Errors
-    /// When it is not there, or of another type.
+    /// The member is missing or has another type.
     pub fn member<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T, RpcError> {
         let found = self.raw_member(name).and_then(|raw| raw.parse().ok());
         found.ok_or_else(|| {
-            RpcError::new(RpcError::INVALID_PARAMS, format!("`{name}` is missing or of another type"))
+            RpcError::new(RpcError::INVALID_PARAMS, format!("`{name}` is missing or has the wrong type"))
         })
     }
 
-    /// A member of the parameters, as it came.
-    pub fn raw_member(&self, name: &str) -> Option<Raw> {
+    /// Returns a member of the params unchanged.
+    pub fn raw_member(&self, name: &str) -> Option<RawJson> {
         self.members.iter().find(|(member, _)| *member == name).map(|(_, value)| value.clone())
     }
 
-    /// What goes along when the request is passed on: all parameters but these, which whoever passes it on
-    /// says itself.
-    pub fn along(&self, known: &[&str]) -> Along {
+    /// Returns the parts to forward with the request: all params except `known`, which the caller sets itself.
+    pub fn forwarded(&self, known: &[&str]) -> Forwarded {
         let members = self.members.iter().filter(|(name, _)| *name != "_meta" && !known.contains(&&**name));
-        Along {
-            members: members.map(|(name, value)| ((**name).into(), value.clone())).collect(),
-            meta: self.others.clone(),
-            client: Some(Arc::clone(&self.client) as Arc<dyn Behind>),
+        Forwarded {
+            extra_params: members.map(|(name, value)| ((**name).into(), value.clone())).collect(),
+            extra_meta: self.extra_meta.clone(),
+            client: Some(Arc::clone(&self.client) as Arc<dyn DownstreamClient>),
         }
     }
 }
 
-/// A service with all that is between it and its clients.
-pub struct Endpoint<S: Service> {
+/// MCP server for a [`Service`].
+pub struct McpEndpoint<S: Service> {
     service: Arc<S>,
-    limits: Limits,
-    sealer: Sealer,
-    sessions: Arc<Sessions>,
-    parked: Arc<Parked>,
-    streams: Arc<Streams>,
-    states: Arc<States>,
+    limits: ScanLimits,
+    signer: TicketSigner,
+    sessions: Arc<SessionRegistry>,
+    suspended_requests: Arc<SuspendedRequests>,
+    streams: Arc<ResumableStreams>,
+    states: Arc<StateSigner>,
 }
 
-impl<S: Service> Endpoint<S> {
-    /// Makes a service ready to be served. Messages of clients are read within these limits.
-    pub fn new(service: Arc<S>, limits: Limits) -> Arc<Self> {
+impl<S: Service> McpEndpoint<S> {
+    /// Creates an endpoint. Client messages are parsed within `limits`.
+    pub fn new(service: Arc<S>, limits: ScanLimits) -> Arc<Self> {
         Arc::new(Self {
             service,
             limits,
-            sealer: Sealer::new(),
+            signer: TicketSigner::new(),
             sessions: Arc::default(),
-            parked: Arc::default(),
+            suspended_requests: Arc::default(),
             streams: Arc::default(),
-            states: Arc::new(States::new()),
+            states: Arc::new(StateSigner::new()),
         })
     }
 
-    /// The service.
     pub fn service(&self) -> &Arc<S> {
         &self.service
     }
 
-    fn initialized(&self, guest: &S::Guest, revision: Revision) -> Raw {
-        let About { name, version, capabilities, instructions } = self.service.about(guest, revision);
+    fn initialize_result(&self, caller: &S::Caller, revision: Revision) -> RawJson {
+        let ServiceInfo { name, version, capabilities, instructions } =
+            self.service.describe(caller, revision);
         let mut result = json!({
             "protocolVersion": revision.name(),
             "capabilities": capabilities,
@@ -198,14 +190,15 @@ impl<S: Service> Endpoint<S> {
         if let Some(instructions) = instructions {
             result["instructions"] = instructions.into();
         }
-        Raw::of(&result)
+        RawJson::from_value(&result)
     }
 
-    fn discovered(&self, guest: &S::Guest) -> Raw {
-        let About { name, version, capabilities, instructions } = self.service.about(guest, Revision::NEWEST);
+    fn discover_result(&self, caller: &S::Caller) -> RawJson {
+        let ServiceInfo { name, version, capabilities, instructions } =
+            self.service.describe(caller, Revision::NEWEST);
         let mut result = json!({
             "resultType": "complete",
-            "supportedVersions": supported(),
+            "supportedVersions": supported_revisions(),
             "capabilities": capabilities,
             "ttlMs": 0,
             "cacheScope": "private",
@@ -214,31 +207,33 @@ impl<S: Service> Endpoint<S> {
         if let Some(instructions) = instructions {
             result["instructions"] = instructions.into();
         }
-        Raw::of(&result)
+        RawJson::from_value(&result)
     }
 }
 
-/// The names of the revisions that we speak, newest first.
-fn supported() -> Vec<&'static str> {
+/// Names of the supported revisions, newest first.
+fn supported_revisions() -> Vec<&'static str> {
     Revision::all().rev().map(Revision::name).collect()
 }
 
-fn unsupported(requested: &str) -> RpcError {
+fn unsupported_revision(requested: &str) -> RpcError {
     RpcError {
         code: UNSUPPORTED_REVISION,
-        message: "the protocol revision is not supported".to_owned(),
-        data: Some(Raw::of(&json!({ "supported": supported(), "requested": requested }))),
+        message: "unsupported protocol revision".to_owned(),
+        data: Some(RawJson::from_value(
+            &json!({ "supported": supported_revisions(), "requested": requested }),
+        )),
     }
 }
 
-/// The revision that a handshake settles on: the client's where it is one of ours, else our newest with one.
-fn negotiated(requested: Option<&str>) -> Revision {
+/// Picks the revision for a handshake: the client's if supported, otherwise our newest one with a handshake.
+fn negotiate(requested: Option<&str>) -> Revision {
     let known = requested.and_then(|name| name.parse::<Revision>().ok());
     known.filter(|revision| revision.has_handshake()).unwrap_or(Revision::NEWEST_WITH_HANDSHAKE)
 }
 
-/// Methods that the newest revision does not have any more.
-fn was_removed(method: &str) -> bool {
+/// True for methods that the newest revision no longer has.
+fn is_removed_method(method: &str) -> bool {
     matches!(
         method,
         "initialize"
@@ -251,40 +246,40 @@ fn was_removed(method: &str) -> bool {
     )
 }
 
-fn no_method(method: &str) -> RpcError {
+fn method_not_found(method: &str) -> RpcError {
     let method: String = method.chars().take(64).collect();
     RpcError::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`"))
 }
 
-/// Whether a result could have structured content that is no object. A look at the text, which is quick.
-fn may_hold_other_than_objects(text: &str) -> bool {
+/// Returns true if a result may have structured content that is not an object. A cheap substring check.
+fn may_have_other_content(text: &str) -> bool {
     const KEY: &str = "\"structuredContent\"";
     let mut after = text.match_indices(KEY).map(|(at, _)| &text[at + KEY.len()..]);
     after.any(|after| !after.trim_start_matches([' ', '\t', '\r', '\n', ':']).starts_with('{'))
 }
 
-/// What only the newest revision says of a result.
-const NEW: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
+/// Result members that only the newest revision has.
+const NEWEST_MEMBERS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
-/// Whether a revision has a member of a result.
-pub fn is_said_in(revision: Revision, name: &str, value: &str) -> bool {
-    // Only the newest has structured content that is no object; its text stands beside it.
-    let is_new = NEW.contains(&name) || name == "structuredContent" && !value.starts_with('{');
+/// Returns true if a result of this revision may have the member.
+pub fn has_result_member(revision: Revision, name: &str, value: &str) -> bool {
+    // Only the newest revision allows non-object structured content; the text content repeats it.
+    let is_new = NEWEST_MEMBERS.contains(&name) || name == "structuredContent" && !value.starts_with('{');
     !revision.has_handshake() || !is_new
 }
 
-/// A result in the words of a revision: what the newest one adds is added, or taken away. A service says its
-/// results in the words of its client, which it may do once for many.
-pub fn in_words_of(revision: Revision, result: Raw) -> Raw {
-    let text = result.get();
+/// Adapts a result to a revision: adds or removes the members that only the newest one has. Services call this
+/// themselves, so that they can cache the adapted result.
+pub fn adapt_result(revision: Revision, result: RawJson) -> RawJson {
+    let text = result.as_str();
     let has = |name: &str| text.contains(name) && result.members().iter().any(|(member, _)| member == name);
     if revision.has_handshake() {
-        if !NEW.iter().any(|name| has(name)) && !may_hold_other_than_objects(text) {
+        if !NEWEST_MEMBERS.iter().any(|name| has(name)) && !may_have_other_content(text) {
             return result;
         }
         let mut out = String::with_capacity(text.len());
         for (name, value) in result.members() {
-            if is_said_in(revision, &name, value) {
+            if has_result_member(revision, &name, value) {
                 out.push(if out.is_empty() { '{' } else { ',' });
                 quote(&name, &mut out);
                 out.push(':');
@@ -292,24 +287,26 @@ pub fn in_words_of(revision: Revision, result: Raw) -> Raw {
             }
         }
         out.push_str(if out.is_empty() { "{}" } else { "}" });
-        return Raw::trusted(out);
+        return RawJson::from_trusted(out);
     }
     if has("resultType") {
         return result;
     }
     let Some(rest) = text.trim_start().strip_prefix('{') else { return result };
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
-    Raw::trusted(format!("{{\"resultType\":\"complete\"{comma}{rest}"))
+    RawJson::from_trusted(format!("{{\"resultType\":\"complete\"{comma}{rest}"))
 }
 
 #[test]
-fn older_clients_get_structured_content_that_is_an_object_or_none() {
-    let said = |text: &str| {
-        in_words_of(Revision::NEWEST_WITH_HANDSHAKE, Raw::trusted(text.to_owned())).get().to_owned()
+fn older_revisions_get_only_object_structured_content() {
+    let adapted = |text: &str| {
+        adapt_result(Revision::NEWEST_WITH_HANDSHAKE, RawJson::from_trusted(text.to_owned()))
+            .as_str()
+            .to_owned()
     };
     let text = r#"{"content":[{"type":"text","text":"\"structuredContent\":[1]"}]"#;
-    assert_eq!(said(&format!(r#"{text},"structuredContent": [1]}}"#)), format!("{text}}}"));
-    assert_eq!(said(r#"{"structuredContent":1}"#), "{}");
+    assert_eq!(adapted(&format!(r#"{text},"structuredContent": [1]}}"#)), format!("{text}}}"));
+    assert_eq!(adapted(r#"{"structuredContent":1}"#), "{}");
     let object = r#"{"content":[],"structuredContent":{"structuredContent":[1]}}"#;
-    assert_eq!(said(object), object);
+    assert_eq!(adapted(object), object);
 }

@@ -1,162 +1,156 @@
-//! A conversation with one server: our requests and their answers, its requests and notifications.
+//! Client session with one server: our requests and their responses, its requests and notifications.
 //!
-//! Requests are matched to answers by ids that are never used twice, so a late answer reaches
-//! nobody. Invariant: the task that reads never waits for anyone; notifications reach the handler
-//! in the order they came.
+//! Request ids are never reused, so a late response cannot reach another request. Invariant: the reading task never
+//! blocks, and notifications reach the handler in order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::Raw;
-use crate::behind::Behind;
-use crate::handshake::Peer;
-use crate::link::{Incoming, Link, LinkError, Outgoing, Request};
-use crate::message::{Id, Message, MessageError, RpcError};
-use crate::oauth::{LOGINS, TokenSource};
+use crate::RawJson;
+use crate::downstream::DownstreamClient;
+use crate::handshake::PeerInfo;
+use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest};
+use crate::message::{Message, MessageError, RequestId, RpcError};
+use crate::oauth::{MAX_LOGINS, TokenSource};
 use crate::params::Params;
-use crate::scan::Limits;
-use crate::transport::http::{Failure, Reply, Wire};
+use crate::scan::ScanLimits;
+use crate::transport::http::{ChannelFailure, ChannelReply, HttpChannel};
 
-/// Requests of the server that are answered at the same time, and how long all of them are. Many clients may be
-/// behind one session, each with questions that wait for a person; what one client keeps open is bounded where it is
-/// asked.
-const SERVER_REQUESTS: usize = 1_024;
-const SERVER_REQUEST_BYTES: usize = 16 << 20;
-/// How long a goodbye may take.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Questions of the server before it answers one of ours.
-const MOST_ROUNDS: usize = 8;
+/// Limits on server requests in progress: their number and their total size. A session may serve many clients, each
+/// with questions that wait for a person; the limit per client is applied where the client is asked.
+const MAX_SERVER_REQUESTS: usize = 1_024;
+const MAX_SERVER_REQUEST_BYTES: usize = 16 << 20;
+/// Time to wait for the transport to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// `input_required` rounds before a request fails.
+const MAX_INPUT_ROUNDS: usize = 8;
 /// Pages of one list.
-const MOST_PAGES: usize = 1_000;
+const MAX_PAGES: usize = 1_000;
 
-/// Who hears what a server says on its own.
+/// Receives a server's notifications and requests.
 pub trait Handler: Send + Sync + 'static {
-    /// Something happened. Called in order; must not block.
-    fn notification(&self, method: &str, params: Option<&Raw>);
+    /// Handles a notification. Called in order; must not block.
+    fn notification(&self, method: &str, params: Option<&RawJson>);
 
-    /// The server wants something: sampling, elicitation, roots.
-    fn request(&self, method: &str, params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>>;
+    /// Handles a server request: sampling, elicitation, roots.
+    fn request(&self, method: &str, params: Option<RawJson>)
+    -> BoxFuture<'static, Result<RawJson, RpcError>>;
 
-    /// What the server may ask for: the capabilities that we declare.
+    /// Capabilities declared to the server.
     fn capabilities(&self) -> serde_json::Value {
         serde_json::json!({})
     }
 
-    /// The server asks for something, whoever answers it.
-    fn asked(&self) {}
+    /// Called for every server request, also when a downstream client answers it.
+    fn request_received(&self) {}
 
-    /// The server broke the protocol, or wrote something that is none.
+    /// Called when the server violates the protocol or sends something that is not a message.
     fn violation(&self, what: &str);
 }
 
-/// Why a request has no result.
+/// Failure of a request.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RequestError {
-    /// The server answered with an error.
+    /// The server returned an error.
     #[error(transparent)]
     Rpc(#[from] RpcError),
     /// The connection, or this request on it, failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// No answer came in time.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// The server asked for something in return, and nobody answered.
-    #[error("the server asks for something that nobody here answers: {0}")]
+    /// The server sent an input request that was not answered.
+    #[error("the server asked for input, and it was not answered: {0}")]
     Unanswered(RpcError),
-    /// The answer is one that readers could understand differently, or none at all.
-    #[error("the answer is refused: {0}")]
-    Refused(MessageError),
-    /// The answer is not what the protocol says.
-    #[error("the answer to `{method}` is not what the protocol says: {what}")]
-    Malformed {
-        /// The request.
-        method: String,
-        /// What is wrong with it.
-        what: String,
-    },
+    /// The response is not valid JSON-RPC, or ambiguous JSON.
+    #[error("the response is invalid: {0}")]
+    InvalidResponse(MessageError),
+    /// The result does not have the shape that the protocol defines.
+    #[error("the response to `{method}` is invalid: {reason}")]
+    Malformed { method: String, reason: String },
 }
 
-type Answer = Result<Raw, RequestError>;
+type RequestResult = Result<RawJson, RequestError>;
 
-/// A result that is a question.
+/// Result of the newest revision in which the server asks for input before it continues.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Question<'a> {
+pub(crate) struct InputRequired<'a> {
     #[serde(default)]
     result_type: Option<String>,
     #[serde(borrow, default)]
-    pub(crate) input_requests: Option<std::collections::BTreeMap<&'a str, Asked<'a>>>,
+    pub(crate) input_requests: Option<std::collections::BTreeMap<&'a str, InputRequest<'a>>>,
     #[serde(borrow, default)]
     request_state: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct InputRequest<'a> {
     pub(crate) method: String,
     #[serde(borrow, default)]
     pub(crate) params: Option<&'a RawValue>,
 }
 
-impl Question<'_> {
-    pub(crate) fn is_one(&self) -> bool {
+impl InputRequired<'_> {
+    pub(crate) fn is_input_required(&self) -> bool {
         self.result_type.as_deref() == Some("input_required")
     }
 }
 
-/// A conversation. Dropped with its last user, it ends the connection.
+/// Session with one server. Dropping the last clone closes the connection.
 #[derive(Clone)]
-pub struct Session(Arc<Shared>);
+pub struct Session(Arc<SessionOwner>);
 
-struct Shared {
-    mail: Arc<Mail>,
-    /// The transport's tasks and ours; they end with the session.
+struct SessionOwner {
+    inner: Arc<SessionInner>,
+    /// Tasks of the transport and of the session; they end with the session.
     _tasks: JoinSet<()>,
 }
 
-/// Who waits for an answer.
-struct Waiter {
-    answer: oneshot::Sender<Answer>,
-    client: Option<Arc<dyn Behind>>,
+/// Request that waits for its response.
+struct PendingRequest {
+    response: oneshot::Sender<RequestResult>,
+    client: Option<Arc<dyn DownstreamClient>>,
 }
 
-/// What the reading task shares with requests.
-struct Mail {
-    outbox: mpsc::Sender<Outgoing>,
-    /// Where requests need no queue.
-    wire: Option<Arc<Wire>>,
+/// State shared by the reading task and the requests.
+struct SessionInner {
+    outbox: mpsc::Sender<LinkCommand>,
+    /// HTTP only: requests bypass the outbox.
+    channel: Option<Arc<HttpChannel>>,
     next_id: AtomicI64,
-    waiting: Mutex<HashMap<i64, Waiter>>,
+    pending_requests: Mutex<HashMap<i64, PendingRequest>>,
     end: OnceLock<LinkError>,
-    over: watch::Sender<bool>,
-    peer: OnceLock<Peer>,
+    ended: watch::Sender<bool>,
+    peer: OnceLock<PeerInfo>,
     tokens: OnceLock<Arc<TokenSource>>,
     over_http: bool,
     violations: AtomicU64,
     handler: Arc<dyn Handler>,
-    limits: Limits,
+    limits: ScanLimits,
 }
 
 impl Session {
-    /// Starts to read from a link. `over_http` says that closing a request's stream cancels it.
-    pub fn start(link: Link, over_http: bool, limits: Limits, handler: Arc<dyn Handler>) -> Self {
-        let Link { outbox, inbox, wire, mut tasks } = link;
-        let mail = Arc::new(Mail {
+    /// Starts reading from a link. With `over_http`, closing a request's stream cancels the request.
+    pub fn start(link: Link, over_http: bool, limits: ScanLimits, handler: Arc<dyn Handler>) -> Self {
+        let Link { outbox, inbox, channel, mut tasks } = link;
+        let inner = Arc::new(SessionInner {
             outbox,
-            wire,
+            channel,
             next_id: AtomicI64::new(1),
-            waiting: Mutex::default(),
+            pending_requests: Mutex::default(),
             end: OnceLock::new(),
-            over: watch::Sender::new(false),
+            ended: watch::Sender::new(false),
             peer: OnceLock::new(),
             tokens: OnceLock::new(),
             over_http,
@@ -164,76 +158,79 @@ impl Session {
             handler,
             limits,
         });
-        tasks.spawn(read(Arc::clone(&mail), inbox));
-        Self(Arc::new(Shared { mail, _tasks: tasks }))
+        tasks.spawn(read(Arc::clone(&inner), inbox));
+        Self(Arc::new(SessionOwner { inner, _tasks: tasks }))
     }
 
-    /// Who the server is; known after the handshake.
-    pub fn peer(&self) -> Option<&Peer> {
-        self.0.mail.peer.get()
+    /// Server info; set by the handshake.
+    pub fn peer(&self) -> Option<&PeerInfo> {
+        self.0.inner.peer.get()
     }
 
-    pub(crate) fn set_peer(&self, peer: Peer) {
-        // Requests that follow do not wait in the queue.
-        self.0.mail.wire.iter().for_each(|wire| wire.agree(peer.revision));
-        let _ = self.0.mail.outbox.try_send(Outgoing::Revision(peer.revision));
-        let _ = self.0.mail.peer.set(peer);
+    pub(crate) fn set_peer(&self, peer: PeerInfo) {
+        // Requests that bypass the queue need the revision at once.
+        self.0.inner.channel.iter().for_each(|channel| channel.set_revision(peer.revision));
+        let _ = self.0.inner.outbox.try_send(LinkCommand::Revision(peer.revision));
+        let _ = self.0.inner.peer.set(peer);
     }
 
     pub(crate) fn over_http(&self) -> bool {
-        self.0.mail.over_http
+        self.0.inner.over_http
     }
 
-    /// Why the conversation is over, if it is.
-    pub fn ended(&self) -> Option<&LinkError> {
-        self.0.mail.end.get()
+    /// Reason why the connection closed, if it did.
+    pub fn close_reason(&self) -> Option<&LinkError> {
+        self.0.inner.end.get()
     }
 
-    /// Waits for the end, and says why it came.
-    pub async fn end(&self) -> LinkError {
-        let mut over = self.0.mail.over.subscribe();
-        let _ = over.wait_for(|over| *over).await;
-        self.0.mail.why_ended()
+    /// Waits until the connection closes and returns the reason.
+    pub async fn closed(&self) -> LinkError {
+        let mut ended = self.0.inner.ended.subscribe();
+        let _ = ended.wait_for(|ended| *ended).await;
+        self.0.inner.end_reason()
     }
 
-    /// Whether all requests that run for clients are this one's.
-    pub fn serves_only(&self, client: u64) -> bool {
-        let waiting = self.0.mail.lock();
-        waiting.values().filter_map(|waiter| waiter.client.as_ref()).all(|other| other.identity() == client)
+    /// True if every forwarded request in progress belongs to this client.
+    pub fn serves_only_client(&self, client: u64) -> bool {
+        let pending_requests = self.0.inner.lock();
+        pending_requests
+            .values()
+            .filter_map(|pending| pending.client.as_ref())
+            .all(|other| other.identity() == client)
     }
 
-    /// How often the server broke the protocol.
+    /// Number of protocol violations by the server.
     pub fn violations(&self) -> u64 {
-        self.0.mail.violations.load(Ordering::Relaxed)
+        self.0.inner.violations.load(Ordering::Relaxed)
     }
 
-    /// Lets a person log in when the server wants it in the middle of the conversation.
-    pub fn set_tokens(&self, tokens: Arc<TokenSource>) {
-        let _ = self.0.mail.tokens.set(tokens);
+    /// Enables logins when the server requires one during the session.
+    pub fn set_token_source(&self, tokens: Arc<TokenSource>) {
+        let _ = self.0.inner.tokens.set(tokens);
     }
 
-    /// Asks, and waits for the answer at most this long, not counting the time of a login. A caller
-    /// who leaves cancels the request.
-    pub async fn request(&self, method: &str, params: Params, within: Duration) -> Answer {
-        let tokens = self.0.mail.tokens.get().filter(|tokens| tokens.has_person());
-        // Who wants to log in for the handshake has to do so around it: it has its own time.
+    /// Sends a request and waits for its response, at most `within` plus the time of a login. Dropping the future
+    /// cancels the request.
+    pub async fn request(&self, method: &str, params: Params, within: Duration) -> RequestResult {
+        let tokens = self.0.inner.tokens.get().filter(|tokens| tokens.can_login());
+        // During the handshake the caller handles logins, because the handshake has its own deadline.
         match tokens.filter(|_| self.peer().is_some()) {
             None => self.exchange(method, params, within).await,
-            Some(tokens) => Box::pin(self.exchange_with(tokens, method, params, within)).await,
+            Some(tokens) => Box::pin(self.exchange_with_login(tokens, method, params, within)).await,
         }
     }
 
-    async fn exchange_with(
+    async fn exchange_with_login(
         &self,
         tokens: &TokenSource,
         method: &str,
         params: Params,
         within: Duration,
-    ) -> Answer {
+    ) -> RequestResult {
         let mut logins = 0;
         loop {
             match self.exchange(method, params.clone(), within).await {
-                Err(RequestError::Link(LinkError::Login(demand))) if logins < LOGINS => {
+                Err(RequestError::Link(LinkError::LoginRequired(demand))) if logins < MAX_LOGINS => {
                     let login = tokens.login(Some(&demand)).await;
                     login.map_err(|error| LinkError::LoginFailed(Arc::new(error)))?;
                     logins += 1;
@@ -243,44 +240,47 @@ impl Session {
         }
     }
 
-    async fn exchange(&self, method: &str, mut params: Params, within: Duration) -> Answer {
-        let mail = &self.0.mail;
+    async fn exchange(&self, method: &str, mut params: Params, within: Duration) -> RequestResult {
+        let inner = &self.0.inner;
         let client = params.client().cloned();
-        if let Some(peer) = mail.peer.get() {
+        if let Some(peer) = inner.peer.get() {
             match &client {
                 Some(client) => peer.describe_client(&mut params, &**client),
-                None => peer.describe_us(&mut params, &mail.handler.capabilities()),
+                None => peer.describe_us(&mut params, &inner.handler.capabilities()),
             }
         }
-        let id = mail.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
         if client.as_ref().is_some_and(|client| client.wants_progress()) {
-            params.meta("progressToken", &id);
+            params.add_meta("progressToken", &id);
         }
-        let (sender, answer) = oneshot::channel();
-        mail.lock().insert(id, Waiter { answer: sender, client });
+        let (sender, response) = oneshot::channel();
+        inner.lock().insert(id, PendingRequest { response: sender, client });
         let cancelled = AtomicBool::new(true);
-        let _guard = Waiting { mail, id, method, cancelled: &cancelled };
-        if let Some(end) = mail.end.get() {
+        let _guard = PendingGuard { inner, id, method, cancelled: &cancelled };
+        if let Some(end) = inner.end.get() {
             return Err(end.clone().into());
         }
-        let trace = params.told_trace();
+        let trace = params.include_trace();
         let bytes = params.to_request(id, method).into();
-        let name = params.text("name").or_else(|| params.text("uri")).or_else(|| params.text("taskId"));
-        let mirrored = std::mem::take(&mut params.mirrored);
-        let request = Request { id, method: method.into(), name, mirrored, trace, bytes };
+        let name = params
+            .string_member("name")
+            .or_else(|| params.string_member("uri"))
+            .or_else(|| params.string_member("taskId"));
+        let mirror_headers = std::mem::take(&mut params.mirror_headers);
+        let request = OutgoingRequest { id, method: method.into(), name, mirror_headers, trace, bytes };
         let exchange = async {
-            match &mail.wire {
-                Some(wire) => {
-                    if let Some(answer) = mail.answered(wire, request).await? {
-                        return answer;
+            match &inner.channel {
+                Some(channel) => {
+                    if let Some(response) = inner.send_direct(channel, request).await? {
+                        return response;
                     }
                 }
                 None => {
-                    let sent = mail.outbox.send(Outgoing::Request(request)).await;
-                    sent.map_err(|_| mail.why_ended())?;
+                    let sent = inner.outbox.send(LinkCommand::Request(request)).await;
+                    sent.map_err(|_| inner.end_reason())?;
                 }
             }
-            answer.await.unwrap_or_else(|_| Err(mail.why_ended().into()))
+            response.await.unwrap_or_else(|_| Err(inner.end_reason().into()))
         };
         let outcome = match tokio::time::timeout(within, exchange).await {
             Ok(outcome) => outcome,
@@ -290,82 +290,89 @@ impl Session {
         outcome
     }
 
-    /// Says goodbye, and waits a moment for the transport to pass it on.
+    /// Closes the session and waits briefly for the transport to finish.
     pub async fn close(&self) {
-        if self.ended().is_none() && self.0.mail.outbox.try_send(Outgoing::Close).is_ok() {
-            let _ = tokio::time::timeout(FAREWELL, self.end()).await;
+        if self.close_reason().is_none() && self.0.inner.outbox.try_send(LinkCommand::Close).is_ok() {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.closed()).await;
         }
     }
 
-    /// Asks, and answers what the server wants to know before it answers: in the newest revision a
-    /// result may be a question. `within` is for each round.
-    pub async fn ask(&self, method: &str, params: Params, within: Duration) -> Answer {
-        if params.client().is_some_and(|client| client.takes_questions()) {
+    /// Sends a request and answers the server's input requests. In the newest revision a result may ask for input
+    /// first. `within` applies to each round.
+    pub async fn request_with_input(&self, method: &str, params: Params, within: Duration) -> RequestResult {
+        if params.client().is_some_and(|client| client.accepts_input_requests()) {
             return self.request(method, params, within).await;
         }
         let mut next = params.clone();
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_INPUT_ROUNDS {
             let result = self.request(method, next, within).await?;
-            // A look at the text is quick, and few results are questions.
-            if !result.get().contains("input_required") {
+            // Substring check first: it is cheap, and few results ask for input.
+            if !result.as_str().contains("input_required") {
                 return Ok(result);
             }
-            let Some(question) = result.look::<Question<'_>>().ok().filter(Question::is_one) else {
+            let Some(question) =
+                result.parse_borrowed::<InputRequired<'_>>().ok().filter(InputRequired::is_input_required)
+            else {
                 return Ok(result);
             };
-            let answers = self.answers(&result, &question, params.client()).await?;
-            next = params.clone().with_raw("inputResponses", answers);
+            let input_responses = self.input_responses(&result, &question, params.client()).await?;
+            next = params.clone().with_raw("inputResponses", input_responses);
             if let Some(state) = question.request_state {
                 next = next.with_raw("requestState", result.slice(state.get()));
             }
         }
-        let what = format!("it asked {MOST_ROUNDS} times in a row");
-        Err(RequestError::Malformed { method: method.to_owned(), what })
+        let reason = format!("it asked for input {MAX_INPUT_ROUNDS} times in a row");
+        Err(RequestError::Malformed { method: method.to_owned(), reason })
     }
 
-    async fn answers(
+    async fn input_responses(
         &self,
-        result: &Raw,
-        question: &Question<'_>,
-        client: Option<&Arc<dyn Behind>>,
-    ) -> Answer {
-        let mut answers = serde_json::Map::new();
+        result: &RawJson,
+        question: &InputRequired<'_>,
+        client: Option<&Arc<dyn DownstreamClient>>,
+    ) -> RequestResult {
+        let mut input_responses = serde_json::Map::new();
         for (key, asked) in question.input_requests.iter().flatten() {
             let params = asked.params.map(|params| result.slice(params.get()));
             let outcome = match client {
                 Some(client) => client.ask(&asked.method, params).await,
-                None => self.0.mail.handler.request(&asked.method, params).await,
+                None => self.0.inner.handler.request(&asked.method, params).await,
             };
-            let answer = outcome.map_err(RequestError::Unanswered)?;
-            answers.insert((*key).to_owned(), answer.parse().unwrap_or_default());
+            let respond = outcome.map_err(RequestError::Unanswered)?;
+            input_responses.insert((*key).to_owned(), respond.parse().unwrap_or_default());
         }
-        Ok(Raw::of(&answers))
+        Ok(RawJson::from_value(&input_responses))
     }
 
-    pub(crate) fn our_capabilities(&self) -> serde_json::Value {
-        self.0.mail.handler.capabilities()
+    pub(crate) fn client_capabilities(&self) -> serde_json::Value {
+        self.0.inner.handler.capabilities()
     }
 
-    /// Tells the server something.
+    /// Sends a notification.
     pub async fn notify(&self, method: &str, params: Params) -> Result<(), RequestError> {
         let bytes = Message::Notification { method: method.into(), params: params.to_raw() }.to_bytes();
-        let mail = &self.0.mail;
-        mail.wire.iter().for_each(|wire| wire.will_note());
-        mail.outbox.send(Outgoing::Other(bytes)).await.map_err(|_| mail.why_ended().into())
+        let inner = &self.0.inner;
+        inner.channel.iter().for_each(|channel| channel.expect_notification());
+        inner.outbox.send(LinkCommand::Message(bytes)).await.map_err(|_| inner.end_reason().into())
     }
 
-    /// All pages of a list: `tools/list` gives the `tools` of every page.
-    pub async fn list(&self, method: &str, key: &str, within: Duration) -> Result<Vec<Raw>, RequestError> {
-        let malformed = |what: String| RequestError::Malformed { method: method.to_owned(), what };
+    /// Fetches all pages of a list; for `tools/list`, `key` is `tools`.
+    pub async fn list_all(
+        &self,
+        method: &str,
+        key: &str,
+        within: Duration,
+    ) -> Result<Vec<RawJson>, RequestError> {
+        let malformed = |what: String| RequestError::Malformed { method: method.to_owned(), reason: what };
         let mut items = Vec::new();
-        let mut cursor: Option<Raw> = None;
-        let mut seen: Vec<Raw> = Vec::new();
-        for _ in 0..MOST_PAGES {
+        let mut cursor: Option<RawJson> = None;
+        let mut seen: Vec<RawJson> = Vec::new();
+        for _ in 0..MAX_PAGES {
             let params =
                 cursor.take().map_or_else(Params::none, |cursor| Params::none().with_raw("cursor", cursor));
             let page = self.request(method, params, within).await?;
             let members: HashMap<&str, &RawValue> =
-                page.look().map_err(|_| malformed("it is not an object".to_owned()))?;
+                page.parse_borrowed().map_err(|_| malformed("it is not an object".to_owned()))?;
             let list = members.get(key).ok_or_else(|| malformed(format!("`{key}` is missing")))?;
             let list: Vec<&RawValue> =
                 Deserialize::deserialize(*list).map_err(|_| malformed(format!("`{key}` is not a list")))?;
@@ -374,73 +381,78 @@ impl Session {
                 None => return Ok(items),
                 Some(next) => {
                     let next = page.slice(next.get());
-                    // A server that gives the same page for ever must not keep us for ever.
+                    // A repeated cursor would make us fetch the same page forever.
                     if seen.contains(&next) {
-                        return Err(malformed("its pages go round in a circle".to_owned()));
+                        return Err(malformed("its cursors repeat".to_owned()));
                     }
                     seen.push(next.clone());
                     cursor = Some(next);
                 }
             }
         }
-        Err(malformed(format!("it has more than {MOST_PAGES} pages")))
+        Err(malformed(format!("it has more than {MAX_PAGES} pages")))
     }
 }
 
-/// Takes a request out of the books when its caller is done with it, or has left.
-struct Waiting<'a> {
-    mail: &'a Mail,
+/// Removes a request from the pending map on drop, and cancels it on the server if it is not complete.
+struct PendingGuard<'a> {
+    inner: &'a SessionInner,
     id: i64,
     method: &'a str,
     cancelled: &'a AtomicBool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
-        self.mail.lock().remove(&self.id);
-        // The handshake cannot be cancelled; the connection is closed in its place.
+        self.inner.lock().remove(&self.id);
+        // The protocol does not allow cancelling `initialize`; the connection is closed instead.
         if !self.cancelled.load(Ordering::Relaxed) || self.method == "initialize" {
             return;
         }
-        let handshake = self.mail.peer.get().is_some_and(|peer| peer.revision.has_handshake());
-        if handshake || !self.mail.over_http {
-            let params =
-                Params::none().with("requestId", &self.id).with("reason", &"nobody waits for it any more");
+        let handshake = self.inner.peer.get().is_some_and(|peer| peer.revision.has_handshake());
+        if handshake || !self.inner.over_http {
+            let params = Params::none()
+                .with("requestId", &self.id)
+                .with("reason", &"the caller no longer waits for the response");
             let method = "notifications/cancelled".into();
             let bytes = Message::Notification { method, params: params.to_raw() }.to_bytes();
-            let _ = self.mail.outbox.try_send(Outgoing::Other(bytes));
+            let _ = self.inner.outbox.try_send(LinkCommand::Message(bytes));
         }
-        let _ = self.mail.outbox.try_send(Outgoing::Cancel(self.id));
+        let _ = self.inner.outbox.try_send(LinkCommand::Cancel(self.id));
     }
 }
 
-impl Mail {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<i64, Waiter>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+impl SessionInner {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<i64, PendingRequest>> {
+        self.pending_requests.lock()
     }
 
-    fn why_ended(&self) -> LinkError {
+    fn end_reason(&self) -> LinkError {
         self.end.get().cloned().unwrap_or(LinkError::Closed)
     }
 
-    /// Asks without the queues. The answer, where it did not have to take them all the same.
-    async fn answered(&self, wire: &Arc<Wire>, request: Request) -> Result<Option<Answer>, LinkError> {
+    /// Sends a request over the HTTP channel. Returns `None` if the response arrives through the queue.
+    async fn send_direct(
+        &self,
+        channel: &Arc<HttpChannel>,
+        request: OutgoingRequest,
+    ) -> Result<Option<RequestResult>, LinkError> {
         let id = request.id;
-        let bytes = match wire.ask(request).await {
-            Ok(Reply::Whole(bytes)) => bytes,
-            Ok(Reply::Queued) => return Ok(None),
-            Err(Failure::Request(error)) => return Err(error),
-            Err(Failure::Session(error)) => {
+        let bytes = match channel.send_request(request).await {
+            Ok(ChannelReply::Whole(bytes)) => bytes,
+            Ok(ChannelReply::Queued) => return Ok(None),
+            Err(ChannelFailure::Request(error)) => return Err(error),
+            Err(ChannelFailure::Session(error)) => {
                 self.close(error.clone());
                 return Err(error);
             }
         };
-        let read = Message::read(&bytes, self.limits).map(<[Message; 1]>::try_from);
-        match read {
-            Ok(Ok([Message::Response { id: Id::Number(to), outcome }])) if to == id => {
+        let parsed = Message::read(&bytes, self.limits).map(<[Message; 1]>::try_from);
+        match parsed {
+            Ok(Ok([Message::Response { id: RequestId::Number(to), outcome }])) if to == id => {
                 Ok(Some(outcome.map_err(Into::into)))
             }
-            _ => wire.queue(id, bytes).await.map(|()| None),
+            _ => channel.enqueue_response(id, bytes).await.map(|()| None),
         }
     }
 
@@ -449,173 +461,198 @@ impl Mail {
         self.handler.violation(what);
     }
 
-    fn deliver(&self, id: i64, answer: Answer) {
-        let waiting = self.lock().remove(&id);
-        match waiting {
-            Some(waiter) => drop(waiter.answer.send(answer)),
-            None => self.violation("an answer that nobody waits for"),
+    fn deliver(&self, id: i64, response: RequestResult) {
+        let pending = self.lock().remove(&id);
+        match pending {
+            Some(pending) => drop(pending.response.send(response)),
+            None => self.violation("a response with an unknown id"),
         }
     }
 
-    /// The client that something concerns: that of the request on whose stream it came, else the only one there is.
-    fn concerned(&self, during: Option<i64>) -> Option<Arc<dyn Behind>> {
-        let waiting = self.lock();
-        if let Some(id) = during {
-            return waiting.get(&id)?.client.clone();
+    /// Returns the client a message concerns: the client of the request on whose stream it came, otherwise the only
+    /// client.
+    fn related_client(&self, stream_request: Option<i64>) -> Option<Arc<dyn DownstreamClient>> {
+        let pending_requests = self.lock();
+        if let Some(id) = stream_request {
+            return pending_requests.get(&id)?.client.clone();
         }
-        // A request of our own can be meant as well, but such a one makes no server ask.
-        let mut clients = waiting.values().filter_map(|waiter| waiter.client.as_ref());
+        // Requests of our own are ignored here: they do not cause server requests.
+        let mut clients = pending_requests.values().filter_map(|pending| pending.client.as_ref());
         let first = clients.next()?;
         clients.all(|other| other.identity() == first.identity()).then(|| Arc::clone(first))
     }
 
-    fn client_of(&self, id: i64) -> Option<Arc<dyn Behind>> {
+    fn client_of(&self, id: i64) -> Option<Arc<dyn DownstreamClient>> {
         self.lock().get(&id)?.client.clone()
     }
 
     fn has_clients(&self) -> bool {
-        self.lock().values().any(|waiter| waiter.client.is_some())
+        self.lock().values().any(|pending| pending.client.is_some())
     }
 
-    /// Every caller hears of the end at once.
-    fn close(&self, why: LinkError) {
-        let _ = self.end.set(why.clone());
-        self.over.send_replace(true);
-        let waiting = std::mem::take(&mut *self.lock());
-        for waiter in waiting.into_values() {
-            let _ = waiter.answer.send(Err(why.clone().into()));
+    /// Fails all pending requests.
+    fn close(&self, reason: LinkError) {
+        let _ = self.end.set(reason.clone());
+        self.ended.send_replace(true);
+        let pending_requests = std::mem::take(&mut *self.lock());
+        for pending in pending_requests.into_values() {
+            let _ = pending.response.send(Err(reason.clone().into()));
         }
     }
 }
 
-/// What the server asked for and has no answer to yet.
+/// Server requests in progress.
 #[derive(Default)]
-struct Answering {
+struct ServerRequests {
     tasks: JoinSet<()>,
-    by_id: HashMap<Id, AbortHandle>,
+    by_id: HashMap<RequestId, AbortHandle>,
     bytes: Arc<AtomicUsize>,
 }
 
-/// The bytes of a question, as long as it is open.
-struct Held {
+/// Bytes counted against [`MAX_SERVER_REQUEST_BYTES`] while a server request is open.
+struct ReservedBytes {
     all: Arc<AtomicUsize>,
     own: usize,
 }
 
-impl Drop for Held {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         self.all.fetch_sub(self.own, Ordering::Relaxed);
     }
 }
 
-impl Answering {
-    /// Room for another question, if there is.
-    fn hold(&self, params: Option<&Raw>) -> Option<Held> {
-        let own = params.map_or(0, |params| params.get().len());
-        let fits = self.bytes.load(Ordering::Relaxed) + own <= SERVER_REQUEST_BYTES;
-        if self.tasks.len() >= SERVER_REQUESTS || !fits {
+impl ServerRequests {
+    /// Reserves room for a server request, or returns `None` if the limit is reached.
+    fn reserve(&self, params: Option<&RawJson>) -> Option<ReservedBytes> {
+        let own = params.map_or(0, |params| params.as_str().len());
+        let fits = self.bytes.load(Ordering::Relaxed) + own <= MAX_SERVER_REQUEST_BYTES;
+        if self.tasks.len() >= MAX_SERVER_REQUESTS || !fits {
             return None;
         }
         self.bytes.fetch_add(own, Ordering::Relaxed);
-        Some(Held { all: Arc::clone(&self.bytes), own })
+        Some(ReservedBytes { all: Arc::clone(&self.bytes), own })
     }
 
-    fn tidy(&mut self) {
-        let mut ended = false;
+    fn reap_finished(&mut self) {
+        let mut any_finished = false;
         while self.tasks.try_join_next().is_some() {
-            ended = true;
+            any_finished = true;
         }
-        if ended {
+        if any_finished {
             self.by_id.retain(|_, task| !task.is_finished());
         }
     }
 
-    /// The server does not wait for it any more.
-    fn cancel(&mut self, params: Option<&Raw>) {
-        let id = params.and_then(crate::serve::cancelled);
+    /// Aborts a request that the server cancelled.
+    fn cancel(&mut self, params: Option<&RawJson>) {
+        let id = params.and_then(crate::serve::cancelled_request_id);
         if let Some(task) = id.and_then(|id| self.by_id.remove(&id)) {
             task.abort();
         }
     }
 }
 
-/// Reads until the link ends.
-async fn read(mail: Arc<Mail>, mut inbox: mpsc::Receiver<Incoming>) {
-    let mut answering = Answering::default();
+/// Reads until the link closes.
+async fn read(inner: Arc<SessionInner>, mut inbox: mpsc::Receiver<LinkEvent>) {
+    let mut requests = ServerRequests::default();
     let end = loop {
         match inbox.recv().await {
-            Some(Incoming::Message(bytes)) => take_all(&mail, &bytes, None, &mut answering),
-            Some(Incoming::During(id, bytes)) => take_all(&mail, &bytes, Some(id), &mut answering),
-            Some(Incoming::Noise(start)) => mail.violation(&format!("no message: {}", start.escape_ascii())),
-            Some(Incoming::Failed(id, error)) => mail.deliver(id, Err(error.into())),
-            Some(Incoming::Closed(error)) => break error,
+            Some(LinkEvent::Message(bytes)) => dispatch_all(&inner, &bytes, None, &mut requests),
+            Some(LinkEvent::StreamMessage(id, bytes)) => {
+                dispatch_all(&inner, &bytes, Some(id), &mut requests)
+            }
+            Some(LinkEvent::Noise(start)) => {
+                inner.violation(&format!("not a message: {}", start.escape_ascii()))
+            }
+            Some(LinkEvent::Failed(id, error)) => inner.deliver(id, Err(error.into())),
+            Some(LinkEvent::Closed(error)) => break error,
             None => break LinkError::Closed,
         }
-        answering.tidy();
+        requests.reap_finished();
     };
-    mail.close(end);
+    inner.close(end);
 }
 
-fn take_all(mail: &Arc<Mail>, bytes: &Bytes, during: Option<i64>, answering: &mut Answering) {
-    match Message::read(bytes, mail.limits) {
-        Ok(messages) => messages.into_iter().for_each(|message| take(mail, message, during, answering)),
+fn dispatch_all(
+    inner: &Arc<SessionInner>,
+    bytes: &Bytes,
+    stream_request: Option<i64>,
+    requests: &mut ServerRequests,
+) {
+    match Message::read(bytes, inner.limits) {
+        Ok(messages) => {
+            messages.into_iter().for_each(|message| dispatch(inner, message, stream_request, requests))
+        }
         Err(error) => {
-            mail.violation(&error.to_string());
-            if let Some(id) = Message::refused_answer(bytes) {
-                mail.deliver(id, Err(RequestError::Refused(error)));
+            inner.violation(&error.to_string());
+            if let Some(id) = Message::rejected_response_id(bytes) {
+                inner.deliver(id, Err(RequestError::InvalidResponse(error)));
             }
         }
     }
 }
 
-fn take(mail: &Arc<Mail>, message: Message, during: Option<i64>, answering: &mut Answering) {
+fn dispatch(
+    inner: &Arc<SessionInner>,
+    message: Message,
+    stream_request: Option<i64>,
+    requests: &mut ServerRequests,
+) {
     match message {
-        Message::Response { id: Id::Number(id), outcome } => mail.deliver(id, outcome.map_err(Into::into)),
-        Message::Response { id: Id::Text(_), .. } => mail.violation("an answer to an id that we never used"),
+        Message::Response { id: RequestId::Number(id), outcome } => {
+            inner.deliver(id, outcome.map_err(Into::into))
+        }
+        Message::Response { id: RequestId::String(_), .. } => {
+            inner.violation("a response with an id that was never used")
+        }
         Message::Notification { method, params } if &*method == "notifications/cancelled" => {
-            answering.cancel(params.as_ref());
+            requests.cancel(params.as_ref());
         }
         Message::Notification { method, params } => {
             let client = match &*method {
-                "notifications/progress" => params.as_ref().and_then(token).and_then(|id| mail.client_of(id)),
-                "notifications/message" | "notifications/elicitation/complete" => mail.concerned(during),
+                "notifications/progress" => {
+                    params.as_ref().and_then(progress_request_id).and_then(|id| inner.client_of(id))
+                }
+                "notifications/message" | "notifications/elicitation/complete" => {
+                    inner.related_client(stream_request)
+                }
                 _ => None,
             };
             match client {
-                Some(client) => client.hear(&method, params.as_ref()),
-                None => mail.handler.notification(&method, params.as_ref()),
+                Some(client) => client.notify(&method, params.as_ref()),
+                None => inner.handler.notification(&method, params.as_ref()),
             }
         }
         Message::Request { id, method, params } => {
             if &*method == "ping" {
-                return answer(mail, id, Ok(Raw::of(&serde_json::json!({}))));
+                return respond(inner, id, Ok(RawJson::from_value(&serde_json::json!({}))));
             }
-            let Some(held) = answering.hold(params.as_ref()) else {
-                let busy = Err(RpcError::new(-32603, "too many requests at once"));
-                return answer(mail, id, busy);
+            let Some(reserved) = requests.reserve(params.as_ref()) else {
+                let busy = Err(RpcError::new(-32603, "too many concurrent requests"));
+                return respond(inner, id, busy);
             };
-            mail.handler.asked();
-            let client = mail.concerned(during);
-            if client.is_none() && mail.has_clients() {
-                let nobody = "several clients have requests here, and this does not say which one is meant";
-                return answer(mail, id, Err(RpcError::new(-32603, nobody)));
+            inner.handler.request_received();
+            let client = inner.related_client(stream_request);
+            if client.is_none() && inner.has_clients() {
+                let ambiguous = "several clients have running requests, and this request does not say which one it belongs to";
+                return respond(inner, id, Err(RpcError::new(-32603, ambiguous)));
             }
-            let (mail, asked) = (Arc::clone(mail), id.clone());
-            let task = answering.tasks.spawn(async move {
-                let _held = held;
+            let (inner, request_id) = (Arc::clone(inner), id.clone());
+            let task = requests.tasks.spawn(async move {
+                let _reserved = reserved;
                 let outcome = match client {
                     Some(client) => client.ask(&method, params).await,
-                    None => mail.handler.request(&method, params).await,
+                    None => inner.handler.request(&method, params).await,
                 };
-                answer(&mail, id, outcome);
+                respond(&inner, id, outcome);
             });
-            answering.by_id.insert(asked, task);
+            requests.by_id.insert(request_id, task);
         }
     }
 }
 
-/// The request that a notification of progress is about.
-fn token(params: &Raw) -> Option<i64> {
+/// Extracts the request id from a progress notification.
+fn progress_request_id(params: &RawJson) -> Option<i64> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Progress {
@@ -624,9 +661,9 @@ fn token(params: &Raw) -> Option<i64> {
     params.parse::<Progress>().ok().map(|progress| progress.progress_token)
 }
 
-/// An answer to the server. Where it does not read, it does not get one.
-fn answer(mail: &Mail, id: Id, outcome: Result<Raw, RpcError>) {
-    let _ = mail.outbox.try_send(Outgoing::Other(Message::Response { id, outcome }.to_bytes()));
+/// Sends a response to the server. Dropped if the server does not read.
+fn respond(inner: &SessionInner, id: RequestId, outcome: Result<RawJson, RpcError>) {
+    let _ = inner.outbox.try_send(LinkCommand::Message(Message::Response { id, outcome }.to_bytes()));
 }
 
 #[cfg(test)]

@@ -1,47 +1,46 @@
-//! Which call a request belongs to: a trace as the W3C defines it, and the correlation id of who asked.
+//! Trace ids of a call: W3C trace context and a correlation id.
 //!
-//! Every request carries both, in its `_meta` on every transport and in headers over HTTP, so that what
-//! a server writes down can be laid beside what we do. Invariant: an id from outside is taken as it is
-//! or not at all, and none that was taken can end a header.
+//! Every request to a server carries both, in `_meta` on every transport and in headers over HTTP, so that a
+//! server's logs can be joined with ours. Invariant: an external id is taken unchanged or not at all, and an
+//! accepted id is always safe in a header.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The longest id that is taken from outside.
-const LONGEST: usize = 128;
+/// Longest correlation id accepted from outside.
+const MAX_ID_BYTES: usize = 128;
 
-/// The ids of one call, which many hold.
+/// Trace ids of one call. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trace(Arc<Ids>);
+pub struct TraceContext(Arc<TraceIds>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ids {
-    /// As the W3C spells it: sampled, in version 0.
+struct TraceIds {
+    /// W3C format, version 0, sampled.
     traceparent: Box<str>,
     span_id: u64,
-    /// The span that this one is below.
+    /// Parent span, if the caller named one.
     parent: Option<u64>,
     correlation_id: Box<str>,
     from_client: bool,
 }
 
-/// Where the id of the trace stands in a `traceparent`.
-const TRACE_ID: std::ops::Range<usize> = 3..35;
+/// Position of the trace id in a `traceparent`.
+const TRACE_ID_RANGE: std::ops::Range<usize> = 3..35;
 
-impl Trace {
-    /// The name of the correlation id in `_meta`, where names that are not the protocol's have a prefix.
+impl TraceContext {
+    /// Key of the correlation id in `_meta`; keys that are not of the protocol need a prefix.
     pub const CORRELATION_ID: &'static str = "toolgate/correlationId";
 
-    /// A new trace with a correlation id from outside. One that is not made of letters, digits, `.`, `_`
-    /// and `-` is replaced: it could be more than an id to whoever reads it.
+    /// Starts a trace with an external correlation id. An id with characters other than letters, digits, `.`, `_`
+    /// and `-` is replaced by a generated one, so that it cannot inject headers or log content.
     pub fn new(correlation_id: &str) -> Self {
-        if is_good(correlation_id) { Self::with(correlation_id.into(), true) } else { Self::fresh() }
+        if is_valid_id(correlation_id) { Self::with(correlation_id.into(), true) } else { Self::generate() }
     }
 
-    /// The same as a part of a trace that began elsewhere, where that is one: a `traceparent` as the W3C
-    /// spells it, or the 32 digits of its id alone.
+    /// Joins the trace of `parent` if it is valid: a W3C `traceparent`, or only the 32 hex digits of a trace id.
     #[must_use]
-    pub fn within(mut self, parent: &str) -> Self {
+    pub fn with_parent(mut self, parent: &str) -> Self {
         if let Some((id, span)) = trace_id(parent) {
             let ids = Arc::make_mut(&mut self.0);
             ids.traceparent = traceparent(id, ids.span_id);
@@ -50,56 +49,55 @@ impl Trace {
         self
     }
 
-    /// A new trace with a new correlation id, which sorts by time.
-    pub fn fresh() -> Self {
-        // A clock before 1970 costs the order and nothing else.
+    /// Starts a trace with a generated, time-ordered correlation id.
+    pub fn generate() -> Self {
+        // With a clock before 1970, ids lose their order and nothing else.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::with(uuid_v7(since.as_millis(), fastrand::u128(..)), false)
     }
 
     fn with(correlation_id: Box<str>, from_client: bool) -> Self {
-        // Zero means that there is none.
+        // All-zero ids are invalid in W3C trace context.
         let (trace_id, span_id) = (fastrand::u128(1..), fastrand::u64(1..));
-        let traceparent = traceparent(text(&hex(trace_id)), span_id);
-        Self(Arc::new(Ids { traceparent, span_id, parent: None, correlation_id, from_client }))
+        let traceparent = traceparent(hex_str(&hex(trace_id)), span_id);
+        Self(Arc::new(TraceIds { traceparent, span_id, parent: None, correlation_id, from_client }))
     }
 
-    /// What joins the records of one call, in our words and in the server's.
+    /// Joins the records of one call in our log and in the server's.
     pub fn correlation_id(&self) -> &str {
         &self.0.correlation_id
     }
 
-    /// The id of the trace, as 32 hexadecimal digits.
+    /// Trace id as 32 hex digits.
     pub fn trace_id(&self) -> &str {
-        &self.0.traceparent[TRACE_ID]
+        &self.0.traceparent[TRACE_ID_RANGE]
     }
 
-    /// The span that servers are told.
+    /// Span id sent to servers.
     pub fn span_id(&self) -> u64 {
         self.0.span_id
     }
 
-    /// The span that the caller named.
-    pub fn parent(&self) -> Option<u64> {
+    /// Span id from the caller's `traceparent`.
+    pub fn parent_span_id(&self) -> Option<u64> {
         self.0.parent
     }
 
-    /// Whether the correlation id was given by who calls.
+    /// True if the caller supplied the correlation id.
     pub fn is_from_client(&self) -> bool {
         self.0.from_client
     }
 
-    /// The trace, as the header and the member of `_meta` of that name spell it.
+    /// Value of the `traceparent` header and `_meta` member.
     pub fn traceparent(&self) -> &str {
         &self.0.traceparent
     }
 }
 
 fn traceparent(trace_id: &str, span_id: u64) -> Box<str> {
-    ["00-", trace_id, "-", &text(&hex(u128::from(span_id)))[16..], "-01"].concat().into()
+    ["00-", trace_id, "-", &hex_str(&hex(u128::from(span_id)))[16..], "-01"].concat().into()
 }
 
-/// The 32 hexadecimal digits of a number.
 fn hex(number: u128) -> [u8; 32] {
     let mut digits = [0; 32];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
@@ -109,39 +107,39 @@ fn hex(number: u128) -> [u8; 32] {
     digits
 }
 
-fn text(digits: &[u8; 32]) -> &str {
-    std::str::from_utf8(digits).expect("digits are characters")
+fn hex_str(digits: &[u8; 32]) -> &str {
+    std::str::from_utf8(digits).expect("hex digits are ASCII")
 }
 
-fn is_good(id: &str) -> bool {
-    (1..=LONGEST).contains(&id.len())
+fn is_valid_id(id: &str) -> bool {
+    (1..=MAX_ID_BYTES).contains(&id.len())
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// The id in a `traceparent`: `00-{trace}-{span}-{flags}`, in lower case, and not all of it zero. Later versions
-/// begin in the same way.
+/// Extracts trace id and span id of a `traceparent`: `00-{trace}-{span}-{flags}`, lower case, not all zero. Later
+/// versions start with the same fields.
 fn trace_id(parent: &str) -> Option<(&str, Option<u64>)> {
-    let hex = |text: &str, digits: usize| {
+    let hex = |hex_str: &str, digits: usize| {
         let good = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        text.len() == digits && text.bytes().all(good) && text.bytes().any(|byte| byte != b'0')
+        hex_str.len() == digits && hex_str.bytes().all(good) && hex_str.bytes().any(|byte| byte != b'0')
     };
     if hex(parent, 32) {
         return Some((parent, None));
     }
     let mut parts = parent.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let known =
+    let is_known_version =
         version == "00" && parts.next().is_none() || version != "00" && hex(version, 2) && version != "ff";
-    (known && hex(trace, 32) && hex(span, 16) && flags.len() == 2)
+    (is_known_version && hex(trace, 32) && hex(span, 16) && flags.len() == 2)
         .then(|| (trace, u64::from_str_radix(span, 16).ok()))
 }
 
-/// RFC 9562: 48 bits of time, then chance, with the version and the variant in their places.
-fn uuid_v7(millis: u128, chance: u128) -> Box<str> {
-    let bits = (millis << 80) | (chance & !(u128::MAX << 80));
+/// RFC 9562: 48 bits of time, then random bits, with version and variant set.
+fn uuid_v7(millis: u128, random: u128) -> Box<str> {
+    let bits = (millis << 80) | (random & !(u128::MAX << 80));
     let bits = (bits & !(0xf << 76) & !(0b11 << 62)) | (7 << 76) | (0b10 << 62);
     let hex = hex(bits);
-    let hex = text(&hex);
+    let hex = hex_str(&hex);
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-").into()
 }
 
@@ -150,23 +148,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_from_outside() {
-        for good in ["a", "A.b_c-9", &"x".repeat(LONGEST)] {
-            assert_eq!(Trace::new(good).correlation_id(), good);
+    fn external_correlation_ids() {
+        for good in ["a", "A.b_c-9", &"x".repeat(MAX_ID_BYTES)] {
+            assert_eq!(TraceContext::new(good).correlation_id(), good);
         }
-        for bad in ["", "a b", "a\r\nX-Admin: 1", "ä", "a/b", "a%0d%0a", &"x".repeat(LONGEST + 1)] {
-            let id = Trace::new(bad).correlation_id().to_owned();
+        for bad in ["", "a b", "a\r\nX-Admin: 1", "ä", "a/b", "a%0d%0a", &"x".repeat(MAX_ID_BYTES + 1)] {
+            let id = TraceContext::new(bad).correlation_id().to_owned();
             assert_eq!((id.len(), &id[14..15]), (36, "7"), "{bad:?} became {id}");
         }
     }
 
     #[test]
-    fn traces_from_outside() {
+    fn external_trace_ids() {
         let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
         for good in [trace, &format!("00-{trace}-{span}-01"), &format!("cc-{trace}-{span}-01-more")] {
-            let within = Trace::new("c").within(good);
+            let within = TraceContext::new("c").with_parent(good);
             assert_eq!((within.trace_id(), within.correlation_id()), (trace, "c"), "{good}");
-            assert!(!within.traceparent().contains(span), "the span is one of our own");
+            assert!(!within.traceparent().contains(span), "the span id is generated");
         }
         let zero = "0".repeat(32);
         let upper = trace.to_uppercase();
@@ -180,21 +178,21 @@ mod tests {
             &format!("00-{trace}-{span}-01-more"),
             &format!("00-{trace}-{span}\r\n-01"),
         ] {
-            let trace = Trace::fresh();
-            assert_eq!(trace.clone().within(bad), trace, "{bad:?}");
+            let trace = TraceContext::generate();
+            assert_eq!(trace.clone().with_parent(bad), trace, "{bad:?}");
         }
     }
 
     #[test]
-    fn ids_of_our_own() {
+    fn generated_ids() {
         assert_eq!(&*uuid_v7(0x0123_4567_89ab, 0), "01234567-89ab-7000-8000-000000000000");
         assert_eq!(&*uuid_v7(0, u128::MAX), "00000000-0000-7fff-bfff-ffffffffffff");
-        let (one, other) = (Trace::fresh(), Trace::fresh());
+        let (one, other) = (TraceContext::generate(), TraceContext::generate());
         assert_ne!(one, other);
-        assert!(is_good(one.correlation_id()));
-        let spelled = traceparent(text(&hex(10)), 11);
+        assert!(is_valid_id(one.correlation_id()));
+        let spelled = traceparent(hex_str(&hex(10)), 11);
         assert_eq!(&*spelled, "00-0000000000000000000000000000000a-000000000000000b-01");
-        assert_eq!(&one.traceparent()[TRACE_ID], one.trace_id());
+        assert_eq!(&one.traceparent()[TRACE_ID_RANGE], one.trace_id());
         assert_eq!(one.trace_id().len(), 32);
     }
 }

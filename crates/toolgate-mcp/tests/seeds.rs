@@ -1,4 +1,4 @@
-//! The targets of the fuzzer, with their seeds and mutants of them.
+//! Runs the fuzz targets on their seeds and on mutations of them.
 
 use toolgate_mcp::fuzz;
 
@@ -8,7 +8,7 @@ mod mutants;
 use mutants::run;
 
 #[test]
-fn the_wire_takes_whatever_comes() {
+fn parsers_handle_arbitrary_input() {
     run("scan", fuzz::scan);
     run("events", fuzz::events);
     run("lines", fuzz::lines);

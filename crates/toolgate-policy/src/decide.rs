@@ -1,58 +1,51 @@
-//! The one decision: for lists, searches, calls and whoever asks why.
+//! The single policy decision, used by lists, searches, calls and `toolgate policy`.
 //!
-//! A caller may use a tool when it was given every permission that the tool demands, or a rule permits it;
-//! and no rule forbids it. A tool that a caller has nothing to do with is not there for it.
+//! A caller may use a tool if it has every permission that the tool requires or a rule permits the call, and no rule
+//! forbids it. A tool on which the caller has no related permission is invisible to it.
 
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 use serde::Serialize;
+use toolgate_json::CallArguments;
 use toolgate_types::Caller;
-use toolgate_types::json::Arguments;
-use toolgate_types::tool::{Category, Contract, Permission};
+use toolgate_types::tool::{Category, Permission, ToolContract};
 
 use crate::grant::{Grant, Question};
-use crate::rules::{Rules, Ruling};
+use crate::rules::{RuleOutcome, RuleSet};
 
-/// What is known of a tool when it is decided on.
+/// The attributes of a tool that the policy decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
-    /// The name callers use.
+pub struct ToolAttributes {
     pub name: String,
-    /// Its name on its server.
+    /// The tool's name on its server.
     pub original: String,
-    /// The server it comes from; `None` for one's own.
+    /// `None` for local tools.
     pub server: Option<String>,
-    /// What it demands; never empty.
+    /// The permissions required to call it; never empty.
     pub permissions: Vec<Permission>,
-    /// What may be done with it.
-    pub contract: Contract,
-    /// What kind of tool it is.
+    pub contract: ToolContract,
     pub category: Option<Category>,
-    /// Words to find it by.
     pub tags: Vec<String>,
-    /// Whether its server is trusted.
+    /// True if its server is trusted.
     pub trusted: bool,
-    /// What tells its definition from every other; `None` for one's own.
+    /// The hash that identifies the tool's definition; `None` for local tools.
     pub definition: Option<Box<str>>,
 }
 
 /// A call to decide on.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
-    /// Who calls.
+pub struct PolicyRequest<'a> {
     pub caller: &'a Caller,
-    /// What is called.
-    pub subject: &'a Subject,
-    /// With what.
-    pub arguments: &'a Arguments,
-    /// Whether something from an untrusted server was read before in this session.
+    pub tool: &'a ToolAttributes,
+    pub arguments: &'a CallArguments,
+    /// True if text from an untrusted server reached this session.
     pub tainted: bool,
-    /// When.
+    /// The time of the call. Passed in, because the policy has no clock.
     pub now: SystemTime,
 }
 
-/// What is decided on.
+/// The action a decision is about, as in the Cedar schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     List,
@@ -68,98 +61,102 @@ impl Action {
     }
 }
 
-/// Yes, no, or somebody has to be asked.
+/// The result of a policy decision.
 #[derive(Debug)]
 pub enum Decision {
-    /// Yes.
     Allow(Grant),
-    /// Somebody has to be asked.
+    /// A person has to approve the call.
     Ask(Box<Question>),
-    /// No.
     Deny(Denied),
 }
 
-/// Why not.
+/// The reason for a denial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Denied {
-    /// Whether the caller may know that there is such a tool.
+    /// True if the caller may know that the tool exists.
     pub visible: bool,
-    /// The permissions that are missing.
+    /// The permissions the caller lacks.
     pub missing: Vec<Permission>,
-    /// The rules that forbid it, by their names.
+    /// The ids of the rules that forbid the call.
     pub forbidden_by: Vec<String>,
-    /// Why it could not be decided, where that is so.
+    /// The evaluation error, if the rules could not be evaluated.
     pub failed: Option<String>,
 }
 
-/// What said yes where no rule did.
-static PERMISSIONS: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new(["permissions".to_owned()]));
+/// Recorded as the granting rule if permissions allowed the call and no rule did.
+static PERMISSIONS_LABEL: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new(["permissions".to_owned()]));
 
-/// Permissions and rules.
+/// The permissions check together with the optional rule set.
 #[derive(Debug, Default)]
 pub struct Policy {
-    rules: Option<Rules>,
+    rules: Option<RuleSet>,
 }
 
 impl Policy {
-    /// With rules, or with permissions alone.
-    pub fn new(rules: Option<Rules>) -> Self {
+    pub fn new(rules: Option<RuleSet>) -> Self {
         Self { rules }
     }
 
-    /// What tells this policy from any other.
+    /// Identifies this policy: the hash of its rules, or `permissions`.
     pub fn version(&self) -> &str {
-        self.rules.as_ref().map_or("permissions", Rules::version)
+        self.rules.as_ref().map_or("permissions", RuleSet::version)
     }
 
-    /// Decides on a call.
-    pub fn decide(&self, call: &Call<'_>) -> Decision {
-        let missing = self.missing(call);
-        let ruling = self.ruling(call, Action::Call);
+    pub fn decide(&self, call: &PolicyRequest<'_>) -> Decision {
+        let missing = self.missing_permissions(call);
+        let outcome = self.evaluate_rules(call, Action::Call);
         let mut denied =
             Denied { visible: false, missing: Vec::new(), forbidden_by: Vec::new(), failed: None };
-        match (ruling, missing.is_empty()) {
-            (Ruling::Permit(rules), _) => return self.grant(call, rules.into()),
-            (Ruling::Silent, true) => return self.grant(call, Arc::clone(&PERMISSIONS)),
-            (Ruling::Ask { rules, text, permitted }, given) if given || permitted => {
+        match (outcome, missing.is_empty()) {
+            (RuleOutcome::Permit(rules), _) => return self.grant(call, rules.into()),
+            (RuleOutcome::NoMatch, true) => return self.grant(call, Arc::clone(&PERMISSIONS_LABEL)),
+            (RuleOutcome::Ask { rules, text, permitted }, has_permissions)
+                if has_permissions || permitted =>
+            {
                 return Decision::Ask(Box::new(Question::new(call, text, rules, self.version())));
             }
-            (Ruling::Silent | Ruling::Ask { .. }, _) => denied.missing = missing,
-            (Ruling::Forbid(rules), _) => denied.forbidden_by = rules,
-            (Ruling::Failed(why), _) => denied.failed = Some(why),
+            (RuleOutcome::NoMatch | RuleOutcome::Ask { .. }, _) => denied.missing = missing,
+            (RuleOutcome::Forbid(rules), _) => denied.forbidden_by = rules,
+            (RuleOutcome::Failed(error), _) => denied.failed = Some(error),
         }
-        // Who was given something on it may know that it could not be decided.
-        denied.visible = if denied.failed.is_some() { knows_of(call) } else { self.may_see(call) };
+        // A caller with a related permission may learn that the evaluation failed.
+        denied.visible =
+            if denied.failed.is_some() { has_related_permission(call) } else { self.may_see(call) };
         Decision::Deny(denied)
     }
 
-    /// Whether a caller may know that there is such a tool: it was given something on what the tool is
-    /// about, or a rule lets it list the tool; and no rule keeps it from that.
-    pub fn may_see(&self, call: &Call<'_>) -> bool {
-        match self.ruling(call, Action::List) {
-            Ruling::Permit(_) => true,
-            Ruling::Silent | Ruling::Ask { .. } => knows_of(call),
-            Ruling::Forbid(_) | Ruling::Failed(_) => false,
+    /// Returns true if a caller may know that the tool exists: it has a related permission or a rule lets it list the
+    /// tool, and no rule forbids listing it.
+    pub fn may_see(&self, call: &PolicyRequest<'_>) -> bool {
+        match self.evaluate_rules(call, Action::List) {
+            RuleOutcome::Permit(_) => true,
+            RuleOutcome::NoMatch | RuleOutcome::Ask { .. } => has_related_permission(call),
+            RuleOutcome::Forbid(_) | RuleOutcome::Failed(_) => false,
         }
     }
 
-    fn missing(&self, call: &Call<'_>) -> Vec<Permission> {
-        call.subject.permissions.iter().filter(|permission| !call.caller.has(permission)).cloned().collect()
+    fn missing_permissions(&self, call: &PolicyRequest<'_>) -> Vec<Permission> {
+        call.tool
+            .permissions
+            .iter()
+            .filter(|permission| !call.caller.has_permission(permission))
+            .cloned()
+            .collect()
     }
 
-    fn ruling(&self, call: &Call<'_>, action: Action) -> Ruling {
-        self.rules.as_ref().map_or(Ruling::Silent, |rules| rules.rule(call, action))
+    fn evaluate_rules(&self, call: &PolicyRequest<'_>, action: Action) -> RuleOutcome {
+        self.rules.as_ref().map_or(RuleOutcome::NoMatch, |rules| rules.evaluate(call, action))
     }
 
-    fn grant(&self, call: &Call<'_>, rules: Arc<[String]>) -> Decision {
-        Decision::Allow(Grant::new(&call.caller.id, &call.subject.name, rules))
+    fn grant(&self, call: &PolicyRequest<'_>, rules: Arc<[String]>) -> Decision {
+        Decision::Allow(Grant::new(&call.caller.id, &call.tool.name, rules))
     }
 }
 
-/// Whether the caller was given anything on what the tool is about.
-fn knows_of(call: &Call<'_>) -> bool {
-    call.subject.permissions.iter().any(|permission| call.caller.knows_of(permission))
+/// Returns true if the caller has any permission on the tool's resource.
+fn has_related_permission(call: &PolicyRequest<'_>) -> bool {
+    call.tool.permissions.iter().any(|permission| call.caller.has_any_permission_on(permission))
 }
 
 #[cfg(test)]

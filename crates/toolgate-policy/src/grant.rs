@@ -1,10 +1,12 @@
-//! The proof that a call was decided on, and the proof that its arguments fit.
+//! Proof that a call was allowed, and proof that its arguments are valid.
 //!
-//! Only a decision makes a [`Grant`], only a schema turns it into an [`Input`], and a tool can be invoked
-//! with nothing else. So a way around the policy does not compile:
+//! Only a decision creates a [`Grant`], only a schema turns it into an [`Input`], and a tool can be invoked only with
+//! an `Input`. Bypassing the policy does not compile:
 //!
 //! ```compile_fail
-//! let grant = toolgate_policy::Grant { caller, tool: "rm".into(), rules, asked: None };
+//! # fn f(caller: toolgate_types::CallerId, rules: std::sync::Arc<[String]>) {
+//! let grant = toolgate_policy::Grant { caller, tool: "rm".into(), rules, approved_by: None };
+//! # }
 //! ```
 
 use std::sync::Arc;
@@ -12,91 +14,84 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use toolgate_json::RawJson;
 use toolgate_types::CallerId;
-use toolgate_types::json::Raw;
 
-/// A decision that says yes to one call.
+/// Permission for one call.
 #[derive(Debug)]
 pub struct Grant {
-    /// Who calls.
     caller: CallerId,
-    /// The tool.
     tool: Box<str>,
-    /// What said yes: permissions, or rules by their names.
+    /// The ids of the rules that permitted the call, or `permissions`.
     rules: Arc<[String]>,
-    /// Who was asked, where somebody was.
-    asked: Option<String>,
+    /// The person who approved the call, if approval was required.
+    approved_by: Option<String>,
 }
 
 impl Grant {
     pub(crate) fn new(caller: &CallerId, tool: &str, rules: Arc<[String]>) -> Self {
-        Self { caller: caller.clone(), tool: tool.into(), rules, asked: None }
+        Self { caller: caller.clone(), tool: tool.into(), rules, approved_by: None }
     }
 
-    /// What said yes, for the record.
+    /// The ids of the rules that permitted the call, for the execution log.
     pub fn rules(&self) -> &Arc<[String]> {
         &self.rules
     }
 
-    /// Who was asked, where somebody was.
-    pub fn asked(&self) -> Option<&str> {
-        self.asked.as_deref()
+    /// The person who approved the call, if approval was required.
+    pub fn approved_by(&self) -> Option<&str> {
+        self.approved_by.as_deref()
     }
 
-    pub(crate) fn with(self, arguments: Raw) -> Input {
+    pub(crate) fn into_input(self, arguments: RawJson) -> Input {
         Input { grant: self, arguments }
     }
 }
 
-/// Arguments that a caller may use a tool with, and that fit the tool's schema.
+/// Arguments that the caller may use the tool with and that match the tool's schema.
 #[derive(Debug)]
 pub struct Input {
     grant: Grant,
-    arguments: Raw,
+    arguments: RawJson,
 }
 
 impl Input {
-    /// The tool.
     pub fn tool(&self) -> &str {
         &self.grant.tool
     }
 
-    /// Who calls.
     pub fn caller(&self) -> &CallerId {
         &self.grant.caller
     }
 
-    /// The arguments, as they came.
-    pub fn arguments(&self) -> &Raw {
+    /// The arguments, byte for byte as received.
+    pub fn arguments(&self) -> &RawJson {
         &self.arguments
     }
 
-    /// What said yes.
     pub fn grant(&self) -> &Grant {
         &self.grant
     }
 }
 
-/// How long a person may take to answer.
-const VALID: Duration = Duration::from_secs(600);
+/// The time a person has to answer.
+const APPROVAL_VALIDITY: Duration = Duration::from_secs(600);
 
-/// A call that somebody has to be asked about. Bound to exactly this call, and used up by the answer.
+/// A call that a person has to approve. Bound to this exact call and consumed by the answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Question {
-    /// Who calls.
     pub caller: CallerId,
-    /// The tool.
     pub tool: Box<str>,
-    /// What the rule asks.
+    /// The question text of the rule.
     pub text: String,
     /// The arguments, for the person to read.
-    pub arguments: Raw,
-    /// What tells these arguments from any others.
+    pub arguments: RawJson,
+    /// The SHA-256 of the arguments.
     pub arguments_digest: String,
-    /// The definition that was decided on.
+    /// The hash of the tool definition at the time of the decision.
     pub definition: Option<Box<str>>,
-    /// The rules that were decided by.
+    /// The policy version at the time of the decision.
     pub policy: Box<str>,
     #[serde(skip)]
     asked_at: SystemTime,
@@ -104,82 +99,78 @@ pub struct Question {
     rules: Vec<String>,
 }
 
-/// What must still be so when an answer comes.
+/// A person's approval, with the state it has to be checked against.
 #[derive(Debug, Clone, Copy)]
-pub struct Approved<'a> {
-    /// Who said yes.
+pub struct Approval<'a> {
+    /// The person who approved.
     pub by: &'a str,
-    /// The definition as it is now.
+    /// The hash of the tool definition now.
     pub definition: Option<&'a str>,
-    /// The rules as they are now.
+    /// The policy version now.
     pub policy: &'a str,
-    /// When.
     pub now: SystemTime,
 }
 
-/// Why a yes does not count.
+/// The reason an approval is no longer valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Stale {
-    /// It came too late.
-    #[error("the approval came after {} minutes", VALID.as_secs() / 60)]
+pub enum StaleApproval {
+    #[error("the approval came too late: it expires after {} minutes", APPROVAL_VALIDITY.as_secs() / 60)]
     Late,
-    /// The tool is not what it was.
-    #[error("the tool has changed since it was asked about")]
+    #[error("the tool has changed since approval was requested")]
     Definition,
-    /// The rules are not what they were.
-    #[error("the policy has changed since it was asked about")]
+    #[error("the policy has changed since approval was requested")]
     Policy,
 }
 
 impl Question {
     pub(crate) fn new(
-        call: &crate::decide::Call<'_>,
+        call: &crate::decide::PolicyRequest<'_>,
         text: String,
         rules: Vec<String>,
         policy: &str,
     ) -> Self {
         Self {
             caller: call.caller.id.clone(),
-            tool: call.subject.name.as_str().into(),
+            tool: call.tool.name.as_str().into(),
             text,
             arguments: call.arguments.raw().clone(),
-            arguments_digest: digest(call.arguments.raw()),
-            definition: call.subject.definition.clone(),
+            arguments_digest: digest_arguments(call.arguments.raw()),
+            definition: call.tool.definition.clone(),
             policy: policy.into(),
             asked_at: call.now,
             rules,
         }
     }
 
-    /// The rules that ask, by their names.
+    /// The ids of the rules that require approval.
     pub fn rules(&self) -> &[String] {
         &self.rules
     }
 
-    /// A person said yes. Used up by it: the same yes cannot count twice.
+    /// Turns an approval into a grant. Consumes the question, so one approval cannot be used twice.
     ///
     /// # Errors
-    /// When it came too late, or what was asked about has changed.
-    pub fn approved(self, yes: Approved<'_>) -> Result<Grant, Stale> {
-        if yes.now.duration_since(self.asked_at).unwrap_or_default() > VALID {
-            return Err(Stale::Late);
+    /// If the approval came too late, or the tool or the policy has changed since the question.
+    pub fn approve(self, approval: Approval<'_>) -> Result<Grant, StaleApproval> {
+        if approval.now.duration_since(self.asked_at).unwrap_or_default() > APPROVAL_VALIDITY {
+            return Err(StaleApproval::Late);
         }
-        if yes.definition != self.definition.as_deref() {
-            return Err(Stale::Definition);
+        if approval.definition != self.definition.as_deref() {
+            return Err(StaleApproval::Definition);
         }
-        if yes.policy != &*self.policy {
-            return Err(Stale::Policy);
+        if approval.policy != &*self.policy {
+            return Err(StaleApproval::Policy);
         }
         Ok(Grant {
             caller: self.caller,
             tool: self.tool,
             rules: self.rules.into(),
-            asked: Some(yes.by.to_owned()),
+            approved_by: Some(approval.by.to_owned()),
         })
     }
 }
 
-/// What tells arguments from any others, down to the byte.
-pub fn digest(arguments: &Raw) -> String {
+/// The SHA-256 of the arguments, byte for byte.
+pub fn digest_arguments(arguments: &RawJson) -> String {
     Sha256::digest(arguments.bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

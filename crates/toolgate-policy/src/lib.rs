@@ -1,17 +1,17 @@
-//! Whether a caller may use a tool with these arguments: allow, deny or ask.
+//! Decides if a caller may use a tool with these arguments: allow, deny or ask.
 //!
-//! The road of a decision: the permissions that a caller was given, then the rules of `policy.cedar`, where
-//! there is one. What says yes is a [`Grant`]; with arguments that fit the schema it becomes an [`Input`],
-//! and nothing else can be invoked. Invariant: a pure function, without I/O and without a clock; what is
-//! not allowed is denied, and what cannot be decided is denied.
+//! A decision checks the caller's permissions first, then the rules of `policy.cedar`, if there is one. An allowed
+//! call gets a [`Grant`]. A grant plus arguments that match the schema becomes an [`Input`], and only an `Input` can
+//! be invoked. Invariant: a pure function, without I/O and without a clock. Default deny: a call that is not allowed,
+//! or that cannot be decided, is denied.
 
 pub mod decide;
 pub mod grant;
+mod limits;
 pub mod rules;
 pub mod schema;
-mod shape;
 
-pub use decide::{Decision, Denied, Policy, Subject};
-pub use grant::{Approved, Grant, Input, Question};
-pub use rules::{RuleError, Rules};
-pub use schema::{Schema, SchemaError};
+pub use decide::{Decision, Denied, Policy, ToolAttributes};
+pub use grant::{Approval, Grant, Input, Question};
+pub use rules::{RuleError, RuleSet};
+pub use schema::{SchemaError, SchemaValidator};

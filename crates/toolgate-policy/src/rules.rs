@@ -1,8 +1,8 @@
-//! `policy.cedar`: rules that see the caller, the tool, its risk and the arguments.
+//! The rules in `policy.cedar`. They can test the caller, the tool, its risk and the arguments.
 //!
-//! Rules are checked against the [schema](SCHEMA) when they are loaded; one that does not type-check is
-//! refused. A `forbid` with the annotation `@ask("…")` asks a person in place of denying. Invariant: an
-//! error in evaluating a rule denies.
+//! Rules are type-checked against the [schema](SCHEMA) at load time, and rejected if they fail. A `forbid` rule with
+//! the annotation `@ask("…")` asks a person instead of denying. Invariant: an error while evaluating a rule denies the
+//! call.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -14,79 +14,79 @@ use cedar_policy::{
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
 
-use crate::decide::{Action, Call};
-use crate::shape;
+use crate::decide::{Action, PolicyRequest};
+use crate::limits;
 
-mod guard;
-pub(crate) mod seen;
+pub(crate) mod entities;
+mod prefilter;
+
 mod slice;
 
-use guard::{Guard, Guards};
-use seen::{KINDS, Ways, arguments};
-use slice::{Slice, Slices};
+use entities::{ArgumentPaths, ENTITY_TYPES, argument_entities};
+use prefilter::{Prefilters, RulePrefilter};
+use slice::{PolicySlice, SliceCache};
 
-/// The types that rules are checked against.
+/// The Cedar schema that rules are type-checked against.
 pub const SCHEMA: &str = include_str!("schema.cedarschema");
 
-/// Rules that cannot be used.
+/// A mistake in the rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RuleError {
-    /// What is wrong with them.
     pub message: String,
-    /// The way out, where there is one.
+    /// The suggested fix.
     pub hint: Option<String>,
-    /// Where, in bytes of the text.
+    /// The byte range of the mistake in the source.
     pub at: Option<std::ops::Range<usize>>,
 }
 
-/// Loaded rules.
+/// Rules that were parsed and type-checked.
 #[derive(Clone)]
-pub struct Rules {
+pub struct RuleSet {
     set: PolicySet,
-    guards: Arc<Guards>,
-    slices: Arc<Slices>,
-    ways: Ways,
+    prefilters: Arc<Prefilters>,
+    slices: Arc<SliceCache>,
+    argument_paths: ArgumentPaths,
     version: Box<str>,
     warnings: Vec<RuleError>,
 }
 
-/// What rules say of a call.
+/// The result of evaluating all rules for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ruling {
-    /// These permit it.
+pub(crate) enum RuleOutcome {
+    /// These rules permit the call.
     Permit(Vec<String>),
-    /// No rule permits or forbids it.
-    Silent,
-    /// These forbid it unless somebody says yes to the question; without them another may permit it.
+    /// No rule permits or forbids the call.
+    NoMatch,
+    /// These rules forbid the call unless a person approves it. `permitted` is true if the other rules permit it.
     Ask { rules: Vec<String>, text: String, permitted: bool },
-    /// These forbid it.
+    /// These rules forbid the call.
     Forbid(Vec<String>),
-    /// They cannot be evaluated.
+    /// The rules could not be evaluated.
     Failed(String),
 }
 
-impl std::fmt::Debug for Rules {
+impl std::fmt::Debug for RuleSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rules").field("version", &self.version).finish_non_exhaustive()
     }
 }
 
-impl Rules {
-    /// Reads and checks rules; every mistake is told.
+impl RuleSet {
+    /// Parses and type-checks rules. Reports every mistake, not just the first.
     ///
     /// # Errors
-    /// When they cannot be parsed or do not type-check.
+    /// If the rules cannot be parsed or do not type-check.
     pub fn new(text: &str) -> Result<Self, Vec<RuleError>> {
-        shape::check(text).map_err(|error| vec![error])?;
-        let (schema, _) = Schema::from_cedarschema_str(SCHEMA).expect("the schema is ours");
+        limits::check(text).map_err(|error| vec![error])?;
+        let (schema, _) = Schema::from_cedarschema_str(SCHEMA).expect("the built-in schema is valid");
         let set =
             PolicySet::from_str(text).map_err(|errors| errors.iter().map(parse_error).collect::<Vec<_>>())?;
         let result = Validator::new(schema).validate(&set, ValidationMode::Strict);
-        let wrong: Vec<_> =
+        let errors: Vec<_> =
             result.validation_errors().map(|error| type_error(error, error.policy_id(), &set)).collect();
-        if !wrong.is_empty() {
-            return Err(wrong);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let mut version = String::from("sha256:");
         for byte in Sha256::digest(text) {
@@ -96,68 +96,74 @@ impl Rules {
             .validation_warnings()
             .map(|warning| type_error(warning, warning.policy_id(), &set))
             .collect();
-        let ways = Ways::of(text);
-        let guards =
-            set.policies().map(|policy| (policy.id().clone(), Arc::new(Guard::of(policy)))).collect();
+        let argument_paths = ArgumentPaths::named_in(text);
+        let prefilters = set
+            .policies()
+            .map(|policy| (policy.id().clone(), Arc::new(RulePrefilter::from_policy(policy))))
+            .collect();
         Ok(Self {
             set,
-            guards: Arc::new(guards),
+            prefilters: Arc::new(prefilters),
             slices: Arc::default(),
-            ways,
+            argument_paths,
             version: version.into(),
             warnings,
         })
     }
 
-    /// What is odd about them and wrong with none, such as a rule that can never apply.
+    /// Mistakes that do not prevent loading, such as a rule that can never apply.
     pub fn warnings(&self) -> &[RuleError] {
         &self.warnings
     }
 
-    /// The callers that rules name: whoever has such an id may have more than its permissions.
-    pub fn callers(&self) -> Vec<String> {
+    /// The callers that rules name. A caller with such an id may have more rights than its permissions.
+    pub fn named_callers(&self) -> Vec<String> {
         let literals = self.set.policies().flat_map(cedar_policy::Policy::entity_literals);
         let callers = literals.filter(|uid| uid.type_name().to_string() == "Caller");
         callers.map(|uid| uid.id().unescaped().to_owned()).collect()
     }
 
-    /// What tells these rules from any others.
+    /// The SHA-256 of the source.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    pub(crate) fn rule(&self, call: &Call<'_>, action: Action) -> Ruling {
-        match self.evaluate(call, action) {
+    pub(crate) fn evaluate(&self, call: &PolicyRequest<'_>, action: Action) -> RuleOutcome {
+        match self.try_evaluate(call, action) {
             Ok(ruling) => ruling,
-            Err(error) => Ruling::Failed(error),
+            Err(error) => RuleOutcome::Failed(error),
         }
     }
 
-    fn evaluate(&self, call: &Call<'_>, action: Action) -> Result<Ruling, String> {
+    fn try_evaluate(&self, call: &PolicyRequest<'_>, action: Action) -> Result<RuleOutcome, String> {
         let slice = self.slice(call, action);
-        if slice.is_silent_on(call) {
-            return Ok(Ruling::Silent);
+        if slice.cannot_match(call) {
+            return Ok(RuleOutcome::NoMatch);
         }
-        self.evaluate_all(&slice, call)
+        self.evaluate_with_cedar(&slice, call)
     }
 
-    fn slice(&self, call: &Call<'_>, action: Action) -> Arc<Slice> {
-        self.slices.get(&self.set, &self.guards, call, action)
+    fn slice(&self, call: &PolicyRequest<'_>, action: Action) -> Arc<PolicySlice> {
+        self.slices.get(&self.set, &self.prefilters, call, action)
     }
 
-    fn evaluate_all(&self, slice: &Slice, call: &Call<'_>) -> Result<Ruling, String> {
+    fn evaluate_with_cedar(
+        &self,
+        slice: &PolicySlice,
+        call: &PolicyRequest<'_>,
+    ) -> Result<RuleOutcome, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let [principal, action, resource] = slice.uids.clone();
-        let context = KINDS.contexts[usize::from(call.tainted)].clone();
+        let context = ENTITY_TYPES.contexts[usize::from(call.tainted)].clone();
         let request =
             Request::new(principal, action, resource, context, None).map_err(|error| text(&error))?;
-        let mut entities = slice.parties(call)?;
-        if !self.ways.is_empty() {
-            let arguments = arguments(call, &self.ways)?;
+        let mut entities = slice.entities(call)?;
+        if !self.argument_paths.is_empty() {
+            let arguments = argument_entities(call, &self.argument_paths)?;
             entities = entities.add_entities(arguments, None).map_err(|error| text(&error))?;
         }
         let response = Authorizer::new().is_authorized(&request, &slice.set, &entities);
-        let permitted_else = || {
+        let permitted_without_asks = || {
             let response = Authorizer::new().is_authorized(&request, &slice.without_asks, &entities);
             response.decision() == Cedar::Allow
         };
@@ -165,8 +171,8 @@ impl Rules {
             return Err(error.to_string());
         }
         let name = |id: &PolicyId| {
-            let given = self.set.annotation(id, "id");
-            given.map_or_else(|| id.to_string(), str::to_owned)
+            let annotated = self.set.annotation(id, "id");
+            annotated.map_or_else(|| id.to_string(), str::to_owned)
         };
         let decided: Vec<_> = response.diagnostics().reason().collect();
         let names = decided.iter().map(|id| name(id)).collect::<Vec<_>>();
@@ -174,16 +180,18 @@ impl Rules {
             .iter()
             .any(|id| self.set.policy(id).is_some_and(|policy| policy.effect() == Effect::Forbid));
         Ok(match response.decision() {
-            Cedar::Allow => Ruling::Permit(names),
-            Cedar::Deny if !forbids => Ruling::Silent,
+            Cedar::Allow => RuleOutcome::Permit(names),
+            Cedar::Deny if !forbids => RuleOutcome::NoMatch,
             Cedar::Deny => {
                 let questions: Option<Vec<_>> =
                     decided.iter().map(|id| self.set.annotation(id, "ask")).collect();
                 match questions {
-                    Some(questions) => {
-                        Ruling::Ask { rules: names, text: questions.join(" "), permitted: permitted_else() }
-                    }
-                    None => Ruling::Forbid(names),
+                    Some(questions) => RuleOutcome::Ask {
+                        rules: names,
+                        text: questions.join(" "),
+                        permitted: permitted_without_asks(),
+                    },
+                    None => RuleOutcome::Forbid(names),
                 }
             }
         })
@@ -196,10 +204,10 @@ fn parse_error(error: &cedar_policy::ParseError) -> RuleError {
     if let Some(source) = error.source() {
         message = format!("{message}: {source}");
     }
-    RuleError { message, hint: help(error), at: place(error) }
+    RuleError { message, hint: hint(error), at: error_span(error) }
 }
 
-/// A mistake with the name that the rule was given: its number says nothing to who wrote it.
+/// Converts a type error. Names the rule by its `@id`, because its number means nothing to its author.
 fn type_error(error: &impl Diagnostic, id: &PolicyId, set: &PolicySet) -> RuleError {
     let text = error.to_string();
     let message = text.strip_prefix(&format!("for policy `{id}`, ")).unwrap_or(&text);
@@ -207,21 +215,21 @@ fn type_error(error: &impl Diagnostic, id: &PolicyId, set: &PolicySet) -> RuleEr
         Some(name) => format!("{message}, in rule `{name}`"),
         None => message.to_owned(),
     };
-    RuleError { message, hint: help(error), at: place(error) }
+    RuleError { message, hint: hint(error), at: error_span(error) }
 }
 
-/// The advice of Cedar, but for its guesses, which differ from run to run.
-fn help(error: &impl Diagnostic) -> Option<String> {
+/// Cedar's advice, without its "did you mean" guesses, which differ from run to run.
+fn hint(error: &impl Diagnostic) -> Option<String> {
     if error.to_string().contains("unrecognized") {
         return Some(
-            "there is `Caller`, `Tool` and `Server`, `Action::\"call\"` and `Action::\"list\"`".to_owned(),
+            "the entity types are `Caller`, `Tool` and `Server`; the actions are `Action::\"call\"` and `Action::\"list\"`".to_owned(),
         );
     }
     error.help().map(|help| help.to_string()).filter(|help| !help.starts_with("did you mean"))
 }
 
-/// Where a mistake is: at its first label, the narrowest that there is.
-fn place(error: &impl Diagnostic) -> Option<std::ops::Range<usize>> {
+/// The byte range of a mistake: its first and narrowest label.
+fn error_span(error: &impl Diagnostic) -> Option<std::ops::Range<usize>> {
     let label = error.labels()?.next()?;
     Some(label.offset()..label.offset() + label.len())
 }

@@ -1,5 +1,4 @@
-//! What it costs to make a catalog and to answer `tools/list` from it: processor time, measured on
-//! tools that a real server offered over stdio.
+//! CPU time to build a catalog and to answer `tools/list`, for the tools of a real server over stdio.
 //!
 //! `cargo xtask bench catalog` runs it, with the path of `testkit` in `TESTKIT`.
 
@@ -14,13 +13,15 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use toolgate_policy::Policy;
-use toolgate_runtime::runtime::Setup;
-use toolgate_runtime::{NobodyApproves, Runtime};
-use toolgate_types::egress::EgressRules;
-use toolgate_types::server::{Encoding, Startup, Stdio, ToolFilter, ToolMode, Transport};
-use toolgate_types::{ByteSize, HumanDuration, Limits, OnCollision, ServerSpec, Text, ToolLimits};
+use toolgate_runtime::runtime::RuntimeSetup;
+use toolgate_runtime::{NoApprover, Runtime};
+use toolgate_types::egress::EgressConfig;
+use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
+use toolgate_types::{
+    ByteSize, CallLimits, ConfigString, HumanDuration, OnCollision, ServerSpec, ToolLimits,
+};
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{Logins, Nobody};
+use toolgate_upstream::{LoginOptions, NoClientFeatures};
 
 /// Answers per measurement.
 const ANSWERS: u32 = 1_000;
@@ -28,7 +29,7 @@ const ANSWERS: u32 = 1_000;
 #[expect(clippy::print_stdout, reason = "the figures are what it is run for")]
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
-    // The server runs under the shim, which is this program, too.
+    // The server runs under the shim, and this executable is the shim as well.
     if words.next().is_some_and(|word| word == "shim") {
         return shim::main(words);
     }
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
             let written = cpu() - before;
             let before = cpu();
             for _ in 0..ANSWERS {
-                // What a door sends: the same bytes again, shared.
+                // Front ends send the same shared bytes every time.
                 black_box(black_box(&catalog).listing().clone());
             }
             let answer = (cpu() - before) / ANSWERS;
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Tools as large as those of common servers.
+/// Tools of the size that common servers offer.
 fn offer(tools: usize) -> Value {
     let tool = |n: usize| {
         let argument = |about: &str| json!({ "type": "string", "description": about });
@@ -87,20 +88,20 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-fn setup(testkit: &str, file: &Path) -> Setup {
-    let stdio = Stdio {
-        command: Text::plain(testkit),
-        args: vec![Text::plain("scripted"), Text::plain(file.to_str().expect("UTF-8"))],
+fn setup(testkit: &str, file: &Path) -> RuntimeSetup {
+    let stdio = StdioTransport {
+        command: ConfigString::plain(testkit),
+        args: vec![ConfigString::plain("scripted"), ConfigString::plain(file.to_str().expect("UTF-8"))],
         env: BTreeMap::new(),
         cwd: std::env::temp_dir(),
-        encoding: Encoding::Utf8,
+        encoding: OutputEncoding::Utf8,
         fallback: None,
     };
     let spec = ServerSpec {
-        name: "many".parse().expect("it is a name"),
+        name: "many".parse().expect("a valid name"),
         description: None,
         transport: Transport::Stdio(stdio),
-        startup: Startup::Required,
+        startup: StartupMode::Required,
         mode: ToolMode::Dynamic { default_tool_config: ToolLimits::default() },
         tools: ToolFilter::default(),
         trusted: false,
@@ -113,27 +114,27 @@ fn setup(testkit: &str, file: &Path) -> Setup {
         request_timeout: HumanDuration::from_secs(30),
         config: None,
     };
-    Setup {
+    RuntimeSetup {
         apis: Vec::new(),
         read_document: |_| Err(String::new()),
         builtins: Vec::new(),
         own: Vec::new(),
         settings: Vec::new(),
         servers: vec![spec],
-        limits: Limits {
+        limits: CallLimits {
             max_concurrent: NonZeroU32::MIN,
             default_timeout: HumanDuration::from_secs(30),
             max_output: ByteSize::from_mib(64),
             on_collision: OnCollision::Qualify,
         },
-        logins: Logins { folder: None, person: None },
-        questions: Arc::new(Nobody),
+        logins: LoginOptions { folder: None, browser: None },
+        questions: Arc::new(NoClientFeatures),
         lock: None,
         secrets: Vec::new(),
         callers: Vec::new(),
         policy: Policy::default(),
-        approver: Arc::new(NobodyApproves),
-        egress: EgressRules::default(),
+        approver: Arc::new(NoApprover),
+        egress: EgressConfig::default(),
         results: None,
         profiles: Arc::default(),
     }

@@ -1,7 +1,7 @@
-//! What tools of one's own cost: a Python function in a worker that is there, and an executable that is started,
-//! beside the same program started without Toolgate. `cargo xtask bench scripts` runs it.
+//! Cost of own tools: a Python function in a running worker, and an executable that is started per call, compared with
+//! the same program started without Toolgate. Run it with `cargo xtask bench scripts`.
 //!
-//! The benchmark is its own shim. Contenders take turns, so that both meet the same machine.
+//! The benchmark executable is also its own shim. Measurements alternate, so that both see the same machine load.
 #![expect(clippy::print_stdout, reason = "the figures are what it is run for")]
 #![expect(clippy::disallowed_methods, reason = "it measures real programs in real time")]
 
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolgate_policy::Policy;
-use toolgate_runtime::runtime::Setup;
-use toolgate_runtime::{CallRequest, NobodyApproves, Origin, Runtime};
-use toolgate_types::egress::EgressRules;
-use toolgate_types::tool::{Level, Script};
-use toolgate_types::{ByteSize, Caller, HumanDuration, Limits, OnCollision, ToolDefinition, ToolLimits};
+use toolgate_runtime::runtime::RuntimeSetup;
+use toolgate_runtime::{CallOrigin, CallRequest, NoApprover, Runtime};
+use toolgate_types::egress::EgressConfig;
+use toolgate_types::tool::{ContractLevel, ScriptSpec};
+use toolgate_types::{ByteSize, CallLimits, Caller, HumanDuration, OnCollision, ToolDefinition, ToolLimits};
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{Logins, Nobody, Raw, Trace};
+use toolgate_upstream::{LoginOptions, NoClientFeatures, RawJson, TraceContext};
 
 const WARM_CALLS: usize = 3_000;
 const COLD_CALLS: usize = 200;
-/// The bars: a warm call, and how often its own bare start a cold one may take.
+/// Targets: duration of a warm call, and of a cold call relative to a bare start of the program.
 const WARM: Duration = Duration::from_micros(500);
 const COLD: f64 = 3.0;
 
@@ -86,7 +86,7 @@ async fn timed<T>(work: impl Future<Output = T>) -> Duration {
     start.elapsed()
 }
 
-/// The program with the same input, as little as can be done about it.
+/// Runs the program with the same input and no overhead.
 fn started(file: &Path) {
     let mut child = Command::new(file)
         .stdin(Stdio::piped())
@@ -117,11 +117,11 @@ fn tool(name: &str, file: PathBuf) -> ToolDefinition {
     ToolDefinition {
         name: name.parse().expect("a name"),
         description: "Does something.".to_owned(),
-        contract: Level::Standard,
+        contract: ContractLevel::Standard,
         version: "1.0.0".to_owned(),
         input_schema: RawValue::from_string(r#"{"type":"object"}"#.to_owned()).expect("JSON"),
         output_schema: None,
-        script: Script::new(file),
+        script: ScriptSpec::new(file),
         limits: ToolLimits { parallel_capable: Some(true), ..ToolLimits::default() },
         permissions: vec![],
         category: None,
@@ -136,28 +136,28 @@ fn tool(name: &str, file: PathBuf) -> ToolDefinition {
     }
 }
 
-fn setup(own: Vec<ToolDefinition>) -> Setup {
-    Setup {
+fn setup(own: Vec<ToolDefinition>) -> RuntimeSetup {
+    RuntimeSetup {
         apis: Vec::new(),
         read_document: |_| Err(String::new()),
         builtins: vec![],
         own,
         settings: vec![],
         servers: vec![],
-        limits: Limits {
+        limits: CallLimits {
             max_concurrent: NonZeroU32::new(16).expect("not zero"),
             default_timeout: HumanDuration::from_secs(60),
             max_output: ByteSize::from_mib(4),
             on_collision: OnCollision::Qualify,
         },
-        logins: Logins { folder: None, person: None },
-        questions: Arc::new(Nobody),
+        logins: LoginOptions { folder: None, browser: None },
+        questions: Arc::new(NoClientFeatures),
         lock: None,
         secrets: vec![],
         callers: vec![],
         policy: Policy::new(None),
-        approver: Arc::new(NobodyApproves),
-        egress: EgressRules::default(),
+        approver: Arc::new(NoApprover),
+        egress: EgressConfig::default(),
         results: None,
         profiles: Arc::default(),
     }
@@ -168,12 +168,12 @@ async fn call(runtime: &Runtime, name: &str) -> String {
         Caller { id: "ann".parse().expect("an id"), permissions: vec!["*:*".parse().expect("a pattern")] };
     let request = CallRequest {
         name: name.to_owned(),
-        arguments: Raw::of(&json!({ "text": "hello" })).into(),
-        trace: Trace::fresh(),
-        origin: Origin::default(),
-        whole: true,
+        arguments: RawJson::from_value(&json!({ "text": "hello" })).into(),
+        trace: TraceContext::generate(),
+        origin: CallOrigin::default(),
+        full_result: true,
     };
     let called = runtime.call(&caller, request).await;
     assert!(called.result.error.is_none(), "{:?}", called.result.error);
-    called.reply.expect("a reply").get().to_owned()
+    called.reply.expect("a reply").as_str().to_owned()
 }

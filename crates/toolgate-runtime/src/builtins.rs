@@ -1,33 +1,34 @@
-//! The tools that Toolgate brings along: which there are, and which key of the configuration brings each.
+//! Built-in tools, and the configuration key that enables each.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use toolgate_types::BuiltinRules;
-use toolgate_upstream::Builtin;
-use toolgate_upstream::code::Runner;
+use toolgate_types::BuiltinConfig;
+use toolgate_upstream::BuiltinTool;
+use toolgate_upstream::code::CodeRunner;
 use toolgate_upstream::search::{self, WEB_SEARCH};
 
-use crate::desk::{self, Desk, REQUEST_HUMAN_INPUT};
-use crate::results::Results;
+use crate::questions::{self, QuestionQueue, REQUEST_HUMAN_INPUT};
+use crate::results::ResultStore;
 
 mod code;
 
-/// Those that the configuration wants. Questions to people wait at the desk; large files are kept with the results.
-pub fn all(
-    rules: BuiltinRules,
+/// Creates the enabled built-in tools. `request_human_input` uses the queue; large files go to the result store.
+pub fn enabled(
+    rules: BuiltinConfig,
     project: &Path,
-    desk: Option<&Arc<Desk>>,
-    results: Option<&Arc<Results>>,
-) -> Vec<Builtin> {
-    let asks = desk.map(desk::tool);
-    let searches = rules.web_search.map(search::tool);
-    let runs = rules.code_execution.map(|rules| code::tool(Runner::new(rules, project), results.cloned()));
-    [asks, searches, runs].into_iter().flatten().collect()
+    queue: Option<&Arc<QuestionQueue>>,
+    results: Option<&Arc<ResultStore>>,
+) -> Vec<BuiltinTool> {
+    let human_input = queue.map(questions::input_tool);
+    let web_search = rules.web_search.map(search::tool);
+    let code_execution =
+        rules.code_execution.map(|rules| code::tool(CodeRunner::new(rules, project), results.cloned()));
+    [human_input, web_search, code_execution].into_iter().flatten().collect()
 }
 
-/// The key of the configuration that brings a tool of ours.
-pub fn key(tool: &str) -> Option<&'static str> {
+/// The configuration key that enables a built-in tool.
+pub fn config_key(tool: &str) -> Option<&'static str> {
     match tool {
         REQUEST_HUMAN_INPUT => Some("human_input"),
         WEB_SEARCH => Some("web_search"),

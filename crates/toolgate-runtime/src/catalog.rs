@@ -1,7 +1,7 @@
-//! The catalog: every tool under the name callers use, with its limits and its state.
+//! The catalog: every tool under its caller-facing name, with its limits and state.
 //!
-//! A pure function makes it from own tools, servers and settings. Invariant: who owns a bare name
-//! depends on the configuration and never on which server answered first.
+//! A pure function builds it from own tools, servers and settings. Invariant: the owner of a bare name depends on the
+//! configuration, never on the order in which servers answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -9,156 +9,149 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use toolgate_audit::SecretFields;
-use toolgate_policy::{Schema, Subject};
-use toolgate_types::tool::{Category, Contract, Deprecation, FollowUp, Permission, RateLimit, ResponseTime};
+use toolgate_policy::{SchemaValidator, ToolAttributes};
+use toolgate_types::tool::{
+    Category, Deprecation, FollowUp, Permission, RateLimit, ResponseTime, ToolContract,
+};
 use toolgate_types::{
     ApiSpec, HumanDuration, OnCollision, Profile, ServerName, ServerSpec, ToolDefinition, ToolLimits,
     ToolSettings,
 };
-use toolgate_upstream::invoke::Address;
-use toolgate_upstream::offer::Offer;
-use toolgate_upstream::openapi::{Found, Operation};
-use toolgate_upstream::{Builtin, Raw};
+use toolgate_upstream::invoke::RemoteTool;
+use toolgate_upstream::offer::ServerOffer;
+use toolgate_upstream::openapi::{ApiOperation, LoadedApi};
+use toolgate_upstream::{BuiltinTool, RawJson};
 
-use crate::pins::{DriftClass, NewPin, Pins};
+use crate::pins::{DriftClass, NewPin, PinSet};
 use crate::results::READ_RESULT;
-use crate::tally::Guard;
+use crate::tool_stats::SharedToolState;
 
 mod api;
 mod build;
 mod names;
 
-use build::Builder;
-pub(crate) use names::normalised;
+use build::CatalogBuilder;
+pub(crate) use names::normalize_name;
 
-/// What stands between a server's prefix and a tool's name.
+/// Separator between a server's prefix and a tool's name.
 pub const SEPARATOR: &str = "__";
 
-/// All tools.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// By the name they are shown under, in the order of the configuration.
+    /// In configuration order.
     tools: Vec<Arc<CatalogTool>>,
     names: HashMap<Box<str>, usize>,
     listing: OnceLock<Bytes>,
 }
 
-/// One tool.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogTool {
-    /// The name callers use.
+    /// The caller-facing name.
     pub name: String,
-    /// The server it comes from; `None` for one's own.
+    /// Its server or API; `None` for own and built-in tools.
     pub server: Option<ServerName>,
     /// Its name on the server.
     #[serde(skip)]
     pub original: String,
-    /// Its title for people.
     pub title: Option<String>,
-    /// What it does.
     pub description: String,
-    /// The schema of its arguments.
-    pub input_schema: Raw,
-    /// The schema of its result.
+    /// JSON Schema of the arguments.
+    pub input_schema: RawJson,
+    /// JSON Schema of the result.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub output_schema: Option<Raw>,
-    /// What may be done with it beside calling it once.
+    pub output_schema: Option<RawJson>,
+    /// Version, risk, idempotency and cacheability.
     #[serde(flatten)]
-    pub contract: Contract,
-    /// What kind of tool it is, where somebody said so.
+    pub contract: ToolContract,
+    /// Its category, if declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub category: Option<Category>,
-    /// Words to find it by.
+    /// Search keywords.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What it was made of, where it is one's own.
+    /// The definition of an own tool.
     #[serde(skip)]
     pub(crate) source: Option<Arc<ToolDefinition>>,
-    /// Its definition as a server wrote it; `None` for one's own.
+    /// The definition as the server wrote it; `None` for own and built-in tools.
     #[serde(skip)]
-    pub definition: Option<Raw>,
-    /// The pin that its definition makes; `None` for one's own.
+    pub definition: Option<RawJson>,
+    /// Hash of the server's definition; `None` for own and built-in tools.
     #[serde(skip)]
     pub hash: Option<Box<str>>,
-    /// Its limits.
     #[serde(skip)]
     pub limits: ToolLimits,
-    /// What a caller must be allowed to do; never empty.
+    /// Permissions a caller needs; never empty.
     #[serde(skip)]
     pub permissions: Vec<Permission>,
-    /// How often one caller may call it.
+    /// Calls per caller and window.
     #[serde(skip)]
     pub rate_limit: Option<RateLimit>,
-    /// How long a result may be served again.
+    /// Time that results are cached.
     #[serde(skip)]
     pub cache_ttl: Option<HumanDuration>,
-    /// How fast it usually answers.
+    /// Usual response time.
     #[serde(skip)]
     pub response_time: Option<ResponseTime>,
-    /// What follows it, where it is on its way out.
+    /// Its replacement and removal date, if deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<Deprecation>,
-    /// What often makes sense after it.
+    /// Declared next steps.
     #[serde(skip)]
     pub follow_ups: Vec<FollowUp>,
-    /// Whether what it promises of itself counts.
+    /// True if its own claims and results are trusted.
     #[serde(skip)]
     pub trusted: bool,
-    /// Whether a result that does not fit its schema is refused.
+    /// True if results that do not match the output schema are rejected.
     #[serde(skip)]
     pub strict_output: bool,
-    /// What runs it.
     #[serde(skip)]
     pub upstream: Upstream,
-    /// What is made of all this when it is first called.
+    /// Compiled schemas, created by the first call.
     #[serde(skip)]
-    pub(crate) compiled: Arc<OnceLock<Compiled>>,
-    /// What stands before it, found when it is first called.
+    pub(crate) compiled: Arc<OnceLock<CompiledTool>>,
+    /// Shared state, looked up by the first call.
     #[serde(skip)]
-    pub(crate) guard: OnceLock<Arc<Guard>>,
-    /// Whether it can be called.
+    pub(crate) shared_state: OnceLock<Arc<SharedToolState>>,
     #[serde(flatten)]
     pub state: ToolState,
 }
 
-/// What runs a tool.
+/// The implementation of a tool.
 #[derive(Debug, Clone)]
 pub enum Upstream {
-    /// A function of ours.
-    Builtin(Arc<Builtin>),
-    /// A program of one's own.
+    Builtin(Arc<BuiltinTool>),
+    /// An executable or function of this project.
     Script(Arc<ToolDefinition>),
-    /// A server.
-    Server(Address),
-    /// An operation of an API.
-    OpenApi(Arc<Operation>),
+    /// A tool of an MCP server.
+    Server(RemoteTool),
+    /// An operation of an HTTP API.
+    OpenApi(Arc<ApiOperation>),
 }
 
-/// Whether a tool can be called.
+/// Availability of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolState {
-    /// It can.
+    /// The tool can be called.
     Ready,
-    /// It cannot.
+    /// The tool cannot be called.
     Quarantined {
-        /// What it takes to change that.
-        why: Why,
+        cause: QuarantineCause,
         /// The reason, for people.
         reason: String,
     },
 }
 
-/// Why a tool is held back.
+/// Causes of a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// Its definition is of no use, whatever anyone says.
+pub enum QuarantineCause {
+    /// The definition is invalid. Approval cannot fix it.
     Faulty,
-    /// Its server is strict, and the configuration does not name it.
+    /// The server is strict, and the tool has no settings.
     NotConfigured,
-    /// Nobody has approved it yet, and somebody should.
+    /// The tool needs approval and has none yet.
     NotApproved,
-    /// It is not what it was when it was approved or first seen.
+    /// The definition differs from its pin.
     Changed,
 }
 
@@ -176,29 +169,22 @@ impl Serialize for ToolState {
     }
 }
 
-/// Something worth a line in the log.
+/// A log message from the build of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// How important it is.
-    pub level: Level,
-    /// What happened.
+pub struct CatalogEvent {
+    pub level: EventLevel,
     pub message: String,
 }
 
-/// How important an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
-    /// Somebody has to act.
+pub enum EventLevel {
     Error,
-    /// Somebody should look.
     Warning,
-    /// Good to know.
     Info,
-    /// For who looks closely.
     Debug,
 }
 
-/// Why there can be no catalog. The start fails.
+/// Reasons why a catalog cannot be built. Startup fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {
     /// A strict server offers a tool that has no settings.
@@ -216,180 +202,165 @@ To resolve:
 2. Change the MCP server mode to 'dynamic' and provide default_tool_config",
         configured.join(", ")
     )]
-    NotConfigured {
-        /// The tool.
-        tool: String,
-        /// Its server.
-        server: ServerName,
-        /// The tools that are configured.
-        configured: Vec<String>,
-    },
-    /// Two tools want one name, and the configuration says that this is an error.
+    NotConfigured { tool: String, server: ServerName, configured: Vec<String> },
+    /// Two tools have the same name, and `on_collision` is `error`.
     #[error("two tools are called `{name}`: {first} and {second}")]
     Collision {
-        /// The name.
         name: String,
-        /// Who has it.
+        /// Source of the first tool.
         first: String,
-        /// Who wants it too.
+        /// Source of the second tool.
         second: String,
     },
 }
 
-/// What a catalog is made of.
-pub struct Parts<'a> {
-    /// Functions of ours.
-    pub builtins: &'a [Arc<Builtin>],
-    /// Own tools.
+/// Everything a catalog is built from.
+pub struct CatalogInputs<'a> {
+    pub builtins: &'a [Arc<BuiltinTool>],
     pub own: &'a [Arc<ToolDefinition>],
-    /// What the operator says about single tools.
+    /// The operator's settings for individual tools.
     pub settings: &'a [ToolSettings],
-    /// The servers in the order of the configuration, with what those that answered offer.
-    pub servers: &'a [(&'a ServerSpec, Option<&'a Offer>)],
-    /// The APIs in the order of the configuration, with what was found of them.
-    pub apis: &'a [(&'a ApiSpec, Found)],
-    /// What servers said of their tools before.
-    pub pins: &'a Pins,
-    /// Who gets a name that two tools want.
+    /// Servers in configuration order, with the offers of those that answered.
+    pub servers: &'a [(&'a ServerSpec, Option<&'a ServerOffer>)],
+    /// APIs in configuration order, with their operations.
+    pub apis: &'a [(&'a ApiSpec, LoadedApi)],
+    /// Pinned definitions.
+    pub pins: &'a PinSet,
+    /// Policy for two tools with the same name.
     pub on_collision: OnCollision,
-    /// The catalog before, to know what is new, what is gone and who has which name.
+    /// The catalog before, to detect new and removed tools and to keep names stable. `None` at startup.
     pub previous: Option<&'a Catalog>,
 }
 
-/// A catalog, and what was noticed in making it.
+/// A catalog and everything noticed while building it.
 #[derive(Debug)]
-pub struct Built {
-    /// The catalog.
+pub struct CatalogBuild {
     pub catalog: Catalog,
-    /// Lines for the log.
-    pub events: Vec<Event>,
-    /// Definitions to remember.
+    /// Log messages.
+    pub events: Vec<CatalogEvent>,
+    /// Definitions to pin.
     pub pins: Vec<NewPin>,
-    /// Definitions that are not what they were.
-    pub changed: Vec<Changed>,
+    /// Definitions that differ from their pins.
+    pub changes: Vec<DefinitionChange>,
 }
 
-/// A definition that is not what was approved or first seen.
+/// A definition that differs from its pin.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Changed {
-    /// The server.
+pub struct DefinitionChange {
     pub server: ServerName,
-    /// The tool's name there.
+    /// The server's own name of the tool.
     pub tool: String,
-    /// What told the definition from every other.
-    pub was: Box<str>,
-    /// What does now.
-    pub is: Box<str>,
-    /// How bad the change is.
+    /// Hash of the pinned definition.
+    pub old_hash: Box<str>,
+    /// Hash of the new definition.
+    pub new_hash: Box<str>,
     pub class: DriftClass,
-    /// Whether the tool is held back for it.
-    pub held_back: bool,
+    /// True if the tool is quarantined because of it.
+    pub quarantined: bool,
 }
 
 impl Catalog {
-    /// Makes the catalog. At the first time a strict server's unknown tool is an error; later it is
-    /// quarantined, and the rest goes on.
+    /// Builds the catalog. An unknown tool of a strict server is an error at startup; later it is quarantined.
     ///
     /// # Errors
-    /// When the tools do not go together; all of the reasons.
-    pub fn build(parts: &Parts<'_>) -> Result<Built, Vec<CatalogError>> {
-        let mut builder = Builder::new(parts);
+    /// All reasons why the catalog cannot be built.
+    pub fn build(parts: &CatalogInputs<'_>) -> Result<CatalogBuild, Vec<CatalogError>> {
+        let mut builder = CatalogBuilder::new(parts);
         for tool in parts.own {
-            builder.own(tool);
+            builder.add_own(tool);
         }
         for tool in parts.builtins {
-            builder.builtin(tool);
+            builder.add_builtin(tool);
         }
         for (spec, offer) in parts.servers {
             match offer {
-                Some(offer) => builder.server(spec, offer),
-                None => builder.absent(spec),
+                Some(offer) => builder.add_server(spec, offer),
+                None => builder.reserve_names(spec),
             }
         }
         for (spec, found) in parts.apis {
-            builder.api(spec, found);
+            builder.add_api(spec, found);
         }
-        builder.unclaimed_settings();
+        builder.warn_unused_settings();
         builder.finish()
     }
 
-    /// The tools, in the order of the configuration.
+    /// All tools, in configuration order.
     pub fn tools(&self) -> impl Iterator<Item = &Arc<CatalogTool>> {
         self.tools.iter()
     }
 
-    /// The tool that a name means: its shown name, or `{server}__{tool}`.
+    /// Resolves a name: the caller-facing name or `{server}__{tool}`.
     pub fn resolve(&self, name: &str) -> Option<&Arc<CatalogTool>> {
         self.names.get(name).map(|at| &self.tools[*at])
     }
 
-    /// The tools that can be called, as the result of `tools/list`. Written once for each catalog.
+    /// The result of `tools/list` with all callable tools. Serialized once per catalog.
     pub fn listing(&self) -> &Bytes {
         self.listing.get_or_init(|| {
             let ready = self.tools.iter().filter(|tool| tool.state == ToolState::Ready);
             let mut text = String::from("{\"tools\":[");
             for (at, tool) in ready.enumerate() {
                 text.push_str(if at > 0 { "," } else { "" });
-                tool.list_into(&mut text, &Words::default());
+                tool.write_definition(&mut text, &ListingOverrides::default());
             }
             text.push_str("]}");
             text.into()
         })
     }
 
-    /// Those of the tools that can be called and are shown, as elements of a list.
-    pub fn listed<'a>(
+    /// Serialized definitions of the callable tools that pass the filter.
+    pub fn ready_definitions<'a>(
         &'a self,
-        shown: impl Fn(&CatalogTool) -> bool + 'a,
+        filter: impl Fn(&CatalogTool) -> bool + 'a,
     ) -> impl Iterator<Item = String> + 'a {
-        let ready = self.tools.iter().filter(move |tool| tool.state == ToolState::Ready && shown(tool));
-        ready.map(|tool| tool.listed_in(&Words::default()))
+        let ready = self.tools.iter().filter(move |tool| tool.state == ToolState::Ready && filter(tool));
+        ready.map(|tool| tool.listed_definition(&ListingOverrides::default()))
     }
 
-    /// Whether callers would notice that this catalog took the place of another.
+    /// Returns true if callers would notice the difference between two catalogs.
     pub fn differs_from(&self, other: &Self) -> bool {
-        fn shown(tool: &Arc<CatalogTool>) -> impl PartialEq + use<'_> {
+        fn visible_fields(tool: &Arc<CatalogTool>) -> impl PartialEq + use<'_> {
             let CatalogTool { name, server, hash, state, .. } = tool.as_ref();
             (name, server, hash, state)
         }
-        !self.tools.iter().map(shown).eq(other.tools.iter().map(shown))
+        !self.tools.iter().map(visible_fields).eq(other.tools.iter().map(visible_fields))
     }
 
-    fn has_of(&self, server: &ServerName, original: &str) -> bool {
+    fn has_tool(&self, server: &ServerName, original: &str) -> bool {
         self.tools.iter().any(|tool| tool.server.as_ref() == Some(server) && tool.original == original)
     }
 
-    /// Who had a bare name.
-    fn owner(&self, bare: &str) -> Option<&CatalogTool> {
+    /// The tool that had a bare name.
+    fn bare_name_owner(&self, bare: &str) -> Option<&CatalogTool> {
         self.resolve(bare).map(Arc::as_ref).filter(|tool| tool.name == bare)
     }
 }
 
-/// What a call needs that takes time to make.
+/// Parts of a tool that are expensive to create.
 #[derive(Debug)]
-pub(crate) struct Compiled {
-    pub(crate) subject: Subject,
-    pub(crate) input: Schema,
-    pub(crate) output: Option<Schema>,
-    /// What the schemas call secret, of the arguments and of the reply.
+pub(crate) struct CompiledTool {
+    pub(crate) subject: ToolAttributes,
+    pub(crate) input: SchemaValidator,
+    pub(crate) output: Option<SchemaValidator>,
+    /// Secret fields of the arguments and of the reply, according to the schemas.
     pub(crate) secret: (SecretFields, SecretFields),
 }
 
 impl CatalogTool {
-    /// What a call needs, made once for each definition.
-    pub(crate) fn compiled(&self) -> &Compiled {
+    /// Compiled schemas and policy subject, created once per definition.
+    pub(crate) fn compiled(&self) -> &CompiledTool {
         self.compiled.get_or_init(|| {
-            // Schemas were checked when the tool was discovered; one that cannot be used all the same
-            // lets nothing through.
-            let schema = |raw: &Raw| {
+            // Schemas were checked at discovery. A schema that fails to compile anyway rejects all calls.
+            let schema = |raw: &RawJson| {
                 let value: serde_json::Value = raw.parse().unwrap_or_default();
-                Schema::new(&value).unwrap_or_else(|error| {
+                SchemaValidator::new(&value).unwrap_or_else(|error| {
                     tracing::error!("Tool '{}' cannot be called: {error}", self.name);
-                    Schema::new(&serde_json::Value::Bool(false)).expect("it is a schema")
+                    SchemaValidator::new(&serde_json::Value::Bool(false)).expect("a valid schema")
                 })
             };
-            let reply = |raw: &Raw| SecretFields::of_reply(&raw.parse().unwrap_or_default());
-            Compiled {
+            let reply = |raw: &RawJson| SecretFields::from_output_schema(&raw.parse().unwrap_or_default());
+            CompiledTool {
                 secret: (self.secret_arguments(), self.output_schema.as_ref().map(reply).unwrap_or_default()),
                 subject: self.subject(),
                 input: schema(&self.input_schema),
@@ -398,13 +369,13 @@ impl CatalogTool {
         })
     }
 
-    /// What its schema calls secret of the arguments.
+    /// Secret fields of the arguments.
     pub(crate) fn secret_arguments(&self) -> SecretFields {
-        SecretFields::of(&self.input_schema.parse().unwrap_or_default())
+        SecretFields::from_schema(&self.input_schema.parse().unwrap_or_default())
     }
 
-    /// Whether what is made of it is the same as what was made of another, so that it is not made again.
-    fn compiles_as(&self, other: &Self) -> bool {
+    /// Returns true if both tools compile to the same parts, so that they can be reused.
+    fn has_same_compiled(&self, other: &Self) -> bool {
         let about = |tool: &Self| (tool.trusted, tool.category, tool.server.clone(), tool.hash.clone());
         self.input_schema == other.input_schema
             && self.output_schema == other.output_schema
@@ -414,9 +385,9 @@ impl CatalogTool {
             && about(self) == about(other)
     }
 
-    /// What is known of it when it is decided on.
-    pub fn subject(&self) -> Subject {
-        Subject {
+    /// The tool as the policy sees it.
+    pub fn subject(&self) -> ToolAttributes {
+        ToolAttributes {
             name: self.name.clone(),
             original: self.original.clone(),
             server: self.server.as_ref().map(ToString::to_string),
@@ -429,44 +400,44 @@ impl CatalogTool {
         }
     }
 
-    /// Every name that means it: the one that callers use, and where it is of a server `{server}__{tool}`.
+    /// All names of the tool: the caller-facing one, and `{server}__{tool}` if it has a server.
     pub fn names(&self) -> Vec<String> {
         let qualified = self
             .server
             .as_ref()
-            .map(|server| format!("{}{SEPARATOR}{}", server.prefix(), normalised(&self.original)));
+            .map(|server| format!("{}{SEPARATOR}{}", server.prefix(), normalize_name(&self.original)));
         std::iter::once(self.name.clone()).chain(qualified.filter(|name| *name != self.name)).collect()
     }
 
-    /// Whether a profile has it.
-    pub fn is_part_of(&self, profile: &Profile) -> bool {
+    /// Returns true if the profile includes the tool.
+    pub fn is_in_profile(&self, profile: &Profile) -> bool {
         let names = self.names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        // Who gets the beginning of a result can read all of it.
+        // Truncated results must stay readable, so every profile has `read_result` unless it excludes it.
         let reads = self.name == READ_RESULT && self.server.is_none() && !profile.tools.excludes(&names);
-        reads || profile.tools.has(&names)
+        reads || profile.tools.contains(&names)
     }
 
-    /// Its definition as the element of a list, in other words where they are given.
-    pub fn listed_in(&self, words: &Words<'_>) -> String {
+    /// Its serialized definition, with overrides.
+    pub fn listed_definition(&self, words: &ListingOverrides<'_>) -> String {
         let mut text = String::new();
-        self.list_into(&mut text, words);
+        self.write_definition(&mut text, words);
         text
     }
 
-    /// The definition under the name that callers use; the rest as the server wrote it.
-    fn list_into(&self, out: &mut String, words: &Words<'_>) {
+    /// Writes the definition under the caller-facing name, otherwise as the server wrote it.
+    fn write_definition(&self, out: &mut String, words: &ListingOverrides<'_>) {
         let name = serde_json::Value::from(words.name.unwrap_or(&self.name));
         out.push_str(&format!(r#"{{"name":{name}"#));
         let description = words.description.map(|text| serde_json::Value::from(text).to_string());
         let Some(definition) = &self.definition else {
             let description =
                 description.unwrap_or_else(|| serde_json::Value::from(self.description.as_str()).to_string());
-            let schema = words.input_schema.unwrap_or(self.input_schema.get());
+            let schema = words.input_schema.unwrap_or(self.input_schema.as_str());
             out.push_str(&format!(r#","description":{description},"inputSchema":{schema}"#));
             if let Some(schema) = &self.output_schema {
                 out.push_str(r#","outputSchema":"#);
-                out.push_str(schema.get());
+                out.push_str(schema.as_str());
             }
             return out.push('}');
         };
@@ -490,14 +461,12 @@ impl CatalogTool {
     }
 }
 
-/// What stands in a definition in the place of what the tool says itself.
+/// Replacements for parts of a listed definition.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Words<'a> {
-    /// Its name.
+pub struct ListingOverrides<'a> {
     pub name: Option<&'a str>,
-    /// What it does.
     pub description: Option<&'a str>,
-    /// The schema of its arguments, as JSON.
+    /// JSON Schema of the arguments, serialized.
     pub input_schema: Option<&'a str>,
 }
 

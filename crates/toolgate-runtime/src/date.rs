@@ -1,20 +1,20 @@
-//! Days and times as results show them: ISO 8601, in UTC.
+//! Timestamps and dates in results: ISO 8601, UTC.
 
 use jiff::Timestamp;
 
-/// Now, to the millisecond.
-pub(crate) fn now() -> String {
+/// The current time in milliseconds precision.
+pub(crate) fn timestamp() -> String {
     format!("{:.3}", Timestamp::now())
 }
 
-/// Today, as `YYYY-MM-DD`.
+/// The current date as `YYYY-MM-DD`.
 pub(crate) fn today() -> String {
     Timestamp::now().strftime("%Y-%m-%d").to_string()
 }
 
 #[test]
-fn the_form() {
-    let now = now();
+fn formats_as_iso_8601() {
+    let now = timestamp();
     assert_eq!((now.len(), &now[10..11], &now[19..20], &now[23..]), (24, "T", ".", "Z"), "{now}");
     assert!(now.starts_with(&today()));
 }

@@ -1,32 +1,37 @@
-//! The catalog of live tools, and the road to each of them.
+//! The catalog of live tools, and the pipeline that runs every operation on them.
 //!
-//! What own tools and servers offer is put together under the operator's rules in [`catalog`]; a call goes
-//! down the [`road`]. Invariant: the catalog is immutable and swapped in one step, a reader never waits,
-//! and there is one way to a tool.
+//! [`catalog`] merges own tools and the tools of servers under the operator's settings; [`pipeline`] runs each call.
+//! Invariants: the catalog is immutable and swapped atomically, readers never wait, and the pipeline is the only path
+//! to a tool.
 
 pub mod builtins;
 pub mod catalog;
 mod date;
-pub mod desk;
 mod metering;
 pub mod pins;
+pub mod pipeline;
+pub mod questions;
 pub mod replay;
 pub mod results;
-pub mod road;
 pub mod runtime;
 mod search;
 mod stage;
-mod tally;
+mod tool_stats;
 
-pub use catalog::{Catalog, CatalogError, CatalogTool, Event, ToolState};
-pub use road::{Approver, CallRequest, Called, Explanation, NobodyApproves, Origin, Step, Verdict};
+pub use catalog::{Catalog, CatalogError, CatalogEvent, CatalogTool, ToolState};
+pub use pipeline::{
+    ApprovalAnswer, Approver, CallOrigin, CallOutcome, CallRequest, CallStep, Explanation, NoApprover,
+};
 pub use runtime::Runtime;
-pub use stage::hints::Record;
-/// What decides, for whoever puts a runtime together.
-pub use toolgate_policy::{Policy, Schema};
-/// What a search answers.
-pub use toolgate_search::{Choice, Decision, Hit};
-/// What servers offer beside tools.
-pub use toolgate_upstream::offer::{Kinds, Offer, Offered};
-/// What callers put together, who answers servers, and where the lines of a server's log go.
-pub use toolgate_upstream::{Builtin, Clients, Logins, Nobody, Params, Questions, Raw, RpcError, Trace, log};
+pub use stage::hints::StatsSnapshot;
+/// Re-exported for code that sets up a runtime.
+pub use toolgate_policy::{Policy, SchemaValidator};
+/// Results of a search.
+pub use toolgate_search::{ChoiceDecision, SearchHit, ToolChoice};
+/// Lists that servers offer besides tools.
+pub use toolgate_upstream::offer::{OfferKinds, OfferedItem, ServerOffer};
+/// Request parameters, built-in tools, the client traits that answer servers, and the log of server output.
+pub use toolgate_upstream::{
+    BuiltinTool, ClientFeatures, ForwardedFeatures, LoginOptions, NoClientFeatures, Params, RawJson,
+    RpcError, TraceContext, log_server_message,
+};

@@ -1,29 +1,27 @@
-//! What is counted of calls, for whoever watches; and what is made ready before the first.
+//! Call metrics, and the compilation of schemas ahead of the first call.
 //!
-//! Invariant: every call that ended is counted once, under the name of a tool that there is or under one
-//! name for all others.
+//! Invariant: every call is counted exactly once, under its tool or, if the tool is unknown, under one common name.
 
 use std::time::Duration;
 
-use toolgate_audit::{Log, Metrics};
+use toolgate_audit::{ExecutionLog, Metrics};
 use toolgate_types::CallError;
 
 use crate::catalog::CatalogTool;
 use crate::runtime::Runtime;
 
 impl Runtime {
-    /// The numbers of all tools.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The log, where calls are written down.
-    pub fn log(&self) -> Option<&Log> {
+    /// The execution log, if calls are recorded.
+    pub fn log(&self) -> Option<&ExecutionLog> {
         self.log.get()
     }
 
-    /// A call ended.
-    pub(crate) fn count(
+    /// Counts a call that ended.
+    pub(crate) fn count_call(
         &self,
         tool: Option<&CatalogTool>,
         error: Option<&CallError>,
@@ -32,22 +30,21 @@ impl Runtime {
     ) {
         let code = error.map(|error| error.code);
         match tool {
-            Some(tool) => self.guard(tool).metrics.ended(code, took, cached),
-            None => self.metrics.unknown().ended(code, took, cached),
+            Some(tool) => self.shared_state(tool).metrics.record_end(code, took, cached),
+            None => self.metrics.unknown_tool().record_end(code, took, cached),
         }
     }
 
-    /// Whoever made a call left before its end.
-    pub(crate) fn count_left(&self, tool: Option<&CatalogTool>, took: Duration) {
+    /// Counts a call whose caller disconnected before its end.
+    pub(crate) fn count_abandoned(&self, tool: Option<&CatalogTool>, took: Duration) {
         match tool {
-            Some(tool) => self.guard(tool).metrics.abandoned(took),
-            None => self.metrics.unknown().abandoned(took),
+            Some(tool) => self.shared_state(tool).metrics.record_abandoned(took),
+            None => self.metrics.unknown_tool().record_abandoned(took),
         }
     }
 
-    /// Makes ready what a first call would have to wait for: the schemas of all tools. Takes as long as that
-    /// takes, so it is nothing for a thread that others wait for.
-    pub fn prepare(&self) {
+    /// Compiles the schemas of all tools, so that no first call waits for that. CPU-bound: run it on a blocking thread.
+    pub fn compile_schemas(&self) {
         for tool in self.catalog().tools() {
             tool.compiled();
         }

@@ -1,18 +1,17 @@
-//! Pins: what servers said of their tools when these were first seen, or last approved.
+//! Pins: the definitions of servers' tools as first seen or last approved.
 //!
-//! A server that was harmless when somebody looked at it can describe its tools in another way
-//! tomorrow. So a definition is remembered, and one that changes is compared with what it was; see
-//! [`Drift`]. Invariant: a pin is changed by a person, by a change that cannot hurt, and by nothing
-//! else; the name a tool is shown under plays no part.
+//! A harmless server can change its tool definitions later (a "rug pull"). Definitions are therefore pinned, and
+//! changes are compared with the pin; see [`Drift`]. Invariant: a pin changes only by a person's approval or a
+//! compatible change. Pins use the server's own tool names, not the names shown to callers.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_types::ServerName;
-use toolgate_upstream::offer::{OfferedTool, canonical};
+use toolgate_upstream::offer::{OfferedTool, canonical_definition};
 
-use crate::catalog::normalised;
+use crate::catalog::normalize_name;
 
 mod drift;
 pub mod file;
@@ -20,81 +19,76 @@ mod queue;
 
 pub use drift::{Drift, DriftClass};
 pub use file::{LockError, LockFile};
-pub(crate) use queue::Queue;
+pub(crate) use queue::PinQueue;
 
-/// All pins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pins {
+pub struct PinSet {
     servers: BTreeMap<String, ServerPins>,
 }
 
-/// The pins of one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerPins {
-    /// Whether a person has approved the server as a whole.
+    /// True if a person has approved the server as a whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     approved: bool,
-    /// By the names that the server gives them.
+    /// By the server's own tool names.
     #[serde(default)]
     tools: BTreeMap<String, Pin>,
 }
 
-/// A definition as it was.
+/// A pinned definition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pin {
-    /// What tells it from every other.
+    /// Hash of the definition.
     pub hash: Box<str>,
-    /// The definition, to compare with and for people to read.
+    /// The definition, for comparison and review.
     pub definition: Value,
 }
 
-/// A pin to be made, or made anew.
+/// A pin to add or update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPin {
-    /// The server.
     pub server: ServerName,
-    /// The tool's name there.
+    /// The server's own name of the tool.
     pub tool: String,
-    /// The pin.
     pub pin: Pin,
-    /// The hash of the one it replaces. Where another stands there by now, that one stays.
+    /// Hash of the pin to replace. If the current pin has another hash, it stays.
     pub replaces: Option<Box<str>>,
 }
 
 impl From<&OfferedTool> for Pin {
     fn from(tool: &OfferedTool) -> Self {
-        Self { hash: tool.hash.clone(), definition: canonical(&tool.definition) }
+        Self { hash: tool.hash.clone(), definition: canonical_definition(&tool.definition) }
     }
 }
 
-impl Pins {
-    /// The pin of a tool.
+impl PinSet {
     pub fn get(&self, server: &ServerName, tool: &str) -> Option<&Pin> {
         self.servers.get(server.as_str())?.tools.get(tool)
     }
 
-    /// The names of a server's tools that are pinned.
-    pub fn names(&self, server: &ServerName) -> impl Iterator<Item = &str> {
+    /// Names of a server's pinned tools.
+    pub fn tool_names(&self, server: &ServerName) -> impl Iterator<Item = &str> {
         self.servers.get(server.as_str()).into_iter().flat_map(|pins| pins.tools.keys().map(String::as_str))
     }
 
-    /// Whether a server can be left alone when a tool is asked for by its bare name: the tool is known, and
-    /// so is the server, and it is none of its tools.
-    pub fn rule_out(&self, server: &str, tool: &str) -> bool {
-        let has = |pins: &ServerPins| pins.tools.keys().any(|name| normalised(name) == tool);
+    /// Returns true if the server cannot have the tool with this bare name: both the tool and the server are known, and
+    /// the tool belongs to another server.
+    pub fn rules_out(&self, server: &str, tool: &str) -> bool {
+        let has = |pins: &ServerPins| pins.tools.keys().any(|name| normalize_name(name) == tool);
         let known = self.servers.get(server).filter(|pins| !pins.tools.is_empty());
         known.is_some_and(|pins| !has(pins)) && self.servers.values().any(has)
     }
 
-    /// Whether a person has approved a server as a whole.
-    pub fn approves(&self, server: &ServerName) -> bool {
+    /// Returns true if a person has approved the server as a whole.
+    pub fn is_approved(&self, server: &ServerName) -> bool {
         self.servers.get(server.as_str()).is_some_and(|pins| pins.approved)
     }
 
-    /// Remembers what was seen. Where somebody else has pinned something else by now, theirs stays.
-    pub fn remember(&mut self, new: impl IntoIterator<Item = NewPin>) {
+    /// Adds pins. A pin that another process changed in the meantime stays.
+    pub fn add(&mut self, new: impl IntoIterator<Item = NewPin>) {
         for NewPin { server, tool, pin, replaces } in new {
             let tools = &mut self.servers.entry(server.as_str().to_owned()).or_default().tools;
             if tools.get(&tool).map(|pin| &pin.hash) == replaces.as_ref() {
@@ -103,7 +97,7 @@ impl Pins {
         }
     }
 
-    /// What a person approves: a server, with these definitions.
+    /// Approves a server as a whole, and these definitions.
     pub fn approve(&mut self, server: &ServerName, tools: impl IntoIterator<Item = (String, Pin)>) {
         let pins = self.servers.entry(server.as_str().to_owned()).or_default();
         pins.approved = true;

@@ -1,37 +1,32 @@
-//! Recorded calls against other rules: which would be decided otherwise, and for whom.
+//! Replays recorded calls against another policy and reports the decisions that change.
 //!
-//! The tools are those of the catalog and the callers those of the configuration, as they are now; only the rules
-//! are others. Invariant: nothing is called and nobody is asked. What was decided over arguments that are not in
-//! the record is told apart, since nobody can know.
+//! Tools and callers are the current ones; only the rules differ. Invariant: nothing is called and no one is asked.
+//! Decisions that may depend on arguments missing from the record are reported as uncertain.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::Serialize;
 use toolgate_audit as audit;
-use toolgate_policy::decide::Call;
+use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::{Decision, Policy};
 use toolgate_types::Caller;
-use toolgate_types::json::Arguments;
+use toolgate_json::CallArguments;
 use toolgate_types::secret::MASK;
-use toolgate_upstream::Raw;
+use toolgate_upstream::RawJson;
 
 use crate::runtime::Runtime;
 
-/// How a call is decided on.
+/// A decision of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// It goes on.
+pub enum DecisionKind {
     Allow,
-    /// Somebody is asked.
     Ask,
-    /// It does not.
     Deny,
 }
 
-impl Verdict {
-    /// Its name in listings.
+impl DecisionKind {
     pub fn label(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -40,71 +35,69 @@ impl Verdict {
         }
     }
 
-    /// What was decided at the time. A call that did not get so far was not decided on.
-    fn recorded(call: &audit::Call) -> Option<Self> {
+    /// The recorded decision. `None` if the call ended before it was decided on.
+    fn from_record(call: &audit::LoggedCall) -> Option<Self> {
         let begin = call.begin.as_ref()?;
         let error = call.end.as_ref().and_then(|end| end.error.as_ref());
         match begin.decision.as_str() {
             "allow" if begin.asked.is_some() => Some(Self::Ask),
             "allow" => Some(Self::Allow),
-            "deny" if error.is_some_and(|error| error.message.starts_with(NOBODY)) => Some(Self::Ask),
+            "deny" if error.is_some_and(|error| error.message.starts_with(NOT_APPROVED)) => Some(Self::Ask),
             "deny" => Some(Self::Deny),
             _ => None,
         }
     }
 }
 
-/// How the answer to a call begins that somebody was asked about and nobody said yes to.
-pub(crate) const NOBODY: &str = "nobody said yes to";
+/// Prefix of the error message for a call that needed approval and did not get it. A replay recognizes it.
+pub(crate) const NOT_APPROVED: &str = "not approved";
 
-/// Calls that would be decided otherwise, all in the same way.
+/// Recorded calls of one caller and tool whose decision changes in the same way.
 #[derive(Debug, Clone, Serialize)]
-pub struct Flip {
-    /// Who called.
+pub struct DecisionChange {
     pub caller: String,
-    /// What was called.
     pub tool: String,
-    /// What was decided.
-    pub from: Verdict,
-    /// What would be.
-    pub to: Verdict,
-    /// Whether all that was judged is in the record.
+    /// The recorded decision.
+    pub from: DecisionKind,
+    /// The decision under the other policy.
+    pub to: DecisionKind,
+    /// True if the record has all arguments the policy looks at.
     pub certain: bool,
-    /// How many calls.
+    /// Number of calls.
     pub count: u64,
-    /// The rules that decide now, by their names.
+    /// Names of the rules that decide now.
     pub rules: Vec<String>,
-    /// One of the calls, by its id.
+    /// Id of one of the calls.
     pub call: String,
 }
 
-/// What came of a replay.
+/// Result of a replay.
 #[derive(Debug, Default, Serialize)]
-pub struct Replay {
-    /// Calls that were decided on again.
+pub struct ReplayReport {
+    /// Calls that were decided again.
     pub replayed: u64,
-    /// Those of them whose arguments are not in the record as they were.
+    /// Replayed calls whose arguments are missing or redacted in the record.
     pub uncertain: u64,
-    /// Calls that could not be: their tool or their caller is not there any more.
+    /// Calls that were skipped because their tool or caller no longer exists.
     pub gone: u64,
-    /// What would be decided otherwise.
-    pub flips: Vec<Flip>,
+    /// Decisions that change.
+    pub flips: Vec<DecisionChange>,
 }
 
 impl Runtime {
-    /// Decides on recorded calls by other rules. `owner` stands for a caller that the configuration does not name.
+    /// Decides recorded calls again with another policy. `owner` is the caller with that id if none is configured.
     pub fn replay(
         &self,
         policy: &Policy,
         owner: Option<&Caller>,
-        calls: impl Iterator<Item = std::io::Result<audit::Call>>,
-    ) -> std::io::Result<Replay> {
+        calls: impl Iterator<Item = std::io::Result<audit::LoggedCall>>,
+    ) -> std::io::Result<ReplayReport> {
         let catalog = self.catalog();
-        let mut replay = Replay::default();
-        let mut flips: BTreeMap<_, Flip> = BTreeMap::new();
+        let mut replay = ReplayReport::default();
+        let mut flips: BTreeMap<_, DecisionChange> = BTreeMap::new();
         for call in calls {
             let call = call?;
-            let (Some(from), Some(begin)) = (Verdict::recorded(&call), &call.begin) else { continue };
+            let (Some(from), Some(begin)) = (DecisionKind::from_record(&call), &call.begin) else { continue };
             let caller =
                 self.caller(&begin.caller).or(owner.filter(|owner| owner.id.as_str() == begin.caller));
             let (Some(tool), Some(caller)) = (catalog.resolve(&begin.tool), caller) else {
@@ -113,7 +106,7 @@ impl Runtime {
             };
             let recorded = begin.arguments.as_ref().map(|arguments| arguments.get());
             let certain = recorded.is_some_and(|arguments| !arguments.contains(MASK));
-            let arguments = Raw::trusted(recorded.unwrap_or("{}").to_owned()).into();
+            let arguments = RawJson::from_trusted(recorded.unwrap_or("{}").to_owned()).into();
             let (to, rules) = decide(policy, caller, &tool.subject(), &arguments);
             replay.replayed += 1;
             replay.uncertain += u64::from(!certain);
@@ -121,7 +114,7 @@ impl Runtime {
                 continue;
             }
             let key = (from, to, begin.caller.clone(), begin.tool.clone(), !certain);
-            let flip = flips.entry(key).or_insert_with(|| Flip {
+            let change = flips.entry(key).or_insert_with(|| DecisionChange {
                 caller: begin.caller.clone(),
                 tool: begin.tool.clone(),
                 from,
@@ -131,7 +124,7 @@ impl Runtime {
                 rules,
                 call: begin.call.clone(),
             });
-            flip.count += 1;
+            change.count += 1;
         }
         replay.flips = flips.into_values().collect();
         Ok(replay)
@@ -141,13 +134,19 @@ impl Runtime {
 fn decide(
     policy: &Policy,
     caller: &Caller,
-    subject: &toolgate_policy::Subject,
-    arguments: &Arguments,
-) -> (Verdict, Vec<String>) {
-    // Whether something untrusted was read before is not in the record; it counts as not.
-    match policy.decide(&Call { caller, subject, arguments, tainted: false, now: SystemTime::now() }) {
-        Decision::Allow(grant) => (Verdict::Allow, grant.rules().to_vec()),
-        Decision::Ask(question) => (Verdict::Ask, question.rules().to_vec()),
-        Decision::Deny(denied) => (Verdict::Deny, denied.forbidden_by),
+    subject: &toolgate_policy::ToolAttributes,
+    arguments: &CallArguments,
+) -> (DecisionKind, Vec<String>) {
+    // Taint is not recorded, so the session counts as not tainted.
+    match policy.decide(&PolicyRequest {
+        caller,
+        tool: subject,
+        arguments,
+        tainted: false,
+        now: SystemTime::now(),
+    }) {
+        Decision::Allow(grant) => (DecisionKind::Allow, grant.rules().to_vec()),
+        Decision::Ask(question) => (DecisionKind::Ask, question.rules().to_vec()),
+        Decision::Deny(denied) => (DecisionKind::Deny, denied.forbidden_by),
     }
 }

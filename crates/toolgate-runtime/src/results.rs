@@ -1,8 +1,8 @@
-//! Results that are too large to be given whole: kept as resources, and read in parts.
+//! Stored results: results too large to return inline are stored and read in parts.
 //!
-//! The caller gets a preview and a link; `read_result` pages through the rest, searches it, or follows a
-//! JSON pointer into it. A result is a file in the project, so that another process can read it. Invariant:
-//! only who made the call reads its result, everything kept ends, and all of it is bounded on the disk.
+//! The caller gets a preview and a link. The tool `read_result` pages through the rest, searches it, or evaluates a
+//! JSON pointer. A stored result is a file in the project, so other processes can read it. Invariants: only the caller
+//! that made the call can read its result, every result expires, and total disk usage is bounded.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,115 +18,113 @@ use tokio::task::spawn_blocking;
 use toolgate_audit::redact::Redactor;
 use toolgate_types::CallerId;
 use toolgate_types::limits::ResultLimits;
-use toolgate_upstream::builtin::{Asked, Given};
-use toolgate_upstream::{Builtin, Raw};
+use toolgate_upstream::builtin::{BuiltinCall, BuiltinResult};
+use toolgate_upstream::{BuiltinTool, RawJson};
 
-use crate::stage::content::Reply;
+use crate::stage::content::ToolReply;
 
 mod read;
 
-/// The tool that reads them.
+/// Name of the tool that reads stored results.
 pub const READ_RESULT: &str = "read_result";
-/// What their addresses begin with.
-pub const SCHEME: &str = "toolgate://results/";
-/// Folder of the project.
+/// Prefix of the URIs of stored results.
+pub const URI_PREFIX: &str = "toolgate://results/";
+/// Folder in the project.
 const FOLDER: &str = ".toolgate/results";
 
-/// The results of a project.
+/// The stored results of a project.
 #[derive(Debug)]
-pub struct Results {
+pub struct ResultStore {
     folder: PathBuf,
     limits: ResultLimits,
     redactor: Redactor,
 }
 
-/// What a result became that was too large.
+/// A result that was too large to return inline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cut {
-    /// Where the whole is; `None` where it could not be kept.
+pub(crate) struct TruncatedResult {
+    /// URI of the stored result; `None` if it could not be stored.
     pub(crate) uri: Option<String>,
-    /// Bytes that are shown.
+    /// Size of the preview in bytes.
     pub(crate) shown: usize,
-    /// Bytes that there are.
-    pub(crate) of: usize,
+    /// Size of the full result in bytes.
+    pub(crate) total: usize,
 }
 
-/// The first line of a file.
+/// First line of a stored file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Head {
+struct StoredHeader {
     owner: String,
     tool: String,
 }
 
-/// A result that is kept.
 #[derive(Debug)]
-pub struct Kept {
-    /// The tool that gave it.
+pub struct StoredResult {
     pub tool: String,
-    /// The whole reply.
-    pub reply: Raw,
+    /// The complete reply.
+    pub reply: RawJson,
 }
 
-/// There is no such result for this caller.
+/// Reasons why a stored result cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is not there, or is somebody else's, which is the same to who asks.
-    #[error("there is no result `{0}` of yours; results are kept for a limited time")]
+    /// The result does not exist or belongs to another caller; the error does not reveal which.
+    #[error("there is no stored result `{0}` of this caller; stored results expire")]
     Absent(String),
-    /// The system refuses.
     #[error("the result cannot be read")]
     Io(#[from] std::io::Error),
 }
 
-impl Results {
-    /// The results of a project.
-    pub fn of(project: &Path, limits: ResultLimits, redactor: Redactor) -> Arc<Self> {
+impl ResultStore {
+    /// The result store of a project.
+    pub fn in_project(project: &Path, limits: ResultLimits, redactor: Redactor) -> Arc<Self> {
         Arc::new(Self { folder: project.join(FOLDER), limits, redactor })
     }
 
-    /// Keeps none of these, from now on.
-    pub fn learn(&self, secrets: &[toolgate_types::Secret]) {
-        self.redactor.learn(secrets);
+    /// Redacts these secrets in results stored from now on.
+    pub fn add_secrets(&self, secrets: &[toolgate_types::Secret]) {
+        self.redactor.add_secrets(secrets);
     }
 
-    /// Keeps a result that is too large and puts a preview in its place; one that is not stays as it is.
-    pub(crate) async fn cut(
+    /// Stores a result that is too large and replaces it with a preview. Smaller results pass unchanged.
+    pub(crate) async fn truncate(
         self: &Arc<Self>,
         caller: &CallerId,
         tool: &str,
-        reply: Reply,
-    ) -> (Reply, Option<Cut>) {
-        let (most, of) = (self.limits.max_inline.as_usize(), reply.raw.bytes().len());
-        if of <= most {
+        reply: ToolReply,
+    ) -> (ToolReply, Option<TruncatedResult>) {
+        let (max_inline, total) = (self.limits.max_inline.as_usize(), reply.raw.bytes().len());
+        if total <= max_inline {
             return (reply, None);
         }
-        let uri = match self.put(caller, tool, reply.raw.clone()).await {
+        let uri = match self.store(caller, tool, reply.raw.clone()).await {
             Ok(uri) => Some(uri),
             Err(error) => {
-                tracing::error!("a result of {tool} cannot be kept: {error}");
+                tracing::error!("a result of {tool} could not be stored: {error}");
                 None
             }
         };
-        let (preview, shown) = preview(&reply.raw, most, uri.as_deref(), tool);
-        let cut = Reply::convert(preview).expect("a preview is a result");
-        (cut, Some(Cut { uri, shown, of }))
+        let (preview, shown) = preview(&reply.raw, max_inline, uri.as_deref(), tool);
+        let converted = ToolReply::convert(preview).expect("a preview is a result");
+        (converted, Some(TruncatedResult { uri, shown, total }))
     }
 
-    /// Keeps something for a caller; returns its address.
-    pub(crate) async fn put(
+    /// Stores a reply for a caller. Returns its URI.
+    pub(crate) async fn store(
         self: &Arc<Self>,
         caller: &CallerId,
         tool: &str,
-        raw: Raw,
+        raw: RawJson,
     ) -> std::io::Result<String> {
-        let (results, head) = (Arc::clone(self), Head { owner: caller.to_string(), tool: tool.to_owned() });
-        let kept = spawn_blocking(move || results.keep(&head, &raw)).await;
-        let id = kept.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))?;
-        Ok(format!("{SCHEME}{id}"))
+        let (results, head) =
+            (Arc::clone(self), StoredHeader { owner: caller.to_string(), tool: tool.to_owned() });
+        let stored = spawn_blocking(move || results.write_file(&head, &raw)).await;
+        let id = stored.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))?;
+        Ok(format!("{URI_PREFIX}{id}"))
     }
 
-    /// Writes a result down, once for each owner and content; returns what it is called.
-    fn keep(&self, head: &Head, raw: &Raw) -> std::io::Result<String> {
+    /// Writes the file, named by a hash of owner and content, so equal results share a file. Returns the id.
+    fn write_file(&self, head: &StoredHeader, raw: &RawJson) -> std::io::Result<String> {
         let mut hash = Sha256::new();
         hash.update(&head.owner);
         hash.update([0]);
@@ -138,7 +136,7 @@ impl Results {
         fs_err::create_dir_all(&self.folder)?;
         let mut text = serde_json::to_string(head)?;
         text.push('\n');
-        text.push_str(&self.redactor.json(raw.get()));
+        text.push_str(&self.redactor.json(raw.as_str()));
         self.make_room(text.len())?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         std::io::Write::write_all(&mut file, text.as_bytes())?;
@@ -146,7 +144,7 @@ impl Results {
         Ok(id)
     }
 
-    /// Removes what has ended, and the oldest as far as it must be.
+    /// Removes expired results, then the oldest ones until the new result fits.
     fn make_room(&self, needed: usize) -> std::io::Result<()> {
         let now = SystemTime::now();
         let mut files = Vec::new();
@@ -170,18 +168,18 @@ impl Results {
             total -= length;
         }
         if total > self.limits.max_disk.bytes() {
-            return Err(std::io::Error::other("it is larger than all results may be, `results.max_disk`"));
+            return Err(std::io::Error::other("it is larger than `results.max_disk`"));
         }
         Ok(())
     }
 
-    /// A result by its address, for who made the call.
+    /// Reads a stored result, for the caller that made the call.
     ///
     /// # Errors
-    /// When it is not there, has ended, or is somebody else's.
-    pub async fn read(self: &Arc<Self>, caller: &CallerId, uri: &str) -> Result<Kept, ReadError> {
+    /// If the result does not exist, has expired, or belongs to another caller.
+    pub async fn read(self: &Arc<Self>, caller: &CallerId, uri: &str) -> Result<StoredResult, ReadError> {
         let absent = || ReadError::Absent(uri.to_owned());
-        let id = uri.strip_prefix(SCHEME).ok_or_else(absent)?;
+        let id = uri.strip_prefix(URI_PREFIX).ok_or_else(absent)?;
         if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(absent());
         }
@@ -196,40 +194,40 @@ impl Results {
             Err(error) => return Err(error.into()),
         };
         let end = text.iter().position(|byte| *byte == b'\n').ok_or_else(absent)?;
-        let head: Head = serde_json::from_slice(&text[..end]).map_err(|_| absent())?;
+        let head: StoredHeader = serde_json::from_slice(&text[..end]).map_err(|_| absent())?;
         if head.owner != caller.as_str() {
             return Err(absent());
         }
         let text = bytes::Bytes::from(text).slice(end + 1..);
-        let limits = toolgate_upstream::scan::Limits { size: text.len(), ..Default::default() };
-        Ok(Kept { tool: head.tool, reply: Raw::new(text, limits).map_err(|_| absent())? })
+        let limits = toolgate_upstream::scan::ScanLimits { size: text.len(), ..Default::default() };
+        Ok(StoredResult { tool: head.tool, reply: RawJson::new(text, limits).map_err(|_| absent())? })
     }
 
-    /// The tool that reads them.
-    pub(crate) fn tool(self: &Arc<Self>) -> Builtin {
-        let most = self.limits.max_inline.as_usize();
+    /// Creates the `read_result` tool.
+    pub(crate) fn read_tool(self: &Arc<Self>) -> BuiltinTool {
+        let max_inline = self.limits.max_inline.as_usize();
         let results = Arc::clone(self);
-        let run = move |asked: Asked| -> BoxFuture<'static, Given> {
+        let run = move |call: BuiltinCall| -> BoxFuture<'static, BuiltinResult> {
             let results = Arc::clone(&results);
             Box::pin(async move {
-                let wanted: read::Wanted = asked.arguments.parse().map_err(|error| error.to_string())?;
-                let kept =
-                    results.read(&asked.caller, &wanted.uri).await.map_err(|error| error.to_string())?;
-                Ok(wanted.of(&kept.reply, most)?)
+                let request: read::ReadRequest = call.arguments.parse().map_err(|error| error.to_string())?;
+                let stored =
+                    results.read(&call.caller, &request.uri).await.map_err(|error| error.to_string())?;
+                Ok(request.read(&stored.reply, max_inline)?)
             })
         };
-        Builtin::query(
-            READ_RESULT.parse().expect("it is a name"),
-            "Reads a result that was too large to be given whole, by its `toolgate://results/…` address: \
-             a page of it, the lines that match a pattern, or the part that a JSON pointer names.",
-            Raw::of(&read::schema(most)),
+        BuiltinTool::query(
+            READ_RESULT.parse().expect("a valid name"),
+            "Reads a stored result that was too large to return inline, by its `toolgate://results/…` URI: \
+             a page of it, the lines that match a pattern, or the value at a JSON pointer.",
+            RawJson::from_value(&read::input_schema(max_inline)),
             run,
         )
     }
 }
 
-/// What is shown of a result: its content as far as there is room, and where the whole is.
-fn preview(raw: &Raw, most: usize, uri: Option<&str>, tool: &str) -> (Raw, usize) {
+/// Builds the preview: as much of the content as fits, and a link to the full result.
+fn preview(raw: &RawJson, max_inline: usize, uri: Option<&str>, tool: &str) -> (RawJson, usize) {
     #[derive(Deserialize)]
     struct Text {
         text: Option<String>,
@@ -238,38 +236,38 @@ fn preview(raw: &Raw, most: usize, uri: Option<&str>, tool: &str) -> (Raw, usize
     let part = |name: &str| members.iter().find(|(member, _)| member == name).map(|(_, value)| *value);
     let blocks: Vec<&RawValue> =
         part("content").and_then(|content| serde_json::from_str(content).ok()).unwrap_or_default();
-    let mut room = most;
+    let mut room = max_inline;
     let mut shown: Vec<Box<RawValue>> = Vec::new();
-    let own = |value: &serde_json::Value| serde_json::value::to_raw_value(value).expect("it is JSON");
+    let to_raw = |value: &serde_json::Value| serde_json::value::to_raw_value(value).expect("valid JSON");
     for block in &blocks {
         if block.get().len() <= room {
             room -= block.get().len();
             shown.push((*block).to_owned());
         } else if let Ok(Text { text: Some(text) }) = serde_json::from_str(block.get()) {
             let text = &text[..text.floor_char_boundary(room)];
-            shown.push(own(&json!({ "type": "text", "text": text })));
+            shown.push(to_raw(&json!({ "type": "text", "text": text })));
             room = 0;
         }
     }
     if let (true, Some(structured)) = (blocks.is_empty(), part("structuredContent")) {
         let text = &structured[..structured.floor_char_boundary(room)];
-        shown.push(own(&json!({ "type": "text", "text": text })));
+        shown.push(to_raw(&json!({ "type": "text", "text": text })));
         room = 0;
     }
     let size = raw.bytes().len();
-    shown.push(own(&match uri {
-        Some(uri) => json!({ "type": "resource_link", "uri": uri, "name": format!("the whole result of {tool}"),
-            "description": format!("the first {} of {size} bytes are shown; `{READ_RESULT}` reads the rest", most - room),
+    shown.push(to_raw(&match uri {
+        Some(uri) => json!({ "type": "resource_link", "uri": uri, "name": format!("the full result of {tool}"),
+            "description": format!("the first {} of {size} bytes are shown; `{READ_RESULT}` reads the rest", max_inline - room),
             "mimeType": "application/json", "size": size }),
         None => json!({ "type": "text",
-            "text": format!("the first {} of {size} bytes; the rest could not be kept", most - room) }),
+            "text": format!("the first {} of {size} bytes; the rest could not be stored", max_inline - room) }),
     }));
-    let mut text = format!("{{\"content\":{}", serde_json::to_string(&shown).expect("they are JSON"));
+    let mut text = format!("{{\"content\":{}", serde_json::to_string(&shown).expect("valid JSON"));
     for (name, value) in members.iter().filter(|(name, _)| name != "content" && name != "structuredContent") {
         let _ = write!(text, ",{}:{}", json!(name), value);
     }
     text.push('}');
-    (Raw::trusted(text), most - room)
+    (RawJson::from_trusted(text), max_inline - room)
 }
 
 #[cfg(test)]

@@ -1,253 +1,226 @@
-//! The servers and the catalog together: connect, discover, call.
+//! The runtime: connects to servers, discovers their tools, and owns the catalog.
 //!
-//! What keeps the catalog true while it is used is in `keep`. Invariant: the catalog is made by one
-//! function, `Runtime::rebuild`, under one lock that no call waits for.
+//! The `refresh` module keeps the catalog current. Invariant: only `Runtime::rebuild` builds the catalog, under one lock
+//! that no call waits for.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use toolgate_audit::spans::Exporter;
-use toolgate_audit::{Event as AuditEvent, History, Log, Metrics, ToolRecord};
+use toolgate_audit::spans::SpanExporter;
+use toolgate_audit::{ExecutionLog, LogEvent as AuditEvent, Metrics, ToolHistory, ToolTotals};
 use toolgate_policy::Policy;
-use toolgate_types::egress::EgressRules;
-use toolgate_types::server::Startup;
+use toolgate_types::egress::EgressConfig;
+use toolgate_types::server::StartupMode;
 use toolgate_types::{
-    ApiSpec, Caller, CallerId, Limits, Profiles, Secret, ServerName, ServerSpec, ToolDefinition, ToolLimits,
-    ToolSettings,
+    ApiSpec, CallLimits, Caller, CallerId, Profiles, Secret, ServerName, ServerSpec, ToolDefinition,
+    ToolLimits, ToolSettings,
 };
-use toolgate_upstream::offer::{Kinds, Offer, canonical, discover};
-use toolgate_upstream::openapi::{Api, ReadText};
-use toolgate_upstream::scan::Limits as WireLimits;
+use toolgate_upstream::offer::{OfferKinds, ServerOffer, canonical_definition, discover};
+use toolgate_upstream::openapi::{HttpApi, TextParser};
+use toolgate_upstream::scan::ScanLimits as WireLimits;
 use toolgate_upstream::{
-    Along, Builtin, Logins, Params, Questions, Raw, RequestError, Scripts, Server, State, Trace, Unavailable,
+    BuiltinTool, ClientFeatures, Forwarded, LoginOptions, Params, RawJson, RequestError, ScriptRunner,
+    Server, ServerState, ServerUnavailable, TraceContext,
 };
 
-use crate::catalog::{Built, Catalog, CatalogError, CatalogTool, Changed, Level, Parts, ToolState, Why};
-use crate::pins::{LockError, LockFile, NewPin, Pin, Pins, Queue};
-use crate::results::Results;
-use crate::road::Approver;
-use crate::search::Searching;
-use crate::stage::cache::Cache;
+use crate::catalog::{
+    Catalog, CatalogBuild, CatalogError, CatalogInputs, CatalogTool, DefinitionChange, EventLevel,
+    QuarantineCause, ToolState,
+};
+use crate::pins::{LockError, LockFile, NewPin, Pin, PinQueue, PinSet};
+use crate::pipeline::Approver;
+use crate::results::ResultStore;
+use crate::search::SearchIndex;
+use crate::stage::cache::ResultCache;
 use crate::stage::rate_limit::RateLimit;
-use crate::stage::slots::Slots;
-use crate::tally::{Followers, Guard, Taints, Tally};
+use crate::stage::slots::ToolSlots;
+use crate::tool_stats::{NextToolStats, SharedToolState, TaintedSessions, ToolStats};
 
 mod apis;
-mod given;
-mod keep;
-mod pass;
+mod forward;
+mod inputs;
+mod refresh;
 
 use apis::api_status;
-use given::Given;
+use inputs::Inputs;
 
-/// Things that happened and wait for whoever reads them.
-const QUEUE: usize = 256;
-/// Levels of nesting in a message.
-const DEPTH: usize = 64;
+/// Notifications buffered for each subscriber. A slower subscriber misses the oldest ones.
+const NOTIFICATION_BACKLOG: usize = 256;
+/// Maximum nesting depth of a JSON message.
+const MAX_JSON_DEPTH: usize = 64;
 
-/// What a runtime is made of.
-pub struct Setup {
-    /// Functions of ours.
-    pub builtins: Vec<Builtin>,
-    /// Own tools.
+/// Everything needed to create a [`Runtime`].
+pub struct RuntimeSetup {
+    pub builtins: Vec<BuiltinTool>,
+    /// Tools defined in this project.
     pub own: Vec<ToolDefinition>,
-    /// What the operator says about single tools.
+    /// The operator's settings for individual tools.
     pub settings: Vec<ToolSettings>,
-    /// MCP servers.
     pub servers: Vec<ServerSpec>,
-    /// HTTP APIs.
     pub apis: Vec<ApiSpec>,
-    /// What reads the text of a document that describes an API.
-    pub read_document: ReadText,
-    /// Limits over all tools.
-    pub limits: Limits,
-    /// Who logs in to servers that want it, and where tokens are kept.
-    pub logins: Logins,
-    /// Who answers what servers ask for.
-    pub questions: Arc<dyn Questions>,
-    /// Where definitions are remembered; without it, as long as the runtime lives.
+    /// Parses the text of an OpenAPI document.
+    pub read_document: TextParser,
+    /// Limits shared by all tools.
+    pub limits: CallLimits,
+    /// OAuth logins for servers, and the folder that holds their tokens.
+    pub logins: LoginOptions,
+    /// Answers requests from servers, such as sampling and elicitation.
+    pub questions: Arc<dyn ClientFeatures>,
+    /// The lock file with the pins. Without it, pins last as long as the runtime.
     pub lock: Option<LockFile>,
-    /// What must not be shown.
+    /// Values that are redacted from all output.
     pub secrets: Vec<Secret>,
-    /// Who may call, and what each was given.
+    /// Configured callers and their permissions.
     pub callers: Vec<Caller>,
-    /// Who may do what.
     pub policy: Policy,
-    /// Who answers when the policy asks.
+    /// Asks a person when the policy requires approval.
     pub approver: Arc<dyn Approver>,
-    /// What must not leave in arguments.
-    pub egress: EgressRules,
-    /// Where results are kept that are too large to be given whole; without it none is.
-    pub results: Option<Arc<Results>>,
-    /// Views of what there is, which doors show.
+    /// Rules for secrets in outgoing arguments.
+    pub egress: EgressConfig,
+    /// Store for results that are too large to return inline. Without it, results are never truncated.
+    pub results: Option<Arc<ResultStore>>,
+    /// Named subsets of the tools, as shown by the front ends.
     pub profiles: Arc<Profiles>,
 }
 
-/// Calls of a server's tool that run at once where nothing else is said.
-const INSTANCES: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
+/// Concurrent calls of one server tool if its settings give no limit.
+const DEFAULT_INSTANCES: NonZeroU32 = NonZeroU32::new(5).expect("not zero");
 
-/// The servers and the catalog.
+/// Servers, own tools and APIs, and the catalog built from them.
 pub struct Runtime {
-    builtins: Vec<Arc<Builtin>>,
-    pub(crate) scripts: Scripts,
-    /// What may be replaced while it is used.
-    given: ArcSwap<Given>,
-    /// How often it was.
-    replaced: watch::Sender<u64>,
-    /// Servers on their way out.
-    leaving: tokio::sync::Mutex<JoinSet<()>>,
-    wire: WireLimits,
-    read_document: ReadText,
-    logins: Logins,
-    questions: Arc<dyn Questions>,
-    pub(crate) limits: Limits,
+    builtins: Vec<Arc<BuiltinTool>>,
+    pub(crate) scripts: ScriptRunner,
+    /// The parts of the configuration that [`Runtime::replace`] can exchange while calls run.
+    inputs: ArcSwap<Inputs>,
+    /// Number of replacements so far.
+    replacements: watch::Sender<u64>,
+    /// Servers that are shutting down.
+    stopping: tokio::sync::Mutex<JoinSet<()>>,
+    message_limits: WireLimits,
+    read_document: TextParser,
+    logins: LoginOptions,
+    questions: Arc<dyn ClientFeatures>,
+    pub(crate) limits: CallLimits,
     catalog: ArcSwap<Catalog>,
-    pub(crate) searching: Searching,
+    pub(crate) search_index: SearchIndex,
     secrets: ArcSwap<Vec<Secret>>,
-    pub(crate) log: OnceLock<Log>,
-    pub(crate) spans: OnceLock<Exporter>,
-    /// Definitions that changed: those written down, and those that wait for a log.
-    changed: Mutex<(HashSet<Changed>, Vec<Changed>)>,
+    pub(crate) log: OnceLock<ExecutionLog>,
+    pub(crate) spans: OnceLock<SpanExporter>,
+    /// Changed definitions: those seen so far, and those waiting for a log.
+    definition_changes: Mutex<(HashSet<DefinitionChange>, Vec<DefinitionChange>)>,
     callers: Vec<Caller>,
     pub(crate) policy: Policy,
     pub(crate) approver: Arc<dyn Approver>,
-    pub(crate) egress: ArcSwap<EgressRules>,
-    pub(crate) results: Option<Arc<Results>>,
+    pub(crate) egress: ArcSwap<EgressConfig>,
+    pub(crate) results: Option<Arc<ResultStore>>,
     profiles: ArcSwap<Profiles>,
     slots: Arc<Semaphore>,
-    guards: Mutex<HashMap<GuardKey, Arc<Guard>>>,
-    pub(crate) cache: Cache,
-    pub(crate) followers: Followers,
-    /// How tools did before this process, by their names.
-    before: OnceLock<BTreeMap<String, ToolRecord>>,
-    pub(crate) taints: Taints,
+    tool_states: Mutex<HashMap<ToolStateKey, Arc<SharedToolState>>>,
+    pub(crate) cache: ResultCache,
+    pub(crate) next_tools: NextToolStats,
+    /// Call statistics from before this process, by tool name.
+    history: OnceLock<BTreeMap<String, ToolTotals>>,
+    pub(crate) tainted_sessions: TaintedSessions,
     pub(crate) metrics: Metrics,
     lock: Option<LockFile>,
-    pins: Mutex<Pins>,
-    /// What is to be remembered beyond this process.
-    unwritten: Queue,
-    /// How often something has changed: what callers see, or the state of a server.
+    pins: Mutex<PinSet>,
+    /// Pins waiting to be written to the lock file.
+    pin_queue: PinQueue,
+    /// Incremented when the catalog or the state of a server changes.
     version: watch::Sender<u64>,
-    /// What servers tell of resources that are followed.
-    /// Nothing is said of what was missed.
-    updates: broadcast::Sender<(ServerName, Option<Raw>)>,
-    /// What servers said has changed, once it was looked at.
-    heard: broadcast::Sender<Kinds>,
+    /// Updates of subscribed resources. `None` if updates were missed.
+    updates: broadcast::Sender<(ServerName, Option<RawJson>)>,
+    /// Lists that servers reported as changed, sent after they were refreshed.
+    list_changes: broadcast::Sender<OfferKinds>,
 }
 
-/// A tool, with what its guard depends on.
-type GuardKey = (Option<ServerName>, String, ToolLimits, Option<toolgate_types::tool::RateLimit>);
+/// Identity of a tool together with the limits that its shared state depends on.
+type ToolStateKey = (Option<ServerName>, String, ToolLimits, Option<toolgate_types::tool::RateLimit>);
 
-/// A server with what it offers, once that is known.
-struct Live {
+/// A server with its offer, once that is known.
+struct ManagedServer {
     server: Arc<Server>,
-    offer: ArcSwap<Option<Offer>>,
-    /// Whether what it offers has come into the catalog.
-    shown: watch::Sender<bool>,
-    /// Somebody waits for what has changed.
-    hurry: Notify,
-    /// Held while what has changed is looked at.
-    looking: tokio::sync::Mutex<()>,
+    offer: ArcSwap<Option<ServerOffer>>,
+    /// True once its offer is in the catalog.
+    is_listed: watch::Sender<bool>,
+    /// Notified when a caller waits for a refresh, to skip the backoff.
+    refresh_now: Notify,
+    /// Held during a refresh.
+    refreshing: tokio::sync::Mutex<()>,
 }
 
-/// Why the start fails.
+/// Reasons why startup fails.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A server that must be there is not.
+    /// A server with `startup: required` is unavailable.
     #[error(
-        "Failed to connect to MCP server '{server}' at {place}\nError: {reason}\n\n\
+        "Failed to connect to MCP server '{server}' at {location}\nError: {reason}\n\n\
          The application cannot start without connecting to all configured MCP servers."
     )]
     Server {
-        /// The server.
         server: String,
-        /// Where it is.
-        place: String,
-        /// Why.
+        /// URL or command line.
+        location: String,
         reason: Arc<str>,
-        /// The way out, where there is one to name.
         hint: Option<Arc<str>>,
     },
-    /// The tools do not go together.
+    /// The catalog cannot be built.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    /// The pins cannot be read.
+    /// The lock file cannot be read.
     #[error(transparent)]
     Lock(#[from] LockError),
 }
 
-/// A definition that waits for a person's word.
+/// A definition that needs a person's approval.
 #[derive(Debug, Clone)]
-pub struct Waiting {
-    /// The tool, as it is listed.
+pub struct PendingApproval {
     pub tool: Arc<CatalogTool>,
-    /// Its definition as it was approved or first seen.
-    pub was: Option<serde_json::Value>,
-    /// Its definition as it is.
-    pub is: serde_json::Value,
+    /// The pinned definition; `None` if the tool was never pinned.
+    pub old_definition: Option<serde_json::Value>,
+    /// The definition the server offers now.
+    pub new_definition: serde_json::Value,
 }
 
-/// Why a server was asked in vain.
+/// Reasons why a request to a server fails.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// There is no such server.
+pub enum ServerRequestError {
     #[error("there is no MCP server `{0}`")]
     NoServer(String),
-    /// It waits for approval.
-    #[error(
-        "MCP server `{0}` is not approved; `toolgate servers approve {0}` shows what it offers and lets it through"
-    )]
+    #[error("MCP server `{0}` is not approved; run `toolgate servers approve {0}` to review and approve it")]
     NotApproved(String),
-    /// It is not there.
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
-    /// It does not want to.
+    Unavailable(#[from] ServerUnavailable),
+    /// The server rejected a subscription.
     #[error("MCP server `{server}`: {why}")]
-    Refused {
-        /// The server.
-        server: String,
-        /// Why.
-        why: String,
-    },
-    /// It did not do it.
+    Refused { server: String, why: String },
     #[error("MCP server `{server}`: {why}")]
-    Request {
-        /// The server.
-        server: String,
-        /// Why.
-        why: RequestError,
-    },
+    Request { server: String, why: RequestError },
 }
 
-/// What a server can be asked for beside its tools, to which there is no way but [`Runtime::call`].
+/// Requests that [`Runtime::forward`] can send to a server. Tool calls are absent: [`Runtime::call`] is the only path
+/// to a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
-    /// A prompt.
+pub enum RequestKind {
     Prompt,
-    /// The content of a resource.
     Resource,
-    /// What could stand in an argument.
     Completion,
-    /// From which level on the server logs.
     LogLevel,
-    /// How a task is doing.
     TaskGet,
-    /// What came of a task.
     TaskResult,
-    /// Something for a task.
     TaskUpdate,
-    /// The end of a task.
     TaskCancel,
 }
 
-impl Ask {
+impl RequestKind {
     fn method(self) -> &'static str {
         match self {
             Self::Prompt => "prompts/get",
@@ -266,175 +239,175 @@ impl Ask {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerStatus {
-    /// Its name.
     pub name: String,
-    /// How it is reached.
     pub transport: &'static str,
-    /// What it is doing.
+    /// `idle`, `connecting`, `ready` or `down`.
     pub state: &'static str,
-    /// Why it is not ready, where it is not.
+    /// Reason for its state, if it is not ready.
     pub reason: Option<String>,
-    /// In how many milliseconds it may be tried again, where it is not ready.
+    /// Milliseconds until the next connection attempt, if it is down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u128>,
-    /// The revision it speaks.
+    /// Negotiated MCP revision.
     pub protocol_version: Option<&'static str>,
-    /// How many tools it offers.
+    /// Number of tools offered.
     pub tools: usize,
-    /// How many of them are held back.
+    /// Number of quarantined tools.
     pub held_back: usize,
-    /// Its name for itself, and its version.
+    /// Name and version that the server reports.
     pub implementation: Option<String>,
-    /// What its process last wrote to stderr.
+    /// Last lines that its process wrote to stderr.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
 }
 
 impl Runtime {
-    /// Gets the servers going; those to be there from the start begin to connect.
-    pub fn new(setup: Setup) -> Self {
+    /// Creates the runtime. Servers that start eagerly begin to connect.
+    pub fn new(setup: RuntimeSetup) -> Self {
         let size = setup.limits.max_output.as_usize();
-        let wire = WireLimits { size, depth: DEPTH };
-        let live = |spec| Arc::new(Live::new(spec, wire, &setup.logins, &setup.questions));
-        let api = |spec| Arc::new(Api::new(spec, wire, setup.read_document));
-        let given = Given::new(
+        let message_limits = WireLimits { size, depth: MAX_JSON_DEPTH };
+        let managed =
+            |spec| Arc::new(ManagedServer::new(spec, message_limits, &setup.logins, &setup.questions));
+        let api = |spec| Arc::new(HttpApi::new(spec, message_limits, setup.read_document));
+        let inputs = Inputs::new(
             setup.own.into_iter().map(Arc::new).collect(),
             setup.settings,
-            setup.servers.into_iter().map(live).collect(),
+            setup.servers.into_iter().map(managed).collect(),
             setup.apis.into_iter().map(api).collect(),
         );
-        let most = usize::try_from(setup.limits.max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
-        let reader = setup.results.as_ref().map(Results::tool);
+        let max_concurrent =
+            usize::try_from(setup.limits.max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
+        let reader = setup.results.as_ref().map(ResultStore::read_tool);
         Self {
             builtins: setup.builtins.into_iter().chain(reader).map(Arc::new).collect(),
-            scripts: Scripts::new(wire),
-            given: ArcSwap::from_pointee(given),
-            replaced: watch::Sender::new(0),
-            leaving: tokio::sync::Mutex::default(),
-            wire,
+            scripts: ScriptRunner::new(message_limits),
+            inputs: ArcSwap::from_pointee(inputs),
+            replacements: watch::Sender::new(0),
+            stopping: tokio::sync::Mutex::default(),
+            message_limits,
             read_document: setup.read_document,
             logins: setup.logins,
             questions: setup.questions,
             secrets: ArcSwap::from_pointee(setup.secrets),
             log: OnceLock::new(),
             spans: OnceLock::new(),
-            changed: Mutex::default(),
+            definition_changes: Mutex::default(),
             callers: setup.callers,
             policy: setup.policy,
             approver: setup.approver,
             egress: ArcSwap::from_pointee(setup.egress),
             results: setup.results,
             profiles: ArcSwap::new(setup.profiles),
-            slots: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
-            guards: Mutex::default(),
-            cache: Cache::default(),
-            followers: Followers::default(),
-            before: OnceLock::new(),
-            taints: Taints::default(),
+            slots: Arc::new(Semaphore::new(max_concurrent.min(Semaphore::MAX_PERMITS))),
+            tool_states: Mutex::default(),
+            cache: ResultCache::default(),
+            next_tools: NextToolStats::default(),
+            history: OnceLock::new(),
+            tainted_sessions: TaintedSessions::default(),
             metrics: Metrics::default(),
             limits: setup.limits,
             catalog: ArcSwap::default(),
-            searching: Searching::default(),
+            search_index: SearchIndex::default(),
             lock: setup.lock,
             pins: Mutex::default(),
-            unwritten: Queue::default(),
+            pin_queue: PinQueue::default(),
             version: watch::Sender::new(0),
-            updates: broadcast::Sender::new(QUEUE),
-            heard: broadcast::Sender::new(QUEUE),
+            updates: broadcast::Sender::new(NOTIFICATION_BACKLOG),
+            list_changes: broadcast::Sender::new(NOTIFICATION_BACKLOG),
         }
     }
 
-    /// Connects to every server at the same time, asks each what it offers, and makes the catalog.
-    /// `tell` hears of each server when it is done. One that is slow delays no other.
+    /// Connects to all servers concurrently, requests their lists, and builds the catalog. Calls `tell` for each
+    /// server as soon as it is done, so a slow server delays no other.
     ///
     /// # Errors
-    /// When a server that must be there is not, the tools do not go together, or the pins of the
-    /// project cannot be read.
-    pub async fn discover(&self, tell: impl Fn(&ServerStatus)) -> Result<(), Vec<StartError>> {
+    /// If a required server is unavailable, the catalog cannot be built, or the lock file cannot be read.
+    pub async fn discover(&self, report: impl Fn(&ServerStatus)) -> Result<(), Vec<StartError>> {
         if let Some(lock) = &self.lock {
             *self.pins() = lock.read().map_err(|error| vec![error.into()])?;
         }
-        let tell = &tell;
-        let given = self.given.load_full();
-        let ask = async |live: &Arc<Live>| {
-            let outcome = self.discover_one(live).await;
-            tell(&status(live, &self.catalog.load()));
+        let report = &report;
+        let inputs = self.inputs.load_full();
+        let discover_server = async |managed: &Arc<ManagedServer>| {
+            let outcome = self.discover_one(managed).await;
+            report(&status(managed, &self.catalog.load()));
             outcome
         };
-        let servers = join_all(given.servers.iter().map(ask));
-        let (outcomes, ()) = futures_util::future::join(servers, self.load_apis(&given.apis, tell)).await;
+        let servers = join_all(inputs.servers.iter().map(discover_server));
+        let (outcomes, ()) = futures_util::future::join(servers, self.load_apis(&inputs.apis, report)).await;
         let mut errors: Vec<StartError> = outcomes.into_iter().filter_map(Result::err).collect();
-        if let Err(found) = self.rebuild(Moment::Start).await {
+        if let Err(found) = self.rebuild(BuildPhase::Startup).await {
             errors.extend(found.into_iter().map(StartError::from));
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    async fn discover_one(&self, live: &Live) -> Result<(), StartError> {
-        let spec = live.server.spec();
-        let (reason, hint) = match live.server.connection().await {
-            Ok(_) => match live.refresh(live.server.take_stale()).await {
+    async fn discover_one(&self, managed: &ManagedServer) -> Result<(), StartError> {
+        let spec = managed.server.spec();
+        let (reason, hint) = match managed.server.connection().await {
+            Ok(_) => match managed.refresh(managed.server.take_stale()).await {
                 Ok(_) => {
-                    live.shown.send_replace(true);
+                    managed.is_listed.send_replace(true);
                     return Ok(());
                 }
                 Err(error) => (error.to_string().into(), None),
             },
             Err(unavailable) => (unavailable.reason, unavailable.hint),
         };
-        if spec.startup == Startup::Required {
-            let (server, place) = (spec.name.to_string(), spec.transport.place());
-            return Err(StartError::Server { server, place, reason, hint });
+        if spec.startup == StartupMode::Required {
+            let (server, location) = (spec.name.to_string(), spec.transport.location());
+            return Err(StartError::Server { server, location, reason, hint });
         }
         tracing::warn!("MCP server '{}' is not available: {reason}", spec.name);
         Ok(())
     }
 
-    /// Makes the catalog from what is known now, and puts it in place in one step.
-    async fn rebuild(&self, moment: Moment) -> Result<(), Vec<CatalogError>> {
-        let new = self.swap(moment)?;
+    /// Builds the catalog from the current inputs and swaps it in, then writes new pins.
+    async fn rebuild(&self, phase: BuildPhase) -> Result<(), Vec<CatalogError>> {
+        let new = self.swap_catalog(phase)?;
         if !new.is_empty() {
             let write = async |new: Vec<NewPin>| {
-                if let Some(Err(error)) = self.change_pins(move |pins| pins.remember(new)).await {
-                    tracing::warn!("what servers say of their tools is not remembered: {error}");
+                if let Some(Err(error)) = self.change_pins(move |pins| pins.add(new)).await {
+                    tracing::warn!("new tool definitions could not be pinned: {error}");
                 }
             };
-            self.unwritten.write(new, write).await;
+            self.pin_queue.write(new, write).await;
         }
         Ok(())
     }
 
-    /// The part of it that waits for nothing. Returns what is to be remembered beyond this process.
-    fn swap(&self, moment: Moment) -> Result<Vec<NewPin>, Vec<CatalogError>> {
-        // Whoever comes later knows more: what there is is looked at when it is our turn.
+    /// Builds and swaps the catalog without awaiting anything. Returns the pins to write to the lock file.
+    fn swap_catalog(&self, phase: BuildPhase) -> Result<Vec<NewPin>, Vec<CatalogError>> {
+        // Taken before the inputs are read, so that the last of several concurrent builds sees the newest inputs.
         let mut pins = self.pins();
-        let given = self.given.load_full();
-        let offers: Vec<_> = given.servers.iter().map(|live| (live, live.offer.load_full())).collect();
+        let inputs = self.inputs.load_full();
+        let offers: Vec<_> =
+            inputs.servers.iter().map(|managed| (managed, managed.offer.load_full())).collect();
         let servers: Vec<_> =
-            offers.iter().map(|(live, offer)| (live.server.spec(), offer.as_ref().as_ref())).collect();
-        let apis: Vec<_> = given.apis.iter().map(|api| (api.spec(), api.found())).collect();
+            offers.iter().map(|(managed, offer)| (managed.server.spec(), offer.as_ref().as_ref())).collect();
+        let apis: Vec<_> = inputs.apis.iter().map(|api| (api.spec(), api.loaded())).collect();
         let before = self.catalog.load_full();
-        let Built { catalog, events, pins: new, changed } = Catalog::build(&Parts {
+        let CatalogBuild { catalog, events, pins: new, changes: changed } = Catalog::build(&CatalogInputs {
             builtins: &self.builtins,
-            own: &given.own,
-            settings: &given.settings,
+            own: &inputs.own,
+            settings: &inputs.settings,
             servers: &servers,
             apis: &apis,
             pins: &pins,
             on_collision: self.limits.on_collision,
-            previous: (moment == Moment::Later).then_some(&*before),
+            previous: (phase == BuildPhase::Running).then_some(&*before),
         })?;
         for event in events {
             match event.level {
-                Level::Error => tracing::error!("{}", event.message),
-                Level::Warning => tracing::warn!("{}", event.message),
-                Level::Info => tracing::info!("{}", event.message),
-                Level::Debug => tracing::debug!("{}", event.message),
+                EventLevel::Error => tracing::error!("{}", event.message),
+                EventLevel::Warning => tracing::warn!("{}", event.message),
+                EventLevel::Info => tracing::info!("{}", event.message),
+                EventLevel::Debug => tracing::debug!("{}", event.message),
             }
         }
-        self.note_changes(changed);
+        self.record_changes(changed);
         let differs = catalog.differs_from(&before);
-        pins.remember(new.iter().cloned());
+        pins.add(new.iter().cloned());
         self.catalog.store(Arc::new(catalog));
         if differs {
             self.version.send_modify(|version| *version += 1);
@@ -442,13 +415,13 @@ impl Runtime {
         Ok(new)
     }
 
-    /// Changes the pins in the file, and takes what is there then. `None` where there is no file.
+    /// Updates the lock file and reloads the pins from it. `None` if there is no lock file.
     async fn change_pins(
         &self,
-        change: impl FnOnce(&mut Pins) + Send + 'static,
+        change: impl FnOnce(&mut PinSet) + Send + 'static,
     ) -> Option<Result<(), LockError>> {
         let lock = self.lock.clone()?;
-        let changed = tokio::task::spawn_blocking(move || lock.change(change)).await;
+        let changed = tokio::task::spawn_blocking(move || lock.update(change)).await;
         Some(
             changed
                 .unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()))
@@ -456,44 +429,47 @@ impl Runtime {
         )
     }
 
-    fn pins(&self) -> std::sync::MutexGuard<'_, Pins> {
-        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pins(&self) -> parking_lot::MutexGuard<'_, PinSet> {
+        self.pins.lock()
     }
 
-    /// The definitions of a server that wait for a person's word.
-    pub fn waiting(&self, server: &str) -> Vec<Waiting> {
+    /// Definitions of a server that need approval.
+    pub fn pending_approvals(&self, server: &str) -> Vec<PendingApproval> {
         let pins = self.pins();
-        let waits = |tool: &&Arc<CatalogTool>| {
-            let approvable =
-                matches!(tool.state, ToolState::Quarantined { why: Why::NotApproved | Why::Changed, .. });
+        let is_pending = |tool: &&Arc<CatalogTool>| {
+            let approvable = matches!(
+                tool.state,
+                ToolState::Quarantined { cause: QuarantineCause::NotApproved | QuarantineCause::Changed, .. }
+            );
             approvable && tool.server.as_ref().is_some_and(|name| name.as_str() == server)
         };
-        let waiting = |tool: &Arc<CatalogTool>| {
-            let is = canonical(tool.definition.as_ref()?);
-            let was = pins.get(tool.server.as_ref()?, &tool.original).map(|pin| pin.definition.clone());
-            Some(Waiting { tool: Arc::clone(tool), was, is })
+        let pending = |tool: &Arc<CatalogTool>| {
+            let new_definition = canonical_definition(tool.definition.as_ref()?);
+            let old_definition =
+                pins.get(tool.server.as_ref()?, &tool.original).map(|pin| pin.definition.clone());
+            Some(PendingApproval { tool: Arc::clone(tool), old_definition, new_definition })
         };
-        self.catalog.load().tools().filter(waits).filter_map(waiting).collect()
+        self.catalog.load().tools().filter(is_pending).filter_map(pending).collect()
     }
 
-    /// Whether nothing of a server waits for its approval as a whole.
+    /// Returns true if the server as a whole is approved.
     pub fn is_approved(&self, server: &str) -> bool {
         if self.has_api(server) {
             return true;
         }
         let server = self.server(server);
         let spec = server.as_ref().map(|server| server.spec());
-        spec.is_some_and(|spec| spec.approved || self.pins().approves(&spec.name))
+        spec.is_some_and(|spec| spec.approved || self.pins().is_approved(&spec.name))
     }
 
-    /// Lets these definitions through, and the server as a whole, from now on.
+    /// Approves the server as a whole, and these definitions.
     ///
     /// # Errors
-    /// When that cannot be remembered.
-    pub async fn approve(&self, server: &ServerName, approved: &[Waiting]) -> Result<(), LockError> {
-        let pin = |waiting: &Waiting| {
-            let hash = waiting.tool.hash.clone()?;
-            Some((waiting.tool.original.clone(), Pin { hash, definition: waiting.is.clone() }))
+    /// If the lock file cannot be written.
+    pub async fn approve(&self, server: &ServerName, approved: &[PendingApproval]) -> Result<(), LockError> {
+        let pin = |pending: &PendingApproval| {
+            let hash = pending.tool.hash.clone()?;
+            Some((pending.tool.original.clone(), Pin { hash, definition: pending.new_definition.clone() }))
         };
         let tools: Vec<_> = approved.iter().filter_map(pin).collect();
         self.pins().approve(server, tools.clone());
@@ -501,243 +477,252 @@ impl Runtime {
         if let Some(outcome) = self.change_pins(move |pins| pins.approve(&name, tools)).await {
             outcome?;
         }
-        self.rebuild_now().await;
+        self.rebuild_while_running().await;
         Ok(())
     }
 
-    /// Makes the catalog while it is used. Nothing that comes from a server ends that.
-    async fn rebuild_now(&self) {
-        for error in self.rebuild(Moment::Later).await.err().unwrap_or_default() {
-            tracing::error!("the catalog stays as it was: {error}");
+    /// Rebuilds the catalog at run time. An error keeps the old catalog, so no server can stop the process.
+    async fn rebuild_while_running(&self) {
+        for error in self.rebuild(BuildPhase::Running).await.err().unwrap_or_default() {
+            tracing::error!("the catalog was not updated: {error}");
         }
     }
 
-    /// Tells when something has changed: what callers see, or the state of a server. Only
-    /// [`Runtime::keep`] makes it so.
+    /// Notifies of changes to the catalog or to the state of a server. Requires [`Runtime::watch_servers`] to run.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// The catalog as it is now. Whoever holds it keeps it as it was.
+    /// The current catalog. The returned snapshot never changes.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
     }
 
-    /// The servers and what they are doing.
+    /// Status of all servers and APIs.
     pub fn servers(&self) -> Vec<ServerStatus> {
         let catalog = self.catalog();
-        let given = self.given.load();
-        let servers = given.servers.iter().map(|live| status(live, &catalog));
-        servers.chain(given.apis.iter().map(|api| api_status(api, &catalog))).collect()
+        let inputs = self.inputs.load();
+        let servers = inputs.servers.iter().map(|managed| status(managed, &catalog));
+        servers.chain(inputs.apis.iter().map(|api| api_status(api, &catalog))).collect()
     }
 
-    /// What the servers offer beside tools, by their names; nothing of a server that waits for
-    /// approval.
-    pub fn offers(&self) -> Vec<(String, Offer)> {
+    /// Offers of the approved servers, by server name.
+    pub fn offers(&self) -> Vec<(String, ServerOffer)> {
         let pins = self.pins();
-        let offer = |live: &Arc<Live>| {
-            let spec = live.server.spec();
-            let offer = live.offer.load_full().as_ref().clone()?;
-            (spec.approved || pins.approves(&spec.name)).then(|| (spec.name.to_string(), offer))
+        let offer = |managed: &Arc<ManagedServer>| {
+            let spec = managed.server.spec();
+            let offer = managed.offer.load_full().as_ref().clone()?;
+            (spec.approved || pins.is_approved(&spec.name)).then(|| (spec.name.to_string(), offer))
         };
-        self.given.load().servers.iter().filter_map(offer).collect()
+        self.inputs.load().servers.iter().filter_map(offer).collect()
     }
 
-    /// Asks a server for something, within the time its description gives.
+    /// Sends a request to a server, within its request timeout.
     ///
     /// # Errors
-    /// When the server is not there, not approved, or does not answer in time.
-    pub async fn ask(&self, server: &str, what: Ask, params: Params) -> Result<Raw, AskError> {
-        self.pass(server, what, params, (&Along::default(), &Trace::fresh())).await
+    /// If the server is unknown, unavailable, not approved, or does not answer in time.
+    pub async fn request(
+        &self,
+        server: &str,
+        kind: RequestKind,
+        params: Params,
+    ) -> Result<RawJson, ServerRequestError> {
+        self.forward(server, kind, params, (&Forwarded::default(), &TraceContext::generate())).await
     }
 
-    /// The results that are kept, where any are.
-    pub fn results(&self) -> Option<&Arc<Results>> {
+    /// The stored results, if results are stored.
+    pub fn results(&self) -> Option<&Arc<ResultStore>> {
         self.results.as_ref()
     }
 
-    /// What must not be shown.
+    /// Values that are redacted from all output.
     pub fn secrets(&self) -> Arc<Vec<Secret>> {
         self.secrets.load_full()
     }
 
-    /// Shows, keeps and lets out none of these, from now on.
-    pub fn learn(&self, secrets: &[Secret]) {
+    /// Adds secrets to redact from output, logs and stored results, and to block in outgoing arguments.
+    pub fn add_secrets(&self, secrets: &[Secret]) {
         let with = |known: &[Secret]| -> Vec<Secret> {
             let is_new = |new: &&Secret| !known.iter().any(|known| known.expose() == new.expose());
             known.iter().chain(secrets.iter().filter(is_new)).cloned().collect()
         };
         self.secrets.rcu(|known| with(known));
-        self.egress.rcu(|rules| EgressRules { known: with(&rules.known), ..EgressRules::clone(rules) });
+        self.egress.rcu(|rules| EgressConfig { known: with(&rules.known), ..EgressConfig::clone(rules) });
         if let Some(log) = self.log.get() {
-            log.learn(secrets);
+            log.add_secrets(secrets);
         }
         if let Some(results) = &self.results {
-            results.learn(secrets);
+            results.add_secrets(secrets);
         }
     }
 
-    /// Takes over what a log says of the time before this process. The first time counts, before any call.
-    pub fn remember(&self, history: History) {
-        self.followers.remember(&history);
-        let _ = self.before.set(history.tools);
+    /// Loads the statistics of earlier processes from the log. Only the first history counts. Must run before any tool
+    /// call.
+    pub fn load_history(&self, history: ToolHistory) {
+        self.next_tools.load_history(&history);
+        let _ = self.history.set(history.tools);
     }
 
-    /// Writes calls down from now on. The first log stays.
-    pub fn log_to(&self, log: Log) {
+    /// Sets the execution log. Only the first call counts.
+    pub fn set_log(&self, log: ExecutionLog) {
         let _ = self.log.set(log);
-        self.note_changes(Vec::new());
+        self.record_changes(Vec::new());
     }
 
-    /// Writes definitions that changed down, each once, as soon as there is a log.
-    fn note_changes(&self, new: Vec<Changed>) {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (seen, waiting) = &mut *changed;
-        waiting.extend(new.into_iter().filter(|one| seen.insert(one.clone())));
+    /// Records changed definitions, each once. They wait in memory until there is a log.
+    fn record_changes(&self, new: Vec<DefinitionChange>) {
+        let mut changed = self.definition_changes.lock();
+        let (seen, pending) = &mut *changed;
+        pending.extend(new.into_iter().filter(|one| seen.insert(one.clone())));
         let Some(log) = self.log.get() else { return };
-        for Changed { server, tool, was, is, class, held_back } in waiting.drain(..) {
-            // It is handed over at once; nobody has to wait for it.
-            drop(log.note(&AuditEvent::DefinitionChanged {
+        for DefinitionChange { server, tool, old_hash, new_hash, class, quarantined } in pending.drain(..) {
+            // The returned future is only for durability, which no caller needs here.
+            drop(log.record_event(&AuditEvent::DefinitionChanged {
                 server: server.as_str(),
                 tool: &tool,
-                was: &was,
-                is: &is,
+                was: &old_hash,
+                is: &new_hash,
                 class: class.label(),
-                held_back,
+                held_back: quarantined,
             }));
         }
     }
 
-    /// Sends spans of calls from now on. The first collector stays.
-    pub fn trace_to(&self, spans: Exporter) {
+    /// Sets the exporter for spans. Only the first call counts.
+    pub fn set_span_exporter(&self, spans: SpanExporter) {
         let _ = self.spans.set(spans);
     }
 
-    /// Whether something untrusted was read before in a session, as rules are told it.
+    /// Returns true if untrusted content has reached the session. Policies see this as `context.tainted`.
     pub fn is_tainted(&self, caller: &CallerId, session: &str) -> bool {
-        self.taints.has(caller, Some(session))
+        self.tainted_sessions.contains(caller, Some(session))
     }
 
-    /// Something untrusted was read in a session, in another way than by a call, or before this process.
+    /// Marks a session as tainted by something other than a call of this process.
     pub fn taint(&self, caller: &CallerId, session: &str) {
-        self.taints.note(caller, Some(session));
+        self.tainted_sessions.insert(caller, Some(session));
     }
 
-    /// Whether what a server says of itself counts.
-    pub fn trusts(&self, server: &str) -> bool {
+    /// Returns true if the operator trusts the server.
+    pub fn is_trusted(&self, server: &str) -> bool {
         self.server(server).is_some_and(|server| server.spec().trusted)
     }
 
-    /// A caller by its id.
     pub fn caller(&self, id: &str) -> Option<&Caller> {
         self.callers.iter().find(|caller| caller.id.as_str() == id)
     }
 
-    /// A server by its name.
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {
-        self.given.load().server(name).map(|live| Arc::clone(&live.server))
+        self.inputs.load().server(name).map(|managed| Arc::clone(&managed.server))
     }
 
-    /// What stands before a tool. It outlives the catalog that the tool is in, as long as its limits are
-    /// the same.
-    pub(crate) fn guard<'a>(&self, tool: &'a CatalogTool) -> &'a Guard {
-        tool.guard.get_or_init(|| self.find_guard(tool))
+    /// Slots, rate limit and statistics of a tool. They survive a rebuild of the catalog as long as the tool's limits
+    /// stay the same.
+    pub(crate) fn shared_state<'a>(&self, tool: &'a CatalogTool) -> &'a SharedToolState {
+        tool.shared_state.get_or_init(|| self.find_shared_state(tool))
     }
 
-    fn find_guard(&self, tool: &CatalogTool) -> Arc<Guard> {
+    fn find_shared_state(&self, tool: &CatalogTool) -> Arc<SharedToolState> {
         let key = (tool.server.clone(), tool.original.clone(), tool.limits, tool.rate_limit);
-        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tool_states = self.tool_states.lock();
         let make = || {
             let ToolLimits { max_instances, parallel_capable, .. } = tool.limits;
-            // A script runs once at a time unless it says otherwise, a server's tool as often as it may.
+            // A script runs one call at a time unless it allows more; a server handles calls in parallel.
             let parallel = parallel_capable.unwrap_or(tool.server.is_some());
-            let instances = if parallel { max_instances.unwrap_or(INSTANCES) } else { NonZeroU32::MIN };
-            Arc::new(Guard {
-                slots: Slots::new(instances, &self.slots),
+            let instances =
+                if parallel { max_instances.unwrap_or(DEFAULT_INSTANCES) } else { NonZeroU32::MIN };
+            Arc::new(SharedToolState {
+                slots: ToolSlots::new(instances, &self.slots),
                 rate_limit: tool.rate_limit.map(RateLimit::new),
-                tally: self
-                    .before
+                stats: self
+                    .history
                     .get()
                     .and_then(|before| before.get(&tool.name))
-                    .map_or_else(Tally::default, |record| Tally::since(*record)),
+                    .map_or_else(ToolStats::default, |record| ToolStats::from_record(*record)),
                 metrics: self.metrics.tool(&tool.name),
             })
         };
-        Arc::clone(guards.entry(key).or_insert_with(make))
+        Arc::clone(tool_states.entry(key).or_insert_with(make))
     }
 
-    /// Ends every connection and every process, and waits for them.
+    /// Stops all servers, scripts and built-in tools, and waits for them to end.
     pub async fn stop(&self) {
-        let given = self.given.load_full();
-        let servers = join_all(given.servers.iter().map(|live| live.server.stop()));
+        let inputs = self.inputs.load_full();
+        let servers = join_all(inputs.servers.iter().map(|managed| managed.server.stop()));
         let builtins = self.builtins.iter().filter_map(|tool| tool.stop.as_ref()).map(|stop| stop());
         futures_util::future::join3(servers, self.scripts.stop(), join_all(builtins)).await;
-        while self.leaving.lock().await.join_next().await.is_some() {}
+        while self.stopping.lock().await.join_next().await.is_some() {}
         if let Some(spans) = self.spans.get() {
             spans.close().await;
         }
     }
 }
 
-/// Whether a catalog may be refused.
+/// The phase in which a catalog is built. It decides how errors are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    /// It is the first.
-    Start,
-    /// Others were there before, and whatever comes, the process goes on.
-    Later,
+enum BuildPhase {
+    /// The first build: errors stop the process.
+    Startup,
+    /// A later build: errors keep the old catalog.
+    Running,
 }
 
-impl Live {
-    fn new(spec: ServerSpec, wire: WireLimits, logins: &Logins, questions: &Arc<dyn Questions>) -> Self {
-        let server = Arc::new(Server::new(spec, wire, logins, Arc::clone(questions)));
+impl ManagedServer {
+    fn new(
+        spec: ServerSpec,
+        message_limits: WireLimits,
+        logins: &LoginOptions,
+        questions: &Arc<dyn ClientFeatures>,
+    ) -> Self {
+        let server = Arc::new(Server::new(spec, message_limits, logins, Arc::clone(questions)));
         Self {
             server,
             offer: ArcSwap::from_pointee(None),
-            shown: watch::Sender::new(false),
-            hurry: Notify::new(),
-            looking: tokio::sync::Mutex::default(),
+            is_listed: watch::Sender::new(false),
+            refresh_now: Notify::new(),
+            refreshing: tokio::sync::Mutex::default(),
         }
     }
 
-    /// Asks for what may have changed; says what has.
-    async fn refresh(&self, kinds: Kinds) -> Result<Kinds, AskError> {
+    /// Requests the lists that may have changed. Returns those that did.
+    async fn refresh(&self, kinds: OfferKinds) -> Result<OfferKinds, ServerRequestError> {
         let spec = self.server.spec();
-        let kinds = Kinds {
+        let kinds = OfferKinds {
             tools: kinds.tools && spec.load_tools,
             prompts: kinds.prompts && spec.load_prompts,
             resources: kinds.resources,
         };
         let connection = self.server.connection().await?;
         let before = self.offer.load_full();
-        let asked = discover(&connection, kinds, before.as_ref().as_ref(), spec.request_timeout.get()).await;
-        let mut offer = asked
-            .map_err(|why| AskError::Request { server: spec.name.to_string(), why })
-            .inspect_err(|_| self.server.put_stale(kinds))?;
+        let discovered =
+            discover(&connection, kinds, before.as_ref().as_ref(), spec.request_timeout.get()).await;
+        let mut offer = discovered
+            .map_err(|why| ServerRequestError::Request { server: spec.name.to_string(), why })
+            .inspect_err(|_| self.server.mark_stale(kinds))?;
         if let Some(allowed) = &spec.prompts {
             offer.prompts =
                 offer.prompts.iter().filter(|prompt| allowed.contains(&prompt.id)).cloned().collect();
         }
-        let changed = before.as_ref().as_ref().map_or(Kinds::ALL, |before| offer.changes_since(before));
+        let changed = before.as_ref().as_ref().map_or(OfferKinds::ALL, |before| offer.changes_since(before));
         self.offer.store(Arc::new(Some(offer)));
         Ok(changed)
     }
 }
 
-fn status(live: &Live, catalog: &Catalog) -> ServerStatus {
-    let spec = live.server.spec();
-    let state = live.server.state();
+fn status(managed: &ManagedServer, catalog: &Catalog) -> ServerStatus {
+    let spec = managed.server.spec();
+    let state = managed.server.state();
     let label = state.label();
     let (reason, next_try, connection) = match state {
-        State::Down { reason, hint, next_try, .. } => {
+        ServerState::Down { reason, hint, next_try, .. } => {
             let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
             (Some(format!("{reason}{hint}")), Some(next_try), None)
         }
-        State::Ready(connection) => (None, None, Some(connection)),
-        State::Idle | State::Connecting => (None, None, None),
+        ServerState::Ready(connection) => (None, None, Some(connection)),
+        ServerState::Idle | ServerState::Connecting => (None, None, None),
     };
     let wait = |next: Instant| next.saturating_duration_since(Instant::now()).as_millis();
-    let held =
+    let is_quarantined =
         |tool: &&Arc<CatalogTool>| tool.server.as_ref() == Some(&spec.name) && tool.state != ToolState::Ready;
     let peer = connection.as_ref().map(|connection| &connection.peer);
     ServerStatus {
@@ -747,8 +732,8 @@ fn status(live: &Live, catalog: &Catalog) -> ServerStatus {
         reason,
         retry_in_ms: next_try.map(wait),
         protocol_version: peer.map(|peer| peer.revision.name()),
-        tools: live.offer.load().as_ref().as_ref().map_or(0, |offer| offer.tools.len()),
-        held_back: catalog.tools().filter(held).count(),
+        tools: managed.offer.load().as_ref().as_ref().map_or(0, |offer| offer.tools.len()),
+        held_back: catalog.tools().filter(is_quarantined).count(),
         implementation: peer.map(|peer| format!("{} {}", peer.name, peer.version).trim().to_owned()),
         stderr: connection.as_ref().map(|connection| connection.stderr_tail()).unwrap_or_default(),
     }

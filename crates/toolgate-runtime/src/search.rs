@@ -1,98 +1,99 @@
-//! Search: the index beside the catalog, and what of it a caller is told.
+//! Tool search: the index of the catalog, filtered by what the caller may see.
 //!
-//! The index is made when somebody first searches, and brought up to date when the catalog has become another: entries
-//! that did not change are left as they are. Invariant: no call waits for it, and nobody is told of a tool that the
-//! lists would not show.
+//! The index is built by the first search and updated incrementally when the catalog has changed. Invariants: no call
+//! waits for the index, and a search never returns a tool that the listing would hide from the caller.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
-use toolgate_search::{Choice, Entry, Hit, Index, Parameter};
+use parking_lot::{RwLock, RwLockReadGuard};
+use toolgate_search::{SearchHit, ToolChoice, ToolEntry, ToolIndex, ToolParameter};
 use toolgate_types::Caller;
 
 use crate::catalog::{Catalog, CatalogTool, ToolState};
 use crate::runtime::Runtime;
 
-/// An index, and the catalog it is of.
+/// The index, with the catalog it was built from.
 #[derive(Default)]
-pub(crate) struct Searching(RwLock<Indexed>);
+pub(crate) struct SearchIndex(RwLock<IndexedCatalog>);
 
 #[derive(Default)]
-struct Indexed {
+struct IndexedCatalog {
     catalog: Arc<Catalog>,
-    index: Index,
+    index: ToolIndex,
 }
 
 impl Runtime {
-    /// The tools that fit some words, of those that a caller may know of and call; the best first. Takes processor time
-    /// alone: microseconds, and at the first time as long as it takes to read all tools.
-    pub fn search(&self, caller: &Caller, words: &str, limit: usize) -> Vec<Hit> {
-        self.search_among(caller, words, limit, |_| true)
+    /// Returns the best matching tools that the caller may see and call. CPU-bound: microseconds, except for the first
+    /// search, which indexes all tools.
+    pub fn search(&self, caller: &Caller, query: &str, limit: usize) -> Vec<SearchHit> {
+        self.search_among(caller, query, limit, |_| true)
     }
 
-    /// The same among the tools of these names alone.
+    /// Like [`Runtime::search`], limited to tools whose name passes the filter.
     pub fn search_among(
         &self,
         caller: &Caller,
-        words: &str,
+        query: &str,
         limit: usize,
-        named: impl Fn(&str) -> bool,
-    ) -> Vec<Hit> {
-        let indexed = self.indexed();
-        let is_shown = |entry: &Entry| named(&entry.name) && self.is_shown(&indexed.catalog, caller, entry);
-        indexed.index.search_among(words, limit, is_shown)
+        filter: impl Fn(&str) -> bool,
+    ) -> Vec<SearchHit> {
+        let indexed = self.up_to_date_index();
+        let is_shown =
+            |entry: &ToolEntry| filter(&entry.name) && self.is_visible(&indexed.catalog, caller, entry);
+        indexed.index.search_among(query, limit, is_shown)
     }
 
-    /// What to do with some words: which tool to use, none, or to ask the person first.
-    pub fn choose(&self, caller: &Caller, words: &str) -> Choice {
-        let indexed = self.indexed();
-        indexed.index.choose_among(words, |entry| self.is_shown(&indexed.catalog, caller, entry))
+    /// Recommends what to do for a query: use a tool, use none, or ask the person first.
+    pub fn choose(&self, caller: &Caller, query: &str) -> ToolChoice {
+        let indexed = self.up_to_date_index();
+        indexed.index.choose_among(query, |entry| self.is_visible(&indexed.catalog, caller, entry))
     }
 
-    fn is_shown(&self, catalog: &Catalog, caller: &Caller, entry: &Entry) -> bool {
+    fn is_visible(&self, catalog: &Catalog, caller: &Caller, entry: &ToolEntry) -> bool {
         catalog.resolve(&entry.name).is_some_and(|tool| self.may_see(caller, tool))
     }
 
-    /// The index of the catalog that is in use.
-    fn indexed(&self) -> RwLockReadGuard<'_, Indexed> {
-        let lock = &self.searching.0;
+    /// Locks the index for reading, after updating it to the current catalog.
+    fn up_to_date_index(&self) -> RwLockReadGuard<'_, IndexedCatalog> {
+        let lock = &self.search_index.0;
         loop {
             let catalog = self.catalog();
-            let indexed = lock.read().unwrap_or_else(PoisonError::into_inner);
+            let indexed = lock.read();
             if Arc::ptr_eq(&indexed.catalog, &catalog) {
                 return indexed;
             }
             drop(indexed);
-            lock.write().unwrap_or_else(PoisonError::into_inner).follow(&catalog);
+            lock.write().update(&catalog);
         }
     }
 }
 
-impl Indexed {
-    /// Brings the index up to date. Whoever comes second finds it done.
-    fn follow(&mut self, catalog: &Arc<Catalog>) {
+impl IndexedCatalog {
+    /// Updates the index. Does nothing if another thread already did.
+    fn update(&mut self, catalog: &Arc<Catalog>) {
         if Arc::ptr_eq(&self.catalog, catalog) {
             return;
         }
         let before = std::mem::replace(&mut self.catalog, Arc::clone(catalog));
-        let is_ready = |catalog: &Catalog, name: &str| shown(catalog, name).is_some();
+        let is_ready = |catalog: &Catalog, name: &str| listed_tool(catalog, name).is_some();
         for tool in before.tools().filter(|tool| !is_ready(catalog, &tool.name)) {
             self.index.remove(&tool.name);
         }
         for tool in catalog.tools().filter(|tool| tool.state == ToolState::Ready) {
-            if !shown(&before, &tool.name).is_some_and(|old| reads_as(old, tool)) {
-                self.index.put(tool.entry());
+            if !listed_tool(&before, &tool.name).is_some_and(|old| has_same_entry(old, tool)) {
+                self.index.put(tool.search_entry());
             }
         }
     }
 }
 
-/// The tool that is listed under a name.
-fn shown<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Arc<CatalogTool>> {
+/// The callable tool that is listed under this name.
+fn listed_tool<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Arc<CatalogTool>> {
     catalog.resolve(name).filter(|tool| tool.name == name && tool.state == ToolState::Ready)
 }
 
-/// Whether two tools have the same entry.
-fn reads_as(one: &CatalogTool, other: &CatalogTool) -> bool {
+/// Returns true if two tools have the same search entry.
+fn has_same_entry(one: &CatalogTool, other: &CatalogTool) -> bool {
     let examples = |tool: &CatalogTool| {
         tool.source.as_ref().map(|source| {
             source.examples.iter().map(|example| example.description.clone()).collect::<Vec<_>>()
@@ -105,19 +106,19 @@ fn reads_as(one: &CatalogTool, other: &CatalogTool) -> bool {
 }
 
 impl CatalogTool {
-    /// What search knows of it.
-    pub fn entry(&self) -> Entry {
+    /// The tool's entry in the search index.
+    pub fn search_entry(&self) -> ToolEntry {
         let mut description = self.description.clone();
         if !self.tags.is_empty() {
             description = format!("{description} {}", self.tags.join(", "));
         }
         let examples = self.source.iter().flat_map(|source| &source.examples);
-        Entry {
+        ToolEntry {
             name: self.name.clone(),
             server: self.server.as_ref().map(ToString::to_string),
             title: self.title.clone(),
             description,
-            parameters: Parameter::all_of(&self.input_schema.parse().unwrap_or_default()),
+            parameters: ToolParameter::from_schema(&self.input_schema.parse().unwrap_or_default()),
             examples: examples.map(|example| example.description.clone()).collect(),
         }
     }

@@ -1,4 +1,4 @@
-//! The stages of the road, one file each. A stage never calls the next one; [`road`](crate::road) does.
+//! The stages of the pipeline, one file each. A stage never calls the next one; [`pipeline`](crate::pipeline) does.
 
 pub(crate) mod attempts;
 pub(crate) mod cache;

@@ -1,6 +1,6 @@
-//! Servers that come, go and stay while a runtime is in use: real children of `testkit`, under the real shim.
+//! Adding, removing and keeping servers at run time, with real child processes of `testkit` under the real shim.
 //!
-//! The test executable is its own shim, so it has no harness.
+//! The test executable is also its own shim, so it has no harness.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
@@ -17,19 +17,20 @@ use std::time::{Duration, Instant};
 use built::testkit;
 use serde_json::json;
 use toolgate_policy::Policy;
-use toolgate_runtime::runtime::Setup;
-use toolgate_runtime::{CallRequest, NobodyApproves, Origin, Runtime};
-use toolgate_types::egress::EgressRules;
-use toolgate_types::server::{Encoding, Startup, Stdio, ToolFilter, ToolMode, Transport};
+use toolgate_runtime::runtime::RuntimeSetup;
+use toolgate_runtime::{CallOrigin, CallRequest, NoApprover, Runtime};
+use toolgate_types::egress::EgressConfig;
+use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
 use toolgate_types::{
-    ByteSize, Caller, HumanDuration, Limits, OnCollision, ServerSpec, Text, ToolLimits, ToolSettings,
+    ByteSize, CallLimits, Caller, ConfigString, HumanDuration, OnCollision, ServerSpec, ToolLimits,
+    ToolSettings,
 };
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{Logins, Nobody, Raw, Trace};
+use toolgate_upstream::{LoginOptions, NoClientFeatures, RawJson, TraceContext};
 
 /// Only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Long enough that the call is under way when its server goes.
+/// Long enough that the call is running when its server is removed.
 const LATE_MS: u64 = 1_500;
 
 fn main() -> ExitCode {
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
     let first = args.next().unwrap_or_default();
     match first.to_str() {
         Some("shim") => return shim::main(args),
-        // What other tools ask of a test executable.
+        // Test runners list the tests this way.
         Some("--list") => {
             println!("servers_come_and_go: test");
             return ExitCode::SUCCESS;
@@ -57,14 +58,14 @@ async fn servers_come_and_go() {
     assert!(!stayed.is_empty() && !processes("goes").is_empty());
     let keep = {
         let runtime = Arc::clone(&runtime);
-        async move { runtime.keep().await }
+        async move { runtime.watch_servers().await }
     };
     let work = async {
         let caller = Caller { id: "ann".parse().unwrap(), permissions: vec!["*:*".parse().unwrap()] };
         let arguments = json!({ "message": "x", "fault": "late", "after": LATE_MS });
         let call = runtime.call(&caller, request("goes__echo", &arguments));
         let replace = async {
-            // The call is on its way to the server when it is gone from the configuration.
+            // The call is running when its server is removed from the configuration.
             tokio::time::sleep(Duration::from_millis(LATE_MS / 3)).await;
             let limits = ToolLimits { max_instances: NonZeroU32::new(2), ..ToolLimits::default() };
             let settings = ToolSettings { limits, ..ToolSettings::new("echo".parse().unwrap()) };
@@ -75,7 +76,7 @@ async fn servers_come_and_go() {
         };
         let (called, ()) = tokio::join!(call, replace);
         assert!(called.result.error.is_none(), "a call ends as it began: {:?}", called.result.error);
-        assert!(called.reply.unwrap().get().contains("too late"));
+        assert!(called.reply.unwrap().as_str().contains("too late"));
 
         until("the new server's tools are there", || runtime.catalog().resolve("comes__echo").is_some())
             .await;
@@ -85,11 +86,11 @@ async fn servers_come_and_go() {
         assert_eq!(names, ["comes", "stays"]);
 
         let called = runtime.call(&caller, request("comes__echo", &json!({ "message": "hello" }))).await;
-        assert!(called.reply.unwrap().get().contains("hello"));
+        assert!(called.reply.unwrap().as_str().contains("hello"));
         let gone = runtime.call(&caller, request("goes__echo", &json!({ "message": "hello" }))).await;
         assert!(gone.result.error.is_some());
 
-        // Another description makes another server.
+        // A changed configuration restarts the server.
         let changed = ServerSpec { request_timeout: HumanDuration::from_secs(7), ..stays };
         runtime.replace(Vec::new(), Vec::new(), vec![comes, changed], Vec::new()).await;
         let is_new = || !processes("stays").is_empty() && processes("stays").is_disjoint(&stayed);
@@ -117,14 +118,14 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 fn request(tool: &str, arguments: &serde_json::Value) -> CallRequest {
     CallRequest {
         name: tool.to_owned(),
-        arguments: Raw::of(arguments).into(),
-        trace: Trace::fresh(),
-        origin: Origin::default(),
-        whole: false,
+        arguments: RawJson::from_value(arguments).into(),
+        trace: TraceContext::generate(),
+        origin: CallOrigin::default(),
+        full_result: false,
     }
 }
 
-/// Different in every run.
+/// Environment variable that marks the processes of this run.
 fn marker(name: &str) -> String {
     format!("TOOLGATE_MARK_{}={name}", std::process::id())
 }
@@ -146,15 +147,15 @@ fn server(name: &str) -> ServerSpec {
     ServerSpec {
         name: name.parse().unwrap(),
         description: None,
-        transport: Transport::Stdio(Stdio {
-            command: Text::plain(testkit().to_str().unwrap()),
-            args: vec![Text::plain("faulty")],
-            env: BTreeMap::from([(variable.to_owned(), Some(Text::plain(value)))]),
+        transport: Transport::Stdio(StdioTransport {
+            command: ConfigString::plain(testkit().to_str().unwrap()),
+            args: vec![ConfigString::plain("faulty")],
+            env: BTreeMap::from([(variable.to_owned(), Some(ConfigString::plain(value)))]),
             cwd: std::env::temp_dir(),
-            encoding: Encoding::Utf8,
+            encoding: OutputEncoding::Utf8,
             fallback: None,
         }),
-        startup: Startup::Lazy,
+        startup: StartupMode::Lazy,
         mode: ToolMode::Dynamic { default_tool_config: ToolLimits::default() },
         tools: ToolFilter::default(),
         trusted: false,
@@ -169,28 +170,28 @@ fn server(name: &str) -> ServerSpec {
     }
 }
 
-fn setup(servers: Vec<ServerSpec>) -> Setup {
-    Setup {
+fn setup(servers: Vec<ServerSpec>) -> RuntimeSetup {
+    RuntimeSetup {
         apis: Vec::new(),
         read_document: |_| Err(String::new()),
         builtins: Vec::new(),
         own: Vec::new(),
         settings: Vec::new(),
         servers,
-        limits: Limits {
+        limits: CallLimits {
             max_concurrent: NonZeroU32::new(10).unwrap(),
             default_timeout: HumanDuration::from_secs(60),
             max_output: ByteSize::from_mib(4),
             on_collision: OnCollision::Qualify,
         },
-        logins: Logins { folder: None, person: None },
-        questions: Arc::new(Nobody),
+        logins: LoginOptions { folder: None, browser: None },
+        questions: Arc::new(NoClientFeatures),
         lock: None,
         secrets: Vec::new(),
         callers: Vec::new(),
         policy: Policy::new(None),
-        approver: Arc::new(NobodyApproves),
-        egress: EgressRules::default(),
+        approver: Arc::new(NoApprover),
+        egress: EgressConfig::default(),
         results: None,
         profiles: Arc::default(),
     }

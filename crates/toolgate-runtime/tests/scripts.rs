@@ -1,6 +1,6 @@
-//! Workers of Python tools over time: as many as are needed, and none when nobody needs them.
+//! The worker pool of Python tools: it grows with the load and shrinks to zero when idle.
 //!
-//! The test executable is its own shim, so it has no harness.
+//! The test executable is also its own shim, so it has no harness.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
@@ -14,15 +14,15 @@ use futures_util::future::join_all;
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolgate_policy::Policy;
-use toolgate_runtime::runtime::Setup;
-use toolgate_runtime::{CallRequest, NobodyApproves, Origin, Runtime};
-use toolgate_types::egress::EgressRules;
-use toolgate_types::tool::{Level, Script};
+use toolgate_runtime::runtime::RuntimeSetup;
+use toolgate_runtime::{CallOrigin, CallRequest, NoApprover, Runtime};
+use toolgate_types::egress::EgressConfig;
+use toolgate_types::tool::{ContractLevel, ScriptSpec};
 use toolgate_types::{
-    ByteSize, Caller, HumanDuration, Limits, OnCollision, Text, ToolDefinition, ToolLimits,
+    ByteSize, CallLimits, Caller, ConfigString, HumanDuration, OnCollision, ToolDefinition, ToolLimits,
 };
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{Logins, Nobody, Raw, Trace};
+use toolgate_upstream::{LoginOptions, NoClientFeatures, RawJson, TraceContext};
 
 /// Only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,14 +33,14 @@ fn main() -> ExitCode {
     let first = args.next().unwrap_or_default();
     match first.to_str() {
         Some("shim") => return shim::main(args),
-        // What other tools ask of a test executable.
+        // Test runners list the tests this way.
         Some("--list") => {
             println!("workers_come_and_go: test");
             return ExitCode::SUCCESS;
         }
         _ => {}
     }
-    // One thread, since the clock is set forward.
+    // A single thread, because the test advances the clock.
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -53,12 +53,12 @@ fn main() -> ExitCode {
 async fn workers_come_and_go() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tool.py");
-    // It goes on when three of them are there.
+    // Each call waits until three workers run.
     let source = "import os, time\ndef run(args):\n  open(f'came-{os.getpid()}', 'w').close()\n  \
         while len([name for name in os.listdir('.') if name.startswith('came')]) < 3: time.sleep(0.01)\n  return 'x'\n";
     fs_err::write(&file, source).unwrap();
     let mut tool = tool("tool", file);
-    tool.script.env.insert(MARKER.to_owned(), Some(Text::plain(marker())));
+    tool.script.env.insert(MARKER.to_owned(), Some(ConfigString::plain(marker())));
     let runtime = Runtime::new(setup(vec![tool]));
     runtime.discover(|_| {}).await.unwrap();
 
@@ -68,17 +68,17 @@ async fn workers_come_and_go() {
     for _ in 0..5 {
         call(&runtime, "tool").await;
     }
-    assert_eq!(processes(), grown, "those that are there are used again");
+    assert_eq!(processes(), grown, "workers are reused");
 
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(50)).await;
     tokio::time::resume();
     call(&runtime, "tool").await;
-    assert_eq!(processes(), grown, "they are kept for a while");
+    assert_eq!(processes(), grown, "idle workers are kept for a while");
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(15)).await;
     tokio::time::resume();
-    until("those that nobody needed are gone", || processes() < grown && processes() > 0).await;
+    until("idle workers are gone", || processes() < grown && processes() > 0).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
@@ -93,12 +93,12 @@ fn marker() -> String {
     format!("workers-{}", std::process::id())
 }
 
-/// All that were started for the tool, their shims included.
+/// Number of processes started for the tool, including shims.
 fn processes() -> usize {
-    let wanted = format!("{MARKER}={}", marker());
+    let variable = format!("{MARKER}={}", marker());
     let ours = |entry: std::io::Result<fs_err::DirEntry>| {
         let environment = entry.ok().and_then(|entry| fs_err::read(entry.path().join("environ")).ok())?;
-        environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes()).then_some(())
+        environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes()).then_some(())
     };
     fs_err::read_dir("/proc").unwrap().filter_map(ours).count()
 }
@@ -115,11 +115,11 @@ fn tool(name: &str, file: PathBuf) -> ToolDefinition {
     ToolDefinition {
         name: name.parse().expect("a name"),
         description: "Does something.".to_owned(),
-        contract: Level::Standard,
+        contract: ContractLevel::Standard,
         version: "1.0.0".to_owned(),
         input_schema: RawValue::from_string(r#"{"type":"object"}"#.to_owned()).expect("JSON"),
         output_schema: None,
-        script: Script::new(file),
+        script: ScriptSpec::new(file),
         limits: ToolLimits { parallel_capable: Some(true), ..ToolLimits::default() },
         permissions: vec![],
         category: None,
@@ -134,28 +134,28 @@ fn tool(name: &str, file: PathBuf) -> ToolDefinition {
     }
 }
 
-fn setup(own: Vec<ToolDefinition>) -> Setup {
-    Setup {
+fn setup(own: Vec<ToolDefinition>) -> RuntimeSetup {
+    RuntimeSetup {
         apis: Vec::new(),
         read_document: |_| Err(String::new()),
         builtins: vec![],
         own,
         settings: vec![],
         servers: vec![],
-        limits: Limits {
+        limits: CallLimits {
             max_concurrent: NonZeroU32::new(16).expect("not zero"),
             default_timeout: HumanDuration::from_secs(60),
             max_output: ByteSize::from_mib(4),
             on_collision: OnCollision::Qualify,
         },
-        logins: Logins { folder: None, person: None },
-        questions: Arc::new(Nobody),
+        logins: LoginOptions { folder: None, browser: None },
+        questions: Arc::new(NoClientFeatures),
         lock: None,
         secrets: vec![],
         callers: vec![],
         policy: Policy::new(None),
-        approver: Arc::new(NobodyApproves),
-        egress: EgressRules::default(),
+        approver: Arc::new(NoApprover),
+        egress: EgressConfig::default(),
         results: None,
         profiles: Arc::default(),
     }
@@ -166,12 +166,12 @@ async fn call(runtime: &Runtime, name: &str) -> String {
         Caller { id: "ann".parse().expect("an id"), permissions: vec!["*:*".parse().expect("a pattern")] };
     let request = CallRequest {
         name: name.to_owned(),
-        arguments: Raw::of(&json!({ "text": "hello" })).into(),
-        trace: Trace::fresh(),
-        origin: Origin::default(),
-        whole: true,
+        arguments: RawJson::from_value(&json!({ "text": "hello" })).into(),
+        trace: TraceContext::generate(),
+        origin: CallOrigin::default(),
+        full_result: true,
     };
     let called = runtime.call(&caller, request).await;
     assert!(called.result.error.is_none(), "{:?}", called.result.error);
-    called.reply.expect("a reply").get().to_owned()
+    called.reply.expect("a reply").as_str().to_owned()
 }

@@ -1,28 +1,28 @@
-//! What most tools take or give: a page of a list, its order, a range of time, and what is known of a thing.
+//! Parameters and results that many tools share: pagination, sorting, date ranges, metadata.
 //!
-//! The JSON names are those of the tool interface specification. They may stand in a parameters struct under
-//! a name, or among its own fields with `#[serde(flatten)]`. Invariant: what could be read is in its bounds.
+//! The JSON names are those of the tool interface specification. Use the types as a field of a parameters struct, or
+//! merge their fields into it with `#[serde(flatten)]`. Invariant: every deserialized value is within its bounds.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Things on a page that says nothing of it.
-pub const USUAL_LIMIT: u32 = 20;
-/// The most things on a page: what a model can read at once.
-pub const LARGEST_LIMIT: u32 = 100;
+/// Default page size.
+pub const DEFAULT_LIMIT: u32 = 20;
+/// Maximum page size: about as much as a model can read at once.
+pub const MAX_LIMIT: u32 = 100;
 
-/// Which part of a list.
+/// Position and size of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pagination {
-    /// How many to give, at most.
+    /// Maximum number of items to return.
     #[schemars(range(min = 1, max = 100))]
     pub limit: u32,
-    /// How many to leave out before the first.
+    /// Number of items to skip.
     pub offset: u32,
-    /// Where the page before has ended: its `nextCursor`. Counts more than the offset.
+    /// `nextCursor` of the previous page. Takes precedence over the offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub cursor: Option<String>,
@@ -30,22 +30,22 @@ pub struct Pagination {
 
 impl Default for Pagination {
     fn default() -> Self {
-        Self { limit: USUAL_LIMIT, offset: 0, cursor: None }
+        Self { limit: DEFAULT_LIMIT, offset: 0, cursor: None }
     }
 }
 
 impl Pagination {
-    /// The page of a list that is there as a whole. The cursor is the number of things before the page.
+    /// Cuts a page out of a complete list. The cursor is the number of items before the page.
     ///
     /// # Errors
-    /// When the cursor is not one that this gave.
-    pub fn of<T>(&self, all: impl ExactSizeIterator<Item = T>) -> Result<Page<T>, UnknownCursor> {
+    /// If the cursor did not come from an earlier page.
+    pub fn paginate<T>(&self, all: impl ExactSizeIterator<Item = T>) -> Result<Page<T>, UnknownCursor> {
         let total = all.len();
         let start = match &self.cursor {
             Some(cursor) => cursor.parse().map_err(|_| UnknownCursor)?,
             None => usize::try_from(self.offset).unwrap_or(usize::MAX),
         };
-        let limit = usize::try_from(self.limit.clamp(1, LARGEST_LIMIT)).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.limit.clamp(1, MAX_LIMIT)).unwrap_or(usize::MAX);
         let items: Vec<T> = all.skip(start).take(limit).collect();
         let end = start.saturating_add(items.len());
         let next_cursor = (end < total && !items.is_empty()).then(|| end.to_string());
@@ -53,33 +53,33 @@ impl Pagination {
     }
 }
 
-/// A cursor does not come from the page before.
+/// The cursor did not come from an earlier page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor is not one that a page before gave")]
+#[error("unknown cursor: use `nextCursor` of the previous page")]
 pub struct UnknownCursor;
 
-/// A part of a list.
+/// Page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Page<T> {
-    /// What is on it.
+    /// Items on the page.
     pub items: Vec<T>,
-    /// How many there are in all, where that is known.
+    /// Total number of items, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// What to ask for the next page with; absent on the last.
+    /// Cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
-/// The order of a list. `K` is an enum of what it can be sorted by.
+/// Sort order of a list. `K` is an enum of the sortable fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sorting<K> {
-    /// What to sort by.
+    /// Field to sort by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_by: Option<K>,
-    /// Whether the smallest or the largest comes first.
+    /// Sort direction.
     #[serde(default)]
     pub sort_order: SortOrder,
 }
@@ -90,19 +90,19 @@ impl<K> Default for Sorting<K> {
     }
 }
 
-/// Which end of an order comes first.
+/// Sort direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SortOrder {
-    /// The smallest, the earliest.
+    /// Smallest or earliest first.
     #[default]
     Asc,
-    /// The largest, the latest.
+    /// Largest or latest first.
     Desc,
 }
 
 impl SortOrder {
-    /// Turns a comparison round where the largest comes first.
+    /// Reverses a comparison if the direction is descending.
     pub fn apply(self, order: std::cmp::Ordering) -> std::cmp::Ordering {
         match self {
             Self::Asc => order,
@@ -111,90 +111,90 @@ impl SortOrder {
     }
 }
 
-/// A range of time; an end that is left out is open.
+/// Time range. An omitted bound is open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "Ends")]
+#[serde(try_from = "RawDateRange")]
 pub struct DateRange {
-    /// Not before this moment, such as `2026-01-31T00:00:00Z`.
+    /// Start, inclusive, such as `2026-01-31T00:00:00Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<Timestamp>,
-    /// Before this moment.
+    /// End, exclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to: Option<Timestamp>,
 }
 
-/// A range ends before it begins.
+/// The range ends before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the range ends before it begins")]
 pub struct EmptyRange;
 
-/// A range of time; an end that is left out is open.
+/// Time range. An omitted bound is open.
 #[derive(Deserialize, JsonSchema)]
-struct Ends {
-    /// Not before this moment, such as `2026-01-31T00:00:00Z`.
+struct RawDateRange {
+    /// Start, inclusive, such as `2026-01-31T00:00:00Z`.
     #[serde(default)]
     from: Option<Timestamp>,
-    /// Before this moment.
+    /// End, exclusive.
     #[serde(default)]
     to: Option<Timestamp>,
 }
 
-impl TryFrom<Ends> for DateRange {
+impl TryFrom<RawDateRange> for DateRange {
     type Error = EmptyRange;
 
-    fn try_from(ends: Ends) -> Result<Self, EmptyRange> {
-        Self::new(ends.from, ends.to)
+    fn try_from(range: RawDateRange) -> Result<Self, EmptyRange> {
+        Self::new(range.from, range.to)
     }
 }
 
 impl DateRange {
-    /// A range.
+    /// Creates a range.
     ///
     /// # Errors
-    /// When it ends before it begins.
+    /// If it ends before it begins.
     pub fn new(from: Option<Timestamp>, to: Option<Timestamp>) -> Result<Self, EmptyRange> {
         let is_empty = matches!((from, to), (Some(from), Some(to)) if to < from);
         if is_empty { Err(EmptyRange) } else { Ok(Self { from, to }) }
     }
 
-    /// Where it begins, where it does.
+    /// Returns the start, inclusive; `None` if open.
     pub fn from(&self) -> Option<Timestamp> {
         self.from
     }
 
-    /// Where it ends, where it does.
+    /// Returns the end, exclusive; `None` if open.
     pub fn to(&self) -> Option<Timestamp> {
         self.to
     }
 
-    /// Whether a moment is in it.
+    /// Returns true if a moment is in the range.
     pub fn contains(&self, moment: Timestamp) -> bool {
         self.from.is_none_or(|from| from <= moment) && self.to.is_none_or(|to| moment < to)
     }
 }
 
-/// What is known of a thing beside what it is.
+/// Metadata of a stored thing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
-    /// Who made it.
+    /// User or program that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
-    /// Words to find it by.
+    /// Search keywords.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Whatever else.
+    /// Further data.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub custom: Map<String, Value>,
 }
 
 impl Metadata {
-    /// Of a thing that was made at a moment.
+    /// Creates metadata of a new thing.
     pub fn new(created_at: Timestamp) -> Self {
         Self { created_at, updated_at: None, created_by: None, tags: Vec::new(), custom: Map::new() }
     }
@@ -207,11 +207,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_follow_each_other_to_the_end() {
+    fn pages_cover_the_whole_list() {
         let all: Vec<u32> = (0..45).collect();
         let (mut pagination, mut seen) = (Pagination::default(), Vec::new());
         loop {
-            let page = pagination.of(all.iter().copied()).unwrap();
+            let page = pagination.paginate(all.iter().copied()).unwrap();
             assert_eq!(page.total, Some(45));
             seen.extend(page.items);
             match page.next_cursor {
@@ -221,13 +221,13 @@ mod tests {
         }
         assert_eq!(seen, all);
         pagination.cursor = Some("somewhere".to_owned());
-        assert_eq!(pagination.of(all.iter()), Err(UnknownCursor));
+        assert_eq!(pagination.paginate(all.iter()), Err(UnknownCursor));
         let far = Pagination { offset: 100, ..Pagination::default() };
-        assert_eq!(far.of(all.iter()).unwrap().next_cursor, None);
+        assert_eq!(far.paginate(all.iter()).unwrap().next_cursor, None);
     }
 
     #[test]
-    fn ranges_have_an_order() {
+    fn rejects_reversed_ranges() {
         let range = |value: Value| serde_json::from_value::<DateRange>(value);
         let (early, late) = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z");
         assert!(range(json!({ "from": late, "to": early })).is_err());
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_by_any_key() {
+    fn sorts_by_any_key() {
         #[derive(Debug, PartialEq, Deserialize)]
         #[serde(rename_all = "snake_case")]
         enum Key {

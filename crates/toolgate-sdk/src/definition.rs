@@ -1,7 +1,7 @@
-//! What a tool says of itself: all of the contract, checked.
+//! Definition of a tool: every field of the contract, checked.
 //!
-//! Invariant: the only way to one is the [builder](crate::builder), which refuses what is not whole. Its JSON
-//! is an entry of `tools.json`, without the script.
+//! Invariant: only the [builder](crate::builder) creates one, and it rejects incomplete ones. Its JSON is an entry of
+//! `tools.json`, without the script.
 
 use std::num::NonZeroU32;
 
@@ -11,79 +11,79 @@ use serde_json::Value;
 use toolgate_types::tool::{Category, FollowUp, Permission, ResponseTime};
 use toolgate_types::{HumanDuration, ToolName};
 
-/// What a tool says of itself.
+/// Definition of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// Its name.
+    /// Name, a verb and a noun in kebab-case.
     pub name: ToolName,
-    /// What it does, when to use it, what it returns.
+    /// Purpose, when to use it, and what it returns.
     pub description: String,
-    /// Its version.
+    /// Semantic version.
     pub version: String,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub input_schema: Value,
-    /// The JSON Schema of its result.
+    /// JSON Schema of the result.
     pub output_schema: Value,
-    /// What a caller must be allowed to do.
+    /// Permissions required of callers.
     pub permissions: Vec<Permission>,
-    /// What kind of tool it is.
+    /// Effect of the tool.
     pub category: Category,
-    /// How fast it usually answers.
+    /// Typical response time.
     pub response_time: ResponseTime,
-    /// How long a result may be served again; `None` where it may not.
+    /// Time to live of cached results; `None` if results must not be cached.
     pub cache_ttl: Option<HumanDuration>,
-    /// Whether calling it twice is as good as calling it once.
+    /// True if a repeated call has the same effect as a single one.
     pub idempotent: bool,
-    /// How long one call may take, where that does not follow from its response time.
+    /// Deadline of one call, if it differs from that of its response time.
     pub timeout: Option<HumanDuration>,
-    /// Calls that may run at the same time; `None` for any number.
+    /// Maximum concurrent calls; `None` for any number.
     pub max_instances: Option<NonZeroU32>,
-    /// Calls with their results.
+    /// Example calls with their results.
     pub examples: Vec<Example>,
-    /// Words to find it by.
+    /// Search keywords.
     pub tags: Vec<String>,
-    /// How often one caller may call it.
+    /// Rate limit of one caller.
     pub rate_limit: Option<RateLimit>,
-    /// What follows it, where it is on its way out.
-    pub deprecated: Option<Deprecated>,
-    /// What often makes sense after it.
+    /// Replacement and removal date, if the tool is deprecated.
+    pub deprecated: Option<Deprecation>,
+    /// Steps that often make sense next.
     pub follow_ups: Vec<FollowUp>,
 }
 
-/// A call with its result.
+/// Example call of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Example {
-    /// What it shows.
+    /// Point of the example.
     pub description: String,
-    /// The arguments.
+    /// Arguments of the call.
     pub params: Value,
-    /// The result, where it is the same every time.
+    /// Expected result, if it is the same every time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_result: Option<Value>,
 }
 
-/// How often one caller may call a tool.
+/// Rate limit of one caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RateLimit {
     /// Calls per window.
     pub max_calls: NonZeroU32,
-    /// The length of the window in milliseconds.
+    /// Length of the window in milliseconds.
     pub window_ms: u64,
 }
 
-/// A tool is on its way out.
+/// Deprecation of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Deprecated {
-    /// The version since which it is.
+pub struct Deprecation {
+    /// Version that deprecated the tool.
     pub since: String,
-    /// The tool to use in its place.
+    /// Tool to use instead.
     pub replacement: ToolName,
-    /// The day after which it is refused, as `YYYY-MM-DD`.
+    /// Last day of service, as `YYYY-MM-DD`. Calls are rejected after it.
     pub removal_date: String,
 }
 
 impl Definition {
-    /// How long one call may take.
+    /// Returns the deadline of one call.
     pub fn timeout(&self) -> HumanDuration {
         self.timeout.unwrap_or_else(|| self.response_time.timeout())
     }
@@ -116,8 +116,8 @@ impl Serialize for Definition {
         if let Some(limit) = &self.rate_limit {
             map.serialize_entry("rate_limit", limit)?;
         }
-        if let Some(gone) = &self.deprecated {
-            map.serialize_entry("deprecated", gone)?;
+        if let Some(deprecation) = &self.deprecated {
+            map.serialize_entry("deprecated", deprecation)?;
         }
         if !self.follow_ups.is_empty() {
             map.serialize_entry("follow_ups", &self.follow_ups)?;

@@ -1,34 +1,34 @@
-//! Hints for the agent that called, beside the data: what the author knows, and the rest worked out.
+//! Hints for the calling agent, returned with the data.
 //!
-//! An author says what follows from the domain; what follows from the call itself (how it ended, how often the
-//! tool goes well, what its definition declares) is filled in. Invariant: every core field is there on every
-//! result, and confidence is a product of named factors, never a number from nowhere.
+//! A tool adds what follows from its domain; everything that follows from the call itself (its outcome, the tool's
+//! success rate, its definition) is filled in. Invariant: every core field is present in every result, and confidence
+//! is a product of named factors.
 
 use std::time::Duration;
 
 use serde_json::json;
-use toolgate_types::call::{ErrorClass, Outcome};
+use toolgate_types::call::{ErrorClass, ExecutionState};
 use toolgate_types::hints::reliability;
 pub use toolgate_types::hints::{
     ActionCategory, AgentHints, Alignment, Alternative, Dependency, DependencyKind, EstimatedImpact,
-    NextAction, PreferenceAlignment, RelatedResource, RiskFactor, RiskKind, Severity, Share, SourceQuality,
+    NextAction, PreferenceAlignment, Ratio, RelatedResource, RiskFactor, RiskKind, Severity, SourceQuality,
     ValidityPeriod, Warning, WarningKind,
 };
 
 use crate::definition::Definition;
 use crate::error::ToolError;
 
-/// A result with hints. A tool that has none to give just returns its data.
+/// Result with hints. A tool without hints returns plain data instead.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer<T> {
-    /// The result.
+    /// Data of the result.
     pub data: T,
-    /// What to know beside it.
+    /// Hints about the data.
     pub hints: Hints,
 }
 
 impl<T> Answer<T> {
-    /// A result with hints.
+    /// Creates a result with hints.
     pub fn new(data: T, hints: Hints) -> Self {
         Self { data, hints }
     }
@@ -40,12 +40,12 @@ impl<T> From<T> for Answer<T> {
     }
 }
 
-/// What the author of a tool knows about one result.
+/// Hints about one result.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hints {
     actions: Vec<NextAction>,
     related: Vec<RelatedResource>,
-    factors: Vec<(Share, String)>,
+    factors: Vec<(Ratio, String)>,
     quality: Option<SourceQuality>,
     validity: Option<ValidityPeriod>,
     context_needed: Vec<String>,
@@ -59,78 +59,78 @@ pub struct Hints {
     constraints: Vec<String>,
 }
 
-/// Every method adds and gives back, so that hints are one expression.
+/// Every method adds one hint and returns the whole, so that hints are written as one expression.
 impl Hints {
-    /// No hints yet.
+    /// Creates an empty set of hints.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Something to do next.
+    /// Suggests a next step.
     #[must_use]
     pub fn next(self, action: &str, priority: Severity, description: &str) -> Self {
         self.next_action(NextAction::new(action, priority, description))
     }
 
-    /// Something to do next, with details.
+    /// Suggests a next step, with details.
     #[must_use]
     pub fn next_action(mut self, action: NextAction) -> Self {
         self.actions.push(action);
         self
     }
 
-    /// Something that the result is about; how much it is, from 0 to 1.
+    /// Adds a thing the result is about, with its relevance from 0 to 1.
     #[must_use]
     pub fn related(mut self, kind: &str, id: impl ToString, label: &str, relevance: f64) -> Self {
         let (kind, id, label) = (kind.to_owned(), id.to_string(), label.to_owned());
-        let relevance = Share::nearest(relevance);
+        let relevance = Ratio::clamped(relevance);
         self.related.push(RelatedResource { kind, id, label, relevance, metadata: None });
         self
     }
 
-    /// Something that confidence depends on: how far it can be relied on, from 0 to 1, and what it is.
+    /// Adds a factor of the confidence: a number from 0 (unreliable) to 1 (reliable), and its reason.
     #[must_use]
-    pub fn factor(mut self, share: f64, why: &str) -> Self {
-        self.factors.push((Share::nearest(share), why.to_owned()));
+    pub fn factor(mut self, ratio: f64, why: &str) -> Self {
+        self.factors.push((Ratio::clamped(ratio), why.to_owned()));
         self
     }
 
-    /// How reliable the source of the data is.
+    /// Sets the reliability of the source.
     #[must_use]
     pub fn source(mut self, quality: SourceQuality) -> Self {
         self.quality = Some(quality);
         self
     }
 
-    /// How long this holds.
+    /// Sets how long the hints hold.
     #[must_use]
     pub fn valid(mut self, period: ValidityPeriod) -> Self {
         self.validity = Some(period);
         self
     }
 
-    /// What would have made the hints better.
+    /// Adds context that would have improved the hints.
     #[must_use]
     pub fn needs(mut self, context: &str) -> Self {
         self.context_needed.push(context.to_owned());
         self
     }
 
-    /// What was taken for granted.
+    /// Adds an assumption behind the result.
     #[must_use]
     pub fn assumes(mut self, assumption: &str) -> Self {
         self.assumptions.push(assumption.to_owned());
         self
     }
 
-    /// What could go wrong.
+    /// Adds a possible problem.
     #[must_use]
     pub fn risk(mut self, risk: RiskFactor) -> Self {
         self.risks.push(risk);
         self
     }
 
-    /// An action that waits for others.
+    /// Declares that an action has to wait for others.
     #[must_use]
     pub fn depends(mut self, action: &str, on: &[&str], kind: DependencyKind, reason: &str) -> Self {
         let depends_on = on.iter().map(|&action| action.to_owned()).collect();
@@ -139,14 +139,14 @@ impl Hints {
         self
     }
 
-    /// What following the suggestions brings and costs, each from 0 to 1.
+    /// Sets benefit and effort of following the suggestions, each from 0 to 1.
     #[must_use]
     pub fn impact(mut self, benefit: f64, effort: f64) -> Self {
-        self.impact = Some(EstimatedImpact::new(Share::nearest(benefit), Share::nearest(effort)));
+        self.impact = Some(EstimatedImpact::new(Ratio::clamped(benefit), Ratio::clamped(effort)));
         self
     }
 
-    /// How a suggestion fits what the person prefers, from −1 to 1.
+    /// Adds how well a suggestion fits a preference of the user, from −1 (conflict) to 1 (perfect fit).
     #[must_use]
     pub fn aligns(mut self, action: &str, preference: &str, score: f64) -> Self {
         let score = if score.is_nan() { 0.0 } else { score.clamp(-1.0, 1.0) };
@@ -162,19 +162,19 @@ impl Hints {
         self
     }
 
-    /// Something to be careful about.
+    /// Adds a warning.
     #[must_use]
     pub fn warn(mut self, kind: WarningKind, severity: Severity, message: &str) -> Self {
         self.warnings.push(warning(kind, severity, message.to_owned()));
         self
     }
 
-    /// Another way to the same end.
+    /// Adds another way to reach the goal, with the confidence from 0 to 1 that it works.
     #[must_use]
     pub fn alternative(mut self, approach: &str, confidence: f64, reasoning: &str) -> Self {
         self.alternatives.push(Alternative {
             approach: approach.to_owned(),
-            confidence: Share::nearest(confidence),
+            confidence: Ratio::clamped(confidence),
             reasoning: reasoning.to_owned(),
             pros: Vec::new(),
             cons: Vec::new(),
@@ -183,7 +183,7 @@ impl Hints {
         self
     }
 
-    /// What bounds the suggestions.
+    /// Adds a limit that the suggestions respect.
     #[must_use]
     pub fn constraint(mut self, constraint: &str) -> Self {
         self.constraints.push(constraint.to_owned());
@@ -191,23 +191,23 @@ impl Hints {
     }
 }
 
-/// What happened in a call.
-pub(crate) struct Facts<'a> {
+/// Facts about a call from which hints are derived.
+pub(crate) struct CallFacts<'a> {
     pub(crate) definition: &'a Definition,
     pub(crate) error: Option<&'a ToolError>,
     pub(crate) took: Duration,
-    /// Calls of this tool so far, and those that went well, this one among them.
+    /// Calls of this tool so far, and the successful ones among them, this call included.
     pub(crate) record: (u64, u64),
 }
 
 impl Hints {
-    /// All of them, with what follows from the call.
-    pub(crate) fn finish(mut self, facts: &Facts<'_>) -> AgentHints {
+    /// Completes the hints with everything that follows from the call.
+    pub(crate) fn complete(mut self, facts: &CallFacts<'_>) -> AgentHints {
         let definition = facts.definition;
         let confidence = self.confidence(facts);
         let reasoning = self.reasoning(facts);
         match facts.error {
-            Some(error) => self.actions.push(way_on(error)),
+            Some(error) => self.actions.push(recovery_action(error)),
             None => {
                 for step in &definition.follow_ups {
                     let mut action = NextAction::new(
@@ -229,18 +229,19 @@ impl Hints {
                 reason: None,
             });
         }
-        if let Some(gone) = &definition.deprecated {
-            let message = format!("it is on its way out and is refused after {}", gone.removal_date);
+        if let Some(deprecation) = &definition.deprecated {
+            let message =
+                format!("the tool is deprecated; calls are rejected after {}", deprecation.removal_date);
             let mut warning = warning(WarningKind::Deprecation, Severity::Medium, message);
-            warning.suggested_fix = Some(format!("use `{}`", gone.replacement));
+            warning.suggested_fix = Some(format!("use `{}`", deprecation.replacement));
             self.warnings.push(warning);
         }
         self.actions.sort_by_key(|action| action.priority);
-        let surest =
+        let highest =
             self.actions.iter().filter_map(|action| action.confidence).fold(0.0, |a, b| f64::max(a, b.get()));
         let seconds = facts.took.as_secs_f64();
         let impact =
-            || EstimatedImpact::new(Share::nearest(surest), Share::nearest(seconds / (1.0 + seconds)));
+            || EstimatedImpact::new(Ratio::clamped(highest), Ratio::clamped(seconds / (1.0 + seconds)));
         AgentHints {
             confidence,
             source_quality: self.quality.unwrap_or(SourceQuality::Unknown),
@@ -261,25 +262,26 @@ impl Hints {
         }
     }
 
-    /// The author's factors times the tool's record; an error that was found before anything was done is certain.
-    fn confidence(&self, facts: &Facts<'_>) -> Share {
+    /// Multiplies the author's factors with the tool's success rate. An error found before anything was done is
+    /// certain.
+    fn confidence(&self, facts: &CallFacts<'_>) -> Ratio {
         match facts.error {
-            Some(error) if error.outcome == Outcome::NotStarted => Share::ALL,
-            Some(error) if error.outcome == Outcome::Unknown => Share::nearest(0.5),
-            Some(_) => Share::ALL,
+            Some(error) if error.outcome == ExecutionState::NotStarted => Ratio::ONE,
+            Some(error) if error.outcome == ExecutionState::Unknown => Ratio::clamped(0.5),
+            Some(_) => Ratio::ONE,
             None => {
                 let (calls, good) = facts.record;
                 let record = 0.5 + 0.5 * reliability(calls, good);
-                Share::nearest(self.factors.iter().fold(record, |all, (share, _)| all * share.get()))
+                Ratio::clamped(self.factors.iter().fold(record, |all, (ratio, _)| all * ratio.get()))
             }
         }
     }
 
-    fn reasoning(&self, facts: &Facts<'_>) -> String {
+    fn reasoning(&self, facts: &CallFacts<'_>) -> String {
         let (calls, good) = facts.record;
         let mut parts: Vec<String> =
-            self.factors.iter().map(|(share, why)| format!("{why} ({})", share.get())).collect();
-        parts.push(format!("{good} of {calls} calls of this tool went well"));
+            self.factors.iter().map(|(ratio, why)| format!("{why} ({})", ratio.get())).collect();
+        parts.push(format!("{good} of {calls} calls of this tool succeeded"));
         parts.join("; ")
     }
 }
@@ -288,25 +290,25 @@ fn warning(kind: WarningKind, severity: Severity, message: String) -> Warning {
     Warning { kind, severity, message, related_ids: Vec::new(), suggested_fix: None, auto_fixable: None }
 }
 
-fn validity(facts: &Facts<'_>) -> ValidityPeriod {
+fn validity(facts: &CallFacts<'_>) -> ValidityPeriod {
     match (facts.error.map(|error| error.retry_after), facts.definition.cache_ttl) {
-        (Some(Some(pause)), _) => ValidityPeriod::within(pause.as_secs()),
-        (None, Some(ttl)) => ValidityPeriod::within(ttl.get().as_secs()),
+        (Some(Some(pause)), _) => ValidityPeriod::longest_within(pause.as_secs()),
+        (None, Some(ttl)) => ValidityPeriod::longest_within(ttl.get().as_secs()),
         _ => ValidityPeriod::Immediate,
     }
 }
 
-/// What to do after an error, in the words of Toolgate's own road.
-fn way_on(error: &ToolError) -> NextAction {
-    let told = error.hint.clone().unwrap_or_else(|| error.message.clone());
+/// Suggests what to do after an error, with the action names that the Toolgate pipeline uses.
+fn recovery_action(error: &ToolError) -> NextAction {
+    let description = error.hint.clone().unwrap_or_else(|| error.message.clone());
     let (name, priority) = match (error.class, error.outcome) {
         _ if error.retryable => ("wait-and-retry", Severity::Medium),
-        (_, Outcome::Unknown) => ("check-outcome", Severity::High),
+        (_, ExecutionState::Unknown) => ("check-outcome", Severity::High),
         (ErrorClass::Validation, _) => ("correct-arguments", Severity::High),
         (ErrorClass::Business, _) => ("change-plan", Severity::High),
         (ErrorClass::System, _) => ("report-failure", Severity::Medium),
     };
-    let mut action = NextAction::new(name, priority, told);
+    let mut action = NextAction::new(name, priority, description);
     action.category = Some(ActionCategory::Correction);
     action.data = error.retry_after.map(|pause| json!({ "retryAfterMs": pause.as_millis() as u64 }));
     action

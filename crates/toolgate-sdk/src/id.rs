@@ -1,6 +1,6 @@
-//! Branded ids: a text in JSON, and in Rust the id of one kind of thing.
+//! Branded IDs: a string in JSON, and in Rust the ID of one kind of thing.
 //!
-//! Invariant: an id is one to [`LONGEST`] printable characters, so it can be logged, quoted and compared.
+//! Invariant: an ID has 1 to [`MAX_ID_LENGTH`] printable characters, so it can be logged, quoted and compared.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,10 +12,10 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The longest id.
-pub const LONGEST: usize = 128;
+/// Maximum length of an ID, in characters.
+pub const MAX_ID_LENGTH: usize = 128;
 
-/// The id of a `T`. The id of a card is no id of a deck:
+/// ID of a `T`. IDs of different types cannot be mixed up:
 ///
 /// ```compile_fail
 /// # use toolgate_sdk::Id;
@@ -30,24 +30,24 @@ pub struct Id<T: ?Sized> {
     brand: PhantomData<fn() -> Box<T>>,
 }
 
-/// A text is not an id.
+/// The string is not an ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an id has 1 to {LONGEST} characters, and no white space or control characters among them")]
+#[error("an id has 1 to {MAX_ID_LENGTH} characters, and no white space or control characters among them")]
 pub struct IdError;
 
 impl<T: ?Sized> Id<T> {
-    /// An id.
+    /// Creates an ID.
     ///
     /// # Errors
-    /// When the text is empty, too long, or has characters that an id cannot have.
+    /// If the string is empty, too long, or contains whitespace or control characters.
     pub fn new(text: impl Into<Box<str>>) -> Result<Self, IdError> {
         let text = text.into();
         let is_good = |c: char| !c.is_control() && !c.is_whitespace();
-        let fits = !text.is_empty() && text.chars().count() <= LONGEST;
+        let fits = !text.is_empty() && text.chars().count() <= MAX_ID_LENGTH;
         if fits && text.chars().all(is_good) { Ok(Self { text, brand: PhantomData }) } else { Err(IdError) }
     }
 
-    /// The text.
+    /// Returns the ID as a string.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -61,7 +61,7 @@ impl<T: ?Sized> FromStr for Id<T> {
     }
 }
 
-// Derived, these would ask the same of `T`, which is a name and no more.
+// Derived impls would demand the same traits of `T`, which is only a marker.
 impl<T: ?Sized> Clone for Id<T> {
     fn clone(&self) -> Self {
         Self { text: self.text.clone(), brand: PhantomData }
@@ -128,20 +128,20 @@ impl<T: ?Sized> JsonSchema for Id<T> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // A pattern that every kind of regular expressions reads in the same way.
-        json_schema!({ "type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": r"^\S+$" })
+        // A pattern that every regular expression dialect reads in the same way.
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": r"^\S+$" })
     }
 }
 
 #[test]
-fn what_is_an_id() {
+fn validates_ids() {
     enum Card {}
-    for good in ["card-1", "ü", &"x".repeat(LONGEST)] {
+    for good in ["card-1", "ü", &"x".repeat(MAX_ID_LENGTH)] {
         let id: Id<Card> = good.parse().unwrap();
         assert_eq!(serde_json::to_value(&id).unwrap(), good);
         assert_eq!(serde_json::from_value::<Id<Card>>(good.into()).unwrap(), id);
     }
-    for bad in ["", " ", "a b", "a\n", &"x".repeat(LONGEST + 1)] {
+    for bad in ["", " ", "a b", "a\n", &"x".repeat(MAX_ID_LENGTH + 1)] {
         assert!(bad.parse::<Id<Card>>().is_err(), "{bad:?}");
     }
 }

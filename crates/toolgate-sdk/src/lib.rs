@@ -1,15 +1,15 @@
-//! Typed tools in Rust: a function with a doc comment and a parameters struct becomes a tool that keeps the
-//! full contract, and a set of tools becomes an MCP server.
+//! Typed tools in Rust: a function with a doc comment and a parameters struct becomes a tool that fulfils the full
+//! contract, and a set of tools becomes an MCP server.
 //!
-//! [`tool`](macro@tool) is the short way, [`Tool::builder`] the one with all the words; the first only calls the
-//! second. [`testing`] calls tools in the same process. docs/sdk.md tells more, and `examples/cards` shows all.
+//! Define tools with the attribute [`tool`](macro@tool) or with [`Tool::builder`], its long form. [`testing`] calls
+//! tools in the same process. See docs/sdk.md for a guide and `examples/cards` for a complete program.
 //!
 //! ```
 //! use toolgate_sdk::{ToolError, tool};
 //!
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
 //! struct Params {
-//!     /// The text to be counted.
+//!     /// Text to count the words of.
 //!     text: String,
 //! }
 //!
@@ -18,7 +18,7 @@
 //!     words: usize,
 //! }
 //!
-//! /// Counts the words of a text. Use it before a text is sent where there is a limit. Returns the number.
+//! /// Counts the words of a text. Use it before sending text to a service with a word limit. Returns the number.
 //! #[tool(
 //!     version = "1.0.0", category = analysis, response_time = fast, idempotent = true,
 //!     cacheable = false, permissions = [], tags = ["text"],
@@ -29,7 +29,7 @@
 //! }
 //!
 //! assert_eq!(count_words_tool()?.name(), "count-words");
-//! # Ok::<(), toolgate_sdk::Unmet>(())
+//! # Ok::<(), toolgate_sdk::ContractError>(())
 //! ```
 //!
 //! A name, a doc comment or a version that breaks a rule does not compile:
@@ -50,9 +50,11 @@
 //! }
 //! ```
 //!
-//! Invariant: a [`Tool`] that exists keeps every rule of the contract, and each of its results is whole.
+//! Invariant: every [`Tool`] fulfils the contract, and each of its results is complete.
 
-// The attribute names this crate as its users do; its own tests use it too.
+#![warn(missing_docs)]
+
+// The attribute refers to this crate by name, and the tests of this crate use it too.
 extern crate self as toolgate_sdk;
 
 pub mod builder;
@@ -68,7 +70,7 @@ pub mod testing;
 pub mod tool;
 pub mod tools;
 
-pub use builder::{ToolBuilder, Unmet, UnmetRule};
+pub use builder::{BrokenRule, ContractError, ToolBuilder};
 pub use common::{DateRange, Metadata, Page, Pagination, SortOrder, Sorting};
 pub use definition::Definition;
 pub use error::ToolError;

@@ -1,7 +1,7 @@
-//! Tools in the words of MCP: what a list says of them, and how a call has ended.
+//! Encodes tools and results for MCP.
 //!
-//! Data stays data: hints and metadata stand in `_meta`, so that a client which knows nothing of them loses nothing.
-//! Invariant: pure functions of values.
+//! Hints and metadata are in `_meta`, so that clients that do not know them still get plain data. Invariant: pure
+//! functions.
 
 use serde_json::{Value, json};
 use toolgate_types::tool::Category;
@@ -10,18 +10,18 @@ use crate::definition::Definition;
 use crate::tool::{CallResult, Tool};
 use crate::tools::Tools;
 
-/// Where the contract of a tool stands in its entry of a list.
-pub const CONTRACT: &str = "toolgate/contract";
-/// Where hints, metadata and the error stand in a result.
-pub const RESULT: &str = "toolgate/result";
+/// Key in `_meta` of a listed tool that holds its contract.
+pub const CONTRACT_KEY: &str = "toolgate/contract";
+/// Key in `_meta` of a result that holds hints, metadata and the error.
+pub const RESULT_KEY: &str = "toolgate/result";
 
-/// The result of `tools/list`. All tools are on one page: a program has few.
-pub(crate) fn list(tools: &Tools) -> Value {
-    let entries: Vec<_> = tools.all().map(entry).collect();
+/// Encodes the result of `tools/list`. There is only one page, since a program has few tools.
+pub(crate) fn list_result(tools: &Tools) -> Value {
+    let entries: Vec<_> = tools.all().map(list_entry).collect();
     json!({ "tools": entries, "ttlMs": 0, "cacheScope": "public" })
 }
 
-fn entry(tool: &Tool) -> Value {
+fn list_entry(tool: &Tool) -> Value {
     let definition = tool.definition();
     let Definition { name, description, input_schema, output_schema, .. } = definition;
     let reads = matches!(definition.category, Category::Query | Category::Analysis);
@@ -35,11 +35,11 @@ fn entry(tool: &Tool) -> Value {
             "destructiveHint": definition.category == Category::Mutation,
             "idempotentHint": definition.idempotent,
         },
-        "_meta": { CONTRACT: contract(definition) },
+        "_meta": { CONTRACT_KEY: contract(definition) },
     })
 }
 
-/// What the entry does not say otherwise.
+/// Returns the part of the definition that the MCP fields of the entry do not express.
 fn contract(definition: &Definition) -> Value {
     let mut contract = serde_json::to_value(definition).unwrap_or_default();
     if let Some(members) = contract.as_object_mut() {
@@ -49,19 +49,19 @@ fn contract(definition: &Definition) -> Value {
     contract
 }
 
-/// The result of `tools/call`.
-pub(crate) fn result(result: &CallResult) -> Value {
-    let mut beside = serde_json::to_value(result).unwrap_or_default();
-    if let Some(members) = beside.as_object_mut() {
+/// Encodes the result of `tools/call`.
+pub(crate) fn call_result(result: &CallResult) -> Value {
+    let mut extra = serde_json::to_value(result).unwrap_or_default();
+    if let Some(members) = extra.as_object_mut() {
         members.retain(|name, value| name != "data" && !value.is_null());
     }
     match (&result.data, &result.error) {
         (Some(data), _) => json!({
-            // The same as text, for clients older than structured results.
+            // The same as text, for clients that predate structured results.
             "content": [{ "type": "text", "text": data.to_string() }],
             "structuredContent": data,
             "isError": false,
-            "_meta": { RESULT: beside },
+            "_meta": { RESULT_KEY: extra },
         }),
         (None, error) => {
             let hint = error.as_ref().and_then(|error| error.hint.as_ref());
@@ -70,7 +70,7 @@ pub(crate) fn result(result: &CallResult) -> Value {
             json!({
                 "content": [{ "type": "text", "text": format!("{message}{hint}") }],
                 "isError": true,
-                "_meta": { RESULT: beside },
+                "_meta": { RESULT_KEY: extra },
             })
         }
     }

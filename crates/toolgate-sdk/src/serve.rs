@@ -1,7 +1,7 @@
-//! A set of tools as an MCP server: over stdio, and over HTTP.
+//! Serves tools as an MCP server: over stdio or over HTTP.
 //!
-//! The protocol is that of `toolgate_mcp::serve`, in every revision from 2024-11-05 on; this module says what the
-//! tools are and how a call goes. Invariant: whoever leaves cancels what he was waiting for.
+//! `toolgate_mcp::serve` implements the protocol, in every revision from 2024-11-05 on; this module supplies the tools.
+//! Invariant: a client that disconnects cancels its running calls.
 
 mod http;
 
@@ -13,41 +13,43 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
-use toolgate_mcp::mirror::{Mirror, mirrors};
-use toolgate_mcp::scan::Limits;
+use toolgate_mcp::mirror::{HeaderMirror, find_mirrors};
+use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::serve::{
-    About, Change, Endpoint, Guest, Outcome, Request, Service, Subscription, in_words_of,
+    CallerIdentity, ClientRequest, McpEndpoint, RpcResult, Service, ServiceChange, ServiceInfo, Subscription,
+    adapt_result,
 };
 use toolgate_mcp::transport::lines;
-use toolgate_mcp::{Raw, Revision, RpcError};
+use toolgate_mcp::{RawJson, Revision, RpcError};
 use toolgate_types::ToolContext as Context;
-use toolgate_types::server::Encoding;
+use toolgate_types::server::OutputEncoding;
 
-pub use http::{Http, HttpError};
+pub use http::{HttpError, HttpServer};
 
 use crate::mcp;
 use crate::tool::now;
 use crate::tools::Tools;
 
-/// Where the token stands that clients over HTTP have to know.
-pub const TOKEN: &str = "TOOLGATE_SDK_TOKEN";
+/// Environment variable with the token that HTTP clients must send.
+pub const TOKEN_VARIABLE: &str = "TOOLGATE_SDK_TOKEN";
 
-/// Why nothing is served.
+/// Reason why nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The command line says something else.
-    #[error("unknown argument `{0}`\nhint: nothing for stdio, or `--http 127.0.0.1:7400`")]
+    /// Unknown command-line argument.
+    #[error("unknown argument `{0}`\nhint: use no arguments for stdio, or `--http 127.0.0.1:7400`")]
     Argument(String),
-    /// HTTP cannot be served.
+    /// The HTTP server failed to start.
     #[error(transparent)]
     Http(#[from] HttpError),
 }
 
-/// Serves tools as the command line says: over stdio, or with `--http ADDRESS` over HTTP, where clients have to
-/// know the token in the variable `TOOLGATE_SDK_TOKEN`, if there is one. Ends when the client leaves; over HTTP, never.
+/// Serves tools as the command line says: over stdio by default, over HTTP with `--http ADDRESS`. HTTP clients must
+/// send the token in the environment variable `TOOLGATE_SDK_TOKEN`, if set. Returns when the stdio client disconnects;
+/// over HTTP, never.
 ///
 /// # Errors
-/// When the command line says something else, or the address cannot be had.
+/// If the command line has other arguments, or the address cannot be bound.
 pub async fn serve(tools: Tools) -> Result<(), ServeError> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -58,9 +60,9 @@ pub async fn serve(tools: Tools) -> Result<(), ServeError> {
         ["--http", address] => {
             let address: SocketAddr =
                 address.parse().map_err(|_| ServeError::Argument(address.to_owned()))?;
-            let token = std::env::var(TOKEN).ok();
-            let http = Http::bind(tools, address, token).await?;
-            say(http.address());
+            let token = std::env::var(TOKEN_VARIABLE).ok();
+            let http = HttpServer::bind(tools, address, token).await?;
+            announce(http.address());
             http.run().await;
             Ok(())
         }
@@ -68,60 +70,60 @@ pub async fn serve(tools: Tools) -> Result<(), ServeError> {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "whoever starts a server wants to know where it is")]
-fn say(address: SocketAddr) {
-    eprintln!("http://{address}/mcp is open");
+#[expect(clippy::print_stderr, reason = "shows the URL to the person who starts the server")]
+fn announce(address: SocketAddr) {
+    eprintln!("listening on http://{address}/mcp");
 }
 
-/// Serves one client over stdin and stdout, until it leaves.
+/// Serves one client over stdin and stdout, until it disconnects.
 pub async fn stdio(tools: Tools) {
-    converse(tools, tokio::io::stdin(), tokio::io::stdout()).await;
+    serve_pipes(tools, tokio::io::stdin(), tokio::io::stdout()).await;
 }
 
-/// Serves one client over any pair of pipes, a message in each line, until it leaves.
-pub async fn converse(
+/// Serves one client over any pair of pipes, one message per line, until it disconnects.
+pub async fn serve_pipes(
     tools: Tools,
     reader: impl AsyncRead + Send + Unpin + 'static,
     writer: impl AsyncWrite + Send + Unpin + 'static,
 ) {
-    let link = lines::open(reader, writer, Encoding::Utf8, Limits::default());
-    endpoint(tools).converse(Anyone, link).await;
+    let link = lines::open(reader, writer, OutputEncoding::Utf8, ScanLimits::default());
+    endpoint(tools).serve_link(AnonymousClient, link).await;
 }
 
-fn endpoint(tools: Tools) -> Arc<Endpoint<Served>> {
-    Endpoint::new(Arc::new(Served(Arc::new(tools))), Limits::default())
+fn endpoint(tools: Tools) -> Arc<McpEndpoint<ToolService>> {
+    McpEndpoint::new(Arc::new(ToolService(Arc::new(tools))), ScanLimits::default())
 }
 
-/// Clients are not told apart: who may do what is decided by Toolgate, or by nobody.
+/// Clients are not distinguished: permissions are enforced by Toolgate, not here.
 #[derive(Debug, Clone, Copy)]
-struct Anyone;
+struct AnonymousClient;
 
-impl Guest for Anyone {
+impl CallerIdentity for AnonymousClient {
     fn id(&self) -> &str {
         "anyone"
     }
 }
 
-/// Tools that are served.
-struct Served(Arc<Tools>);
+/// MCP service backed by a set of tools.
+struct ToolService(Arc<Tools>);
 
-impl Service for Served {
-    type Guest = Anyone;
+impl Service for ToolService {
+    type Caller = AnonymousClient;
 
-    fn about(&self, _: &Anyone, _: Revision) -> About {
-        About {
+    fn describe(&self, _: &AnonymousClient, _: Revision) -> ServiceInfo {
+        ServiceInfo {
             name: self.0.name().to_owned(),
             version: self.0.version().to_owned(),
             capabilities: json!({ "tools": {} }),
-            instructions: self.0.told().map(str::to_owned),
+            instructions: self.0.instructions_text().map(str::to_owned),
         }
     }
 
-    fn request(&self, _: &Anyone, request: Request) -> BoxFuture<'static, Outcome> {
+    fn request(&self, _: &AnonymousClient, request: ClientRequest) -> BoxFuture<'static, RpcResult> {
         let tools = Arc::clone(&self.0);
         Box::pin(async move {
             let result = match &*request.method {
-                "tools/list" => mcp::list(&tools),
+                "tools/list" => mcp::list_result(&tools),
                 "tools/call" => call(&tools, &request).await?,
                 method => {
                     let method: String = method.chars().take(64).collect();
@@ -129,31 +131,35 @@ impl Service for Served {
                     return Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message));
                 }
             };
-            Ok(in_words_of(request.client.revision(), Raw::of(&result)))
+            Ok(adapt_result(request.client.revision(), RawJson::from_value(&result)))
         })
     }
 
-    fn changes(&self, _: &Anyone) -> BoxStream<'static, Change> {
-        // The tools of a program are those it was built with.
+    fn changes(&self, _: &AnonymousClient) -> BoxStream<'static, ServiceChange> {
+        // The tools of a program are fixed at startup.
         futures_util::stream::pending().boxed()
     }
 
-    fn subscribe(&self, _: &Anyone, uri: &str) -> BoxFuture<'static, Result<Subscription, RpcError>> {
+    fn subscribe(
+        &self,
+        _: &AnonymousClient,
+        uri: &str,
+    ) -> BoxFuture<'static, Result<Subscription, RpcError>> {
         let error = RpcError::new(RpcError::INVALID_PARAMS, format!("there is no resource `{uri}`"));
         Box::pin(async { Err(error) })
     }
 
-    fn mirrors(&self, _: &Anyone, tool: &str) -> Vec<Mirror> {
+    fn mirrors(&self, _: &AnonymousClient, tool: &str) -> Vec<HeaderMirror> {
         let schema = self.0.get(tool).map(|tool| &tool.definition().input_schema);
-        schema.and_then(|schema| mirrors(schema).ok()).unwrap_or_default()
+        schema.and_then(|schema| find_mirrors(schema).ok()).unwrap_or_default()
     }
 }
 
-async fn call(tools: &Tools, request: &Request) -> Result<Value, RpcError> {
+async fn call(tools: &Tools, request: &ClientRequest) -> Result<Value, RpcError> {
     let name: String = request.member("name")?;
     let arguments = request.raw_member("arguments").map(|arguments| arguments.parse::<Value>());
     let Ok(arguments) = arguments.unwrap_or_else(|| Ok(json!({}))) else {
-        return Err(RpcError::new(RpcError::INVALID_PARAMS, "`arguments` cannot be read"));
+        return Err(RpcError::new(RpcError::INVALID_PARAMS, "`arguments` is not valid JSON"));
     };
     let context = Context {
         user_id: None,
@@ -166,7 +172,7 @@ async fn call(tools: &Tools, request: &Request) -> Result<Value, RpcError> {
         metadata: None,
     };
     match tools.call(&name, arguments, context).await {
-        Some(result) => Ok(mcp::result(&result)),
+        Some(result) => Ok(mcp::call_result(&result)),
         None => Err(RpcError::new(RpcError::INVALID_PARAMS, format!("there is no tool `{name}`"))),
     }
 }

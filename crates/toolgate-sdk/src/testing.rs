@@ -1,6 +1,6 @@
-//! A harness for the tests of tools: calls in the same process, checked as they are over the wire.
+//! Test harness: calls tools in the same process, with the same checks as over the wire.
 //!
-//! Invariant: arguments and results go through JSON and the schemas, so what passes here passes for callers.
+//! Invariant: arguments and results pass through JSON and the schemas, so tests see exactly what callers see.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use crate::error::ToolError;
 use crate::tool::{CallResult, now};
 use crate::tools::Tools;
 
-/// A context for tests: an agent called `test`.
+/// Returns a call context for tests, of an agent named `test`.
 pub fn context() -> Context {
     Context {
         user_id: None,
@@ -26,7 +26,7 @@ pub fn context() -> Context {
     }
 }
 
-/// Tools under test.
+/// Harness around the tools under test.
 #[derive(Debug, Clone)]
 pub struct Harness {
     tools: Tools,
@@ -34,92 +34,92 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// Calls come from an agent called `test`.
+    /// Creates a harness whose calls come from an agent named `test`.
     pub fn new(tools: Tools) -> Self {
         Self { tools, context: context() }
     }
 
-    /// The same with calls that belong to something else.
+    /// Replaces the context of the calls.
     #[must_use]
-    pub fn within(mut self, context: Context) -> Self {
+    pub fn with_context(mut self, context: Context) -> Self {
         self.context = context;
         self
     }
 
-    /// Calls a tool with JSON, or with whatever becomes JSON, such as its parameters struct.
+    /// Calls a tool with JSON, or with anything that serializes to JSON, such as its parameters struct.
     ///
     /// # Panics
-    /// When there is no such tool, or the arguments have no JSON form.
-    pub async fn call(&self, name: &str, arguments: impl Serialize) -> Called {
-        let arguments = serde_json::to_value(arguments).expect("the arguments have a JSON form");
+    /// If there is no such tool, or the arguments cannot be serialized.
+    pub async fn call(&self, name: &str, arguments: impl Serialize) -> TestCall {
+        let arguments = serde_json::to_value(arguments).expect("the arguments serialize to JSON");
         let result = self.tools.call(name, arguments, self.context.clone()).await;
-        Called(result.unwrap_or_else(|| panic!("there is no tool `{name}`")))
+        TestCall(result.unwrap_or_else(|| panic!("there is no tool `{name}`")))
     }
 }
 
-/// How a call ended.
+/// Result of a call, with accessors for assertions.
 #[derive(Debug)]
-pub struct Called(pub CallResult);
+pub struct TestCall(pub CallResult);
 
-impl Called {
-    /// The data, as JSON or as what it was before.
+impl TestCall {
+    /// Returns the data, deserialized.
     ///
     /// # Panics
-    /// When the call failed, or its data is something else.
+    /// If the call failed, or the data has another type.
     #[track_caller]
     pub fn data<T: DeserializeOwned>(&self) -> T {
         let Some(data) = &self.0.data else { panic!("the call failed: {:?}", self.0.error) };
         serde_json::from_value(data.clone())
-            .unwrap_or_else(|error| panic!("{data} is something else: {error}"))
+            .unwrap_or_else(|error| panic!("{data} has another type: {error}"))
     }
 
-    /// The error.
+    /// Returns the error.
     ///
     /// # Panics
-    /// When the call went well.
+    /// If the call succeeded.
     #[track_caller]
     pub fn error(&self) -> &ToolError {
         match &self.0.error {
             Some(error) => error,
-            None => panic!("the call went well: {:?}", self.0.data),
+            None => panic!("the call succeeded: {:?}", self.0.data),
         }
     }
 
-    /// The hints, which are always there.
+    /// Returns the hints, which every result has.
     pub fn hints(&self) -> &AgentHints {
         &self.0.agent_hints
     }
 
-    /// Whether the hints suggest an action.
+    /// Returns true if the hints suggest an action.
     pub fn suggests(&self, action: &str) -> bool {
         self.hints().suggested_next_actions.iter().any(|next| next.action == action)
     }
 }
 
-/// Runs every example of every tool, each on tools of its own, so that none depends on what another did.
+/// Runs every example of every tool. Each runs on fresh tools, so that none depends on the effects of another.
 ///
 /// # Panics
-/// When an example fails or gives another result, with all that do.
+/// If examples fail or return another result. The message lists all of them.
 pub async fn check_examples(tools: impl Fn() -> Tools) {
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for tool in tools().all() {
         for example in &tool.definition().examples {
             let fresh = Harness::new(tools());
-            let Called(result) = fresh.call(tool.name(), &example.params).await;
+            let TestCall(result) = fresh.call(tool.name(), &example.params).await;
             let title = format!("{}: {}", tool.name(), example.description);
             match (&result.data, &example.expected_result) {
-                (None, _) => wrong.push(format!("{title}\n    failed: {:?}", result.error)),
+                (None, _) => failures.push(format!("{title}\n    failed: {:?}", result.error)),
                 (Some(got), Some(expected)) if !is_same(expected, got) => {
-                    wrong.push(format!("{title}\n    expected {expected}\n    got      {got}"));
+                    failures.push(format!("{title}\n    expected {expected}\n    got      {got}"));
                 }
                 _ => {}
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of the examples do not hold\n{}", wrong.len(), wrong.join("\n"));
+    assert!(failures.is_empty(), "{} examples failed\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Whether two documents say the same, however their numbers are spelt.
+/// Returns true if two documents are equal, however their numbers are spelled.
 fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

@@ -1,7 +1,7 @@
-//! A tool, and the road of a call within a program: validate, run within its time, validate, add hints.
+//! A tool, and the path of a call inside a program: validate, run with a deadline, validate, add hints.
 //!
-//! Invariant: whatever the function does (fail, panic, take too long, give something else than it declares),
-//! the caller gets one whole result. Who leaves drops the future, and the function with it.
+//! Invariant: whatever the function does (fail, panic, exceed its deadline, return something undeclared), the caller
+//! gets one complete result. Dropping the future cancels the function.
 
 use std::fmt;
 use std::future::Future;
@@ -16,41 +16,41 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use toolgate_types::call::{ResultMetadata, Status};
+use toolgate_types::call::{ResultMetadata, ResultStatus};
 use toolgate_types::{ToolContext as Context, ToolResult};
 
-use crate::builder::{Output, ToolBuilder};
+use crate::builder::{ToolBuilder, ToolOutput};
 use crate::definition::Definition;
 use crate::error::ToolError;
-use crate::hints::{Facts, Hints};
-use crate::schema::Compiled;
+use crate::hints::{CallFacts, Hints};
+use crate::schema::CompiledSchema;
 
-/// How a call ended.
+/// Result of a call.
 pub type CallResult = ToolResult<Value, ToolError>;
 
-type Reply = Pin<Box<dyn Future<Output = Result<(Value, Hints), ToolError>> + Send>>;
+type HandlerFuture = Pin<Box<dyn Future<Output = Result<(Value, Hints), ToolError>> + Send>>;
 
-/// The function behind a tool, with its types forgotten.
-pub(crate) struct Handler(Box<dyn Fn(Value, Context) -> Reply + Send + Sync>);
+/// Function behind a tool, with its types erased.
+pub(crate) struct Handler(Box<dyn Fn(Value, Context) -> HandlerFuture + Send + Sync>);
 
 impl Handler {
-    pub(crate) fn of<P, F, R>(run: impl Fn(P, Context) -> F + Send + Sync + 'static) -> Self
+    pub(crate) fn new<P, F, R>(run: impl Fn(P, Context) -> F + Send + Sync + 'static) -> Self
     where
         P: DeserializeOwned + Send + 'static,
         F: Future<Output = R> + Send + 'static,
-        R: Output,
+        R: ToolOutput,
     {
         Self(Box::new(move |arguments, context| {
             let params = match serde_json::from_value::<P>(arguments) {
                 Ok(params) => params,
-                // What the schema cannot say, such as a range that ends before it begins.
+                // Constraints that a schema cannot express, such as a range that ends before it begins.
                 Err(error) => {
                     return Box::pin(std::future::ready(Err(ToolError::invalid(error.to_string()))));
                 }
             };
             let running = run(params, context);
             Box::pin(async move {
-                let answer = running.await.answer()?;
+                let answer = running.await.into_answer()?;
                 let data = serde_json::to_value(answer.data).map_err(ToolError::invalid_output)?;
                 Ok((data, answer.hints))
             })
@@ -58,18 +58,18 @@ impl Handler {
     }
 }
 
-/// A tool that keeps the full contract. Clones are the same tool.
+/// A tool that fulfils the full contract. Clones share its state.
 #[derive(Clone)]
-pub struct Tool(Arc<Inner>);
+pub struct Tool(Arc<ToolInner>);
 
-struct Inner {
+struct ToolInner {
     definition: Definition,
-    accepts: Compiled,
-    gives: Compiled,
+    input: CompiledSchema,
+    output: CompiledSchema,
     handler: Handler,
     slots: Option<Semaphore>,
     calls: AtomicU64,
-    good: AtomicU64,
+    successes: AtomicU64,
 }
 
 impl fmt::Debug for Tool {
@@ -79,29 +79,34 @@ impl fmt::Debug for Tool {
 }
 
 impl Tool {
-    /// A tool to be made, by the name that callers know.
+    /// Starts the definition of a tool with the name that callers use.
     pub fn builder(name: &str) -> ToolBuilder {
         ToolBuilder::new(name)
     }
 
-    pub(crate) fn new(definition: Definition, accepts: Compiled, gives: Compiled, handler: Handler) -> Self {
+    pub(crate) fn new(
+        definition: Definition,
+        input: CompiledSchema,
+        output: CompiledSchema,
+        handler: Handler,
+    ) -> Self {
         let slots = definition.max_instances.and_then(|most| usize::try_from(most.get()).ok());
-        let (calls, good) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (calls, successes) = (AtomicU64::new(0), AtomicU64::new(0));
         let slots = slots.map(Semaphore::new);
-        Self(Arc::new(Inner { definition, accepts, gives, handler, slots, calls, good }))
+        Self(Arc::new(ToolInner { definition, input, output, handler, slots, calls, successes }))
     }
 
-    /// What it says of itself.
+    /// Returns the definition.
     pub fn definition(&self) -> &Definition {
         &self.0.definition
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.0.definition.name.as_str()
     }
 
-    /// Calls it. `service_version` is that of the program it is part of.
+    /// Calls the tool. `service_version` is the version of the program.
     pub async fn call(
         &self,
         arguments: Value,
@@ -111,7 +116,7 @@ impl Tool {
         let begin = Instant::now();
         let inner = &*self.0;
         let (trace_id, correlation_id) = (context.trace_id.clone(), context.correlation_id.clone());
-        tracing::debug!(tool = self.name(), trace_id, correlation_id, %arguments, "a call begins");
+        tracing::debug!(tool = self.name(), trace_id, correlation_id, %arguments, "call started");
         let outcome = self.run(arguments, context).await;
         let took = begin.elapsed();
         let (data, error, hints) = match outcome {
@@ -119,16 +124,16 @@ impl Tool {
             Err(error) => (None, Some(error), Hints::new()),
         };
         match &error {
-            None => tracing::info!(tool = self.name(), trace_id, correlation_id, ?took, "a call went well"),
+            None => tracing::info!(tool = self.name(), trace_id, correlation_id, ?took, "call succeeded"),
             Some(error) => {
                 let why = error.source.as_ref().map(ToString::to_string);
                 let code = &*error.code;
                 tracing::warn!(tool = self.name(), trace_id, correlation_id, ?took, code, why, "{error}");
             }
         }
-        let record = (inner.calls.load(Ordering::Relaxed), inner.good.load(Ordering::Relaxed));
-        let facts = Facts { definition: &inner.definition, error: error.as_ref(), took, record };
-        let agent_hints = hints.finish(&facts);
+        let record = (inner.calls.load(Ordering::Relaxed), inner.successes.load(Ordering::Relaxed));
+        let facts = CallFacts { definition: &inner.definition, error: error.as_ref(), took, record };
+        let agent_hints = hints.complete(&facts);
         let metadata = ResultMetadata {
             tool_version: inner.definition.version.clone(),
             timestamp: now(),
@@ -138,17 +143,17 @@ impl Tool {
             correlation_id,
             cached: false,
         };
-        let status = if error.is_none() { Status::Success } else { Status::Error };
+        let status = if error.is_none() { ResultStatus::Success } else { ResultStatus::Error };
         ToolResult { status, data, error, agent_hints, metadata }
     }
 
     async fn run(&self, arguments: Value, context: Context) -> Result<(Value, Hints), ToolError> {
-        let Inner { definition, accepts, gives, handler, slots, calls, good } = &*self.0;
-        let gone = definition.deprecated.as_ref();
-        if let Some(gone) = gone.filter(|gone| *gone.removal_date < *today()) {
-            return Err(ToolError::removed(gone.replacement.as_str()));
+        let ToolInner { definition, input, output, handler, slots, calls, successes } = &*self.0;
+        let deprecation = definition.deprecated.as_ref();
+        if let Some(removed) = deprecation.filter(|deprecation| *deprecation.removal_date < *today()) {
+            return Err(ToolError::removed(removed.replacement.as_str()));
         }
-        accepts.check(&arguments).map_err(ToolError::invalid)?;
+        input.check(&arguments).map_err(ToolError::invalid)?;
         let allowed = definition.timeout().get();
         let running = async {
             let _slot = match slots {
@@ -160,20 +165,20 @@ impl Tool {
         };
         let guarded = AssertUnwindSafe(running).catch_unwind();
         let ended = timeout(allowed, guarded).await.map_err(|_| ToolError::timeout(allowed))?;
-        let (data, hints) = ended.map_err(|panic| ToolError::system(panic_text(&*panic)))??;
-        gives.check(&data).map_err(ToolError::invalid_output)?;
-        good.fetch_add(1, Ordering::Relaxed);
+        let (data, hints) = ended.map_err(|panic| ToolError::system(panic_message(&*panic)))??;
+        output.check(&data).map_err(ToolError::invalid_output)?;
+        successes.fetch_add(1, Ordering::Relaxed);
         Ok((data, hints))
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("a panic: {}", text.unwrap_or_else(|| "it says nothing".to_owned()))
+    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
 }
 
-/// Now, to the millisecond, in UTC.
+/// Current time in UTC, to the millisecond.
 pub(crate) fn now() -> String {
     format!("{:.3}", Timestamp::now())
 }

@@ -1,6 +1,6 @@
-//! The tools of one program, by their names.
+//! Registry of the tools of one program.
 //!
-//! Invariant: every name is there once, and every tool keeps the contract: there is no other kind of [`Tool`].
+//! Invariant: names are unique, and every tool fulfils the contract: there is no other kind of [`Tool`].
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use toolgate_types::tool::Category;
 
 use crate::tool::{CallResult, Tool};
 
-/// A name is there already.
+/// Two tools have the same name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is a tool `{0}` already")]
-pub struct Duplicate(pub String);
+pub struct DuplicateTool(pub String);
 
-/// The tools of one program.
+/// Tools of one program.
 #[derive(Debug, Clone)]
 pub struct Tools {
     name: &'static str,
@@ -25,23 +25,23 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// No tools yet, of a program with a name and a version: `Tools::new("cards", env!("CARGO_PKG_VERSION"))`.
+    /// Creates an empty registry for a program: `Tools::new("cards", env!("CARGO_PKG_VERSION"))`.
     pub fn new(name: &'static str, version: &'static str) -> Self {
         Self { name, version, instructions: None, tools: BTreeMap::new() }
     }
 
-    /// What a model should know of all of them.
+    /// Sets instructions for models about all of the tools, sent to clients as MCP server instructions.
     #[must_use]
     pub fn instructions(mut self, text: &str) -> Self {
         self.instructions = Some(text.to_owned());
         self
     }
 
-    /// The same with one more.
+    /// Adds a tool and returns the registry.
     ///
     /// # Errors
-    /// When its name is there already.
-    pub fn with(mut self, tool: Tool) -> Result<Self, Duplicate> {
+    /// If there is a tool with this name already.
+    pub fn with(mut self, tool: Tool) -> Result<Self, DuplicateTool> {
         self.register(tool)?;
         Ok(self)
     }
@@ -49,52 +49,52 @@ impl Tools {
     /// Adds a tool.
     ///
     /// # Errors
-    /// When its name is there already.
-    pub fn register(&mut self, tool: Tool) -> Result<(), Duplicate> {
+    /// If there is a tool with this name already.
+    pub fn register(&mut self, tool: Tool) -> Result<(), DuplicateTool> {
         let name = tool.name().to_owned();
         if self.tools.contains_key(&name) {
-            return Err(Duplicate(name));
+            return Err(DuplicateTool(name));
         }
         self.tools.insert(name, tool);
         Ok(())
     }
 
-    /// The tool of a name.
+    /// Returns a tool by name.
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.tools.get(name)
     }
 
-    /// All of them, by their names.
+    /// Returns all tools, sorted by name.
     pub fn all(&self) -> impl ExactSizeIterator<Item = &Tool> {
         self.tools.values()
     }
 
-    /// Those of one kind.
+    /// Returns the tools of a category.
     pub fn by_category(&self, category: Category) -> impl Iterator<Item = &Tool> {
         self.all().filter(move |tool| tool.definition().category == category)
     }
 
-    /// Those with a tag.
+    /// Returns the tools with a tag.
     pub fn by_tag<'a>(&'a self, tag: &'a str) -> impl Iterator<Item = &'a Tool> {
         self.all().filter(move |tool| tool.definition().tags.iter().any(|own| own == tag))
     }
 
-    /// The name of the program.
+    /// Returns the name of the program.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its version.
+    /// Returns the version of the program.
     pub fn version(&self) -> &'static str {
         self.version
     }
 
-    /// What a model should know of all of them, where that was said.
-    pub fn told(&self) -> Option<&str> {
+    /// Returns the instructions for models, if set.
+    pub fn instructions_text(&self) -> Option<&str> {
         self.instructions.as_deref()
     }
 
-    /// Calls a tool; `None` where there is none of this name.
+    /// Calls a tool. Returns `None` if there is no tool with this name.
     pub async fn call(&self, name: &str, arguments: Value, context: Context) -> Option<CallResult> {
         let tool = self.get(name)?;
         Some(tool.call(arguments, context, self.version).await)

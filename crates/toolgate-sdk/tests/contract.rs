@@ -1,4 +1,4 @@
-//! A function becomes a tool, by the attribute and by the builder; what breaks a rule does not.
+//! Tools defined by the attribute and by the builder, and the rules they have to fulfil.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use toolgate_sdk::{
 enum Card {}
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-struct Asked {
+struct RepeatParams {
     /// The card.
     card: Id<Card>,
-    /// How often.
+    /// Number of repetitions.
     #[schemars(range(min = 1, max = 9))]
     times: u32,
     #[serde(flatten)]
@@ -27,16 +27,16 @@ struct Asked {
 }
 
 #[derive(Debug, Serialize, Deserialize, PartialEq, JsonSchema)]
-struct Told {
+struct RepeatResult {
     text: String,
 }
 
 type Count = Arc<AtomicU32>;
 
-/// Repeats the name of a card as often as it is told to.
-/// Use it where one time is not enough.
+/// Repeats the name of a card a number of times.
+/// Use it when one time is not enough.
 ///
-/// Returns the names, one behind the other.
+/// Returns the names without a separator.
 #[tool(
     version = "1.2.3",
     category = query,
@@ -53,31 +53,35 @@ type Count = Arc<AtomicU32>;
     example(description = "Twice", params = { "card": "a", "times": 2 }, result = { "text": "aa" }),
     example(description = "Once", params = { "card": "b", "times": 1 })
 )]
-async fn repeat_card(count: Count, asked: Asked, context: Context) -> Result<Answer<Told>, ToolError> {
+async fn repeat_card(
+    count: Count,
+    params: RepeatParams,
+    context: Context,
+) -> Result<Answer<RepeatResult>, ToolError> {
     count.fetch_add(1, Ordering::Relaxed);
-    if asked.card.as_str() == "gone" {
-        return Err(ToolError::not_found("card", &asked.card).hint("`search-decks` knows all"));
+    if params.card.as_str() == "gone" {
+        return Err(ToolError::not_found("card", &params.card).hint("`search-decks` lists all cards"));
     }
-    if asked.card.as_str() == "panic" {
+    if params.card.as_str() == "panic" {
         panic!("secret");
     }
-    if asked.card.as_str() == "slow" {
+    if params.card.as_str() == "slow" {
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     let hints = Hints::new()
         .factor(0.5, "half is guessed")
-        .related("card", &asked.card, "The card", 1.0)
+        .related("card", &params.card, "The card", 1.0)
         .source(SourceQuality::High)
         .valid(ValidityPeriod::Short)
         .needs(&context.agent_id);
-    Ok(Answer::new(Told { text: asked.card.as_str().repeat(asked.times as usize) }, hints))
+    Ok(Answer::new(RepeatResult { text: params.card.as_str().repeat(params.times as usize) }, hints))
 }
 
-fn by_hand(count: Count) -> Tool {
+fn built_tool(count: Count) -> Tool {
     Tool::builder("repeat-card")
         .description(
-            "Repeats the name of a card as often as it is told to. Use it where one time is not enough.\n\n\
-             Returns the names, one behind the other.",
+            "Repeats the name of a card a number of times. Use it when one time is not enough.\n\n\
+             Returns the names without a separator.",
         )
         .version("1.2.3")
         .category(Category::Query)
@@ -93,23 +97,23 @@ fn by_hand(count: Count) -> Tool {
         .follow_up_after("review-card", Severity::High, "See whether it is known.", ["get-card"])
         .example("Twice", json!({ "card": "a", "times": 2 }), json!({ "text": "aa" }))
         .example_call("Once", json!({ "card": "b", "times": 1 }))
-        .build(move |asked, context| repeat_card(count.clone(), asked, context))
-        .expect("it keeps the contract")
+        .build(move |params, context| repeat_card(count.clone(), params, context))
+        .expect("the tool fulfils the contract")
 }
 
 fn tools() -> Tools {
-    let tool = repeat_card_tool(Count::default()).expect("it keeps the contract");
+    let tool = repeat_card_tool(Count::default()).expect("the tool fulfils the contract");
     Tools::new("words", "0.1.0").with(tool).expect("one tool")
 }
 
 #[test]
-fn the_attribute_only_calls_the_builder() {
+fn attribute_and_builder_are_equivalent() {
     let tool = repeat_card_tool(Count::default()).unwrap();
-    assert_eq!(*tool.definition(), *by_hand(Count::default()).definition());
+    assert_eq!(*tool.definition(), *built_tool(Count::default()).definition());
     insta::assert_json_snapshot!(tool.definition(), @r#"
     {
       "name": "repeat-card",
-      "description": "Repeats the name of a card as often as it is told to. Use it where one time is not enough.\n\nReturns the names, one behind the other.",
+      "description": "Repeats the name of a card a number of times. Use it when one time is not enough.\n\nReturns the names without a separator.",
       "contract": "full",
       "version": "1.2.3",
       "input_schema": {
@@ -126,27 +130,27 @@ fn the_attribute_only_calls_the_builder() {
             "type": "integer",
             "maximum": 9,
             "minimum": 1,
-            "description": "How often."
+            "description": "Number of repetitions."
           },
           "limit": {
             "type": "integer",
             "default": 20,
             "minimum": 1,
-            "description": "How many to give, at most.",
+            "description": "Maximum number of items to return.",
             "maximum": 100
           },
           "offset": {
             "type": "integer",
             "default": 0,
             "minimum": 0,
-            "description": "How many to leave out before the first."
+            "description": "Number of items to skip."
           },
           "cursor": {
             "type": [
               "string",
               "null"
             ],
-            "description": "Where the page before has ended: its `nextCursor`. Counts more than the offset.",
+            "description": "`nextCursor` of the previous page. Takes precedence over the offset.",
             "minLength": 1,
             "maxLength": 1024
           }
@@ -221,7 +225,7 @@ fn the_attribute_only_calls_the_builder() {
 }
 
 #[test]
-fn every_rule_that_is_not_kept_is_named() {
+fn error_lists_every_broken_rule() {
     #[derive(Deserialize, JsonSchema)]
     struct Bare {
         #[expect(dead_code, reason = "only its schema counts")]
@@ -243,9 +247,9 @@ fn every_rule_that_is_not_kept_is_named() {
       output_schema: a struct, so that it is an object in JSON – it is something else
       examples: at least one – there is none
     ");
-    let told = "What it does, when to use it, and what it returns: all of it.";
+    let description = "What it does, when to use it, and what it returns: all of it.";
     let wrong = Tool::builder("change-card")
-        .description(told)
+        .description(description)
         .version("1")
         .category(Category::Mutation)
         .response_time(ResponseTime::Fast)
@@ -259,7 +263,7 @@ fn every_rule_that_is_not_kept_is_named() {
         .deprecated("1.0.0", "change-card", "tomorrow")
         .example("Wrong", json!({ "card": "a", "times": 10, "more": 1 }), json!({ "text": "a" }))
         .example("Wrong result", json!({ "card": "a", "times": 1 }), json!({}))
-        .build(async |_: Asked, _| Ok::<_, ToolError>(Told { text: String::new() }));
+        .build(async |_: RepeatParams, _| Ok::<_, ToolError>(RepeatResult { text: String::new() }));
     insta::assert_snapshot!(wrong.unwrap_err(), @r#"
     tool `change-card` does not keep the full contract
       version: three numbers, such as `1.2.3` – it is `1`
@@ -273,7 +277,7 @@ fn every_rule_that_is_not_kept_is_named() {
       examples: each fits the schemas – `Wrong result` does not: "text" is a required property
     "#);
     let query = Tool::builder("get-card")
-        .description(told)
+        .description(description)
         .version("1.0.0")
         .category(Category::Query)
         .response_time(ResponseTime::Fast)
@@ -283,7 +287,7 @@ fn every_rule_that_is_not_kept_is_named() {
         .permissions([])
         .tags(["cards"])
         .example_call("One", json!({ "card": "a", "times": 1 }))
-        .build(async |_: Asked, _| Ok::<_, ToolError>(Told { text: String::new() }));
+        .build(async |_: RepeatParams, _| Ok::<_, ToolError>(RepeatResult { text: String::new() }));
     insta::assert_snapshot!(query.unwrap_err(), @"
     tool `get-card` does not keep the full contract
       idempotent: written, and true for a query – it is false
@@ -292,11 +296,11 @@ fn every_rule_that_is_not_kept_is_named() {
 }
 
 #[tokio::test]
-async fn a_call_with_its_hints() {
+async fn result_has_hints() {
     let harness = Harness::new(tools());
-    let asked = Asked { card: "ab".parse().unwrap(), times: 2, page: Pagination::default() };
-    let called = harness.call("repeat-card", asked).await;
-    assert_eq!(called.data::<Told>(), Told { text: "abab".to_owned() });
+    let params = RepeatParams { card: "ab".parse().unwrap(), times: 2, page: Pagination::default() };
+    let called = harness.call("repeat-card", params).await;
+    assert_eq!(called.data::<RepeatResult>(), RepeatResult { text: "abab".to_owned() });
     let hints = called.hints();
     assert_eq!(hints.source_quality, SourceQuality::High);
     assert_eq!(hints.validity_period, ValidityPeriod::Short);
@@ -314,13 +318,13 @@ async fn a_call_with_its_hints() {
     }
     let later =
         harness.call("repeat-card", json!({ "card": "a", "times": 1 })).await.hints().confidence.get();
-    assert!(later > first, "a record of good calls counts: {first} then {later}");
+    assert!(later > first, "confidence grows with successful calls: {first} then {later}");
     assert_eq!(called.0.metadata.tool_version, "1.2.3");
     assert_eq!(called.0.metadata.service_version, "0.1.0");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_comes_to_nothing_is_whole_too() {
+async fn failed_call_has_complete_result() {
     let harness = Harness::new(tools());
     for (arguments, code, action) in [
         (json!({ "card": "a", "times": 10 }), "invalid_arguments", "correct-arguments"),
@@ -334,20 +338,20 @@ async fn a_call_that_comes_to_nothing_is_whole_too() {
         let called = harness.call("repeat-card", &arguments).await;
         assert_eq!(called.error().code, code, "{arguments}");
         assert!(called.suggests(action), "{arguments}: {:?}", called.hints());
-        let told = serde_json::to_string(&called.0).unwrap();
-        assert!(!told.contains("secret"), "{told}");
+        let result = serde_json::to_string(&called.0).unwrap();
+        assert!(!result.contains("secret"), "{result}");
     }
 }
 
 #[tokio::test]
-async fn what_is_not_as_declared_does_not_leave() {
+async fn rejects_undeclared_result() {
     #[derive(Serialize, JsonSchema)]
     struct Short {
         #[schemars(length(max = 2))]
         text: String,
     }
     let tool = Tool::builder("get-word")
-        .description("Gives a word that is longer than it says it is, every time it is called.")
+        .description("Returns a word that is longer than its schema allows, every time it is called.")
         .version("1.0.0")
         .category(Category::Analysis)
         .response_time(ResponseTime::Fast)
@@ -357,7 +361,7 @@ async fn what_is_not_as_declared_does_not_leave() {
         .tags(["words"])
         .deprecated("0.9.0", "get-words", "2999-01-01")
         .example_call("One", json!({ "card": "a", "times": 1 }))
-        .build(async |_: Asked, _| Ok::<_, ToolError>(Short { text: "long".to_owned() }))
+        .build(async |_: RepeatParams, _| Ok::<_, ToolError>(Short { text: "long".to_owned() }))
         .unwrap();
     let called = Harness::new(Tools::new("words", "0.1.0").with(tool).unwrap())
         .call("get-word", json!({ "card": "a", "times": 1 }))
@@ -367,11 +371,11 @@ async fn what_is_not_as_declared_does_not_leave() {
 }
 
 #[tokio::test]
-async fn a_tool_that_was_taken_away_is_refused() {
+async fn rejects_removed_tool() {
     let count = Count::default();
     let counted = count.clone();
     let tool = Tool::builder("get-word")
-        .description("Was replaced by something better a long time ago, and is refused now.")
+        .description("Was replaced by something better a long time ago, and is rejected now.")
         .version("1.0.0")
         .category(Category::Analysis)
         .response_time(ResponseTime::Fast)
@@ -381,26 +385,26 @@ async fn a_tool_that_was_taken_away_is_refused() {
         .tags(["words"])
         .deprecated("0.9.0", "get-words", "2020-01-01")
         .example_call("One", json!({ "card": "a", "times": 1 }))
-        .build(move |asked, context| repeat_card(counted.clone(), asked, context))
+        .build(move |params, context| repeat_card(counted.clone(), params, context))
         .unwrap();
     let tools = Tools::new("words", "0.1.0").with(tool.clone()).unwrap();
-    assert!(tools.clone().with(tool).is_err(), "a name is there once");
+    assert!(tools.clone().with(tool).is_err(), "names are unique");
     let called = Harness::new(tools).call("get-word", json!({ "card": "a", "times": 1 })).await;
     assert_eq!(called.error().code, "deprecated_removed");
     assert_eq!(count.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
-async fn examples_are_run_each_on_its_own() {
+async fn runs_each_example_on_fresh_tools() {
     check_examples(tools).await;
 }
 
 #[tokio::test]
 #[should_panic(expected = "expected {\"text\":\"b\"}\n    got      {\"text\":\"a\"}")]
-async fn an_example_that_does_not_hold() {
+async fn reports_failed_example() {
     check_examples(|| {
         let tool = Tool::builder("get-word")
-            .description("Gives a word that is not the one its example says it gives: never.")
+            .description("Returns a word that is never the one in its example, whatever is asked.")
             .version("1.0.0")
             .category(Category::Analysis)
             .response_time(ResponseTime::Fast)
@@ -409,7 +413,7 @@ async fn an_example_that_does_not_hold() {
             .permissions([])
             .tags(["words"])
             .example("One", json!({ "card": "a", "times": 1 }), json!({ "text": "b" }))
-            .build(async |_: Asked, _| Ok::<_, ToolError>(Told { text: "a".to_owned() }))
+            .build(async |_: RepeatParams, _| Ok::<_, ToolError>(RepeatResult { text: "a".to_owned() }))
             .unwrap();
         Tools::new("words", "0.1.0").with(tool).unwrap()
     })
@@ -417,7 +421,7 @@ async fn an_example_that_does_not_hold() {
 }
 
 #[test]
-fn tools_are_found_by_what_they_are() {
+fn finds_tools_by_tag_category_and_name() {
     let tools = tools();
     let names = |found: Vec<&Tool>| found.iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>();
     assert_eq!(names(tools.by_tag("words").collect()), ["repeat-card"]);

@@ -1,108 +1,108 @@
-//! Arguments: what of a sentence goes where, and what is missing.
+//! Argument extraction: assigns the values in a sentence to the parameters of a tool, and lists the missing ones.
 //!
-//! A pure function of the words and of what a tool takes. Values that stand in the sentence are given to the
-//! parameters they fit: those that the sentence names first, the others by what they are. Invariant: nothing is made
-//! up. A value comes from the words or from the schema; what is in neither is missing.
+//! A pure function of the sentence and the parameters. Values are assigned first to parameters that the sentence names,
+//! then by their type. Invariant: nothing is invented. A value comes from the sentence or from the schema; otherwise
+//! the parameter is missing.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::entry::{Entry, Kind, Parameter};
-use crate::said::{self, Date, Said, Span};
+use crate::entry::{ToolEntry, ToolParameter, ValueKind};
+use crate::values::{self, CalendarDate, SpanKind, ValueSpan};
 use crate::words::{self, split, stem};
 
 mod role;
 mod value;
 
-use role::Role;
+use role::ParameterRole;
 
-/// Words between a parameter's name and its value: `the port is 80`, `a file called x`.
-const BETWEEN: &[&str] = &[
+/// Words allowed between a parameter's name and its value: `the port is 80`, `a file called x`.
+const LINKING_WORDS: &[&str] = &[
     "a", "an", "and", "are", "as", "be", "called", "equal", "equals", "is", "named", "number", "of", "set",
     "should", "the", "to", "with",
 ];
 
-/// How many words a name and its value may be apart.
-const MOST_BETWEEN: usize = 3;
+/// Maximum number of words between a name and its value.
+const MAX_WORDS_BETWEEN: usize = 3;
 
-/// What a sentence gives to a tool.
+/// The arguments found in a sentence.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Arguments {
-    /// The values that it holds, by the names of parameters, in the order of the schema.
+pub struct ExtractedArguments {
+    /// Values by parameter name, in the order of the schema.
     pub values: Map<String, Value>,
-    /// Required parameters for which it holds none, in the order of the schema.
+    /// Required parameters without a value, in the order of the schema.
     pub missing: Vec<String>,
-    /// Required parameters of which the words alone do not say whether they hold them.
+    /// Required parameters whose value may be in the sentence, but not in a recognised form.
     pub unclear: Vec<String>,
 }
 
-impl Arguments {
-    /// What a sentence gives to a tool. `today` is for those who say "tomorrow"; without it such a day stays as it was
-    /// said.
-    pub fn of(sentence: &str, entry: &Entry, today: Option<Date>) -> Self {
-        Filling::new(sentence, entry, today).finish()
+impl ExtractedArguments {
+    /// Extracts the arguments of a tool from a sentence. `today` resolves relative days such as "tomorrow"; without it
+    /// they stay as written.
+    pub fn extract(sentence: &str, entry: &ToolEntry, today: Option<CalendarDate>) -> Self {
+        ArgumentFiller::new(sentence, entry, today).finish()
     }
 }
 
-/// Parameters that are being filled.
-struct Filling<'a> {
+/// Assigns values to parameters, in several passes.
+struct ArgumentFiller<'a> {
     sentence: &'a str,
-    entry: &'a Entry,
-    today: Option<Date>,
-    /// The words that the tool has itself.
+    entry: &'a ToolEntry,
+    today: Option<CalendarDate>,
+    /// Words of the tool's own name and description.
     own: HashSet<String>,
-    roles: Vec<Role>,
-    spans: Vec<Span>,
-    /// By parameter, the span it got.
-    given: Vec<Option<usize>>,
+    roles: Vec<ParameterRole>,
+    spans: Vec<ValueSpan>,
+    /// Span assigned to each parameter.
+    assigned: Vec<Option<usize>>,
     taken: HashSet<usize>,
     values: Map<String, Value>,
 }
 
-impl<'a> Filling<'a> {
-    fn new(sentence: &'a str, entry: &'a Entry, today: Option<Date>) -> Self {
+impl<'a> ArgumentFiller<'a> {
+    fn new(sentence: &'a str, entry: &'a ToolEntry, today: Option<CalendarDate>) -> Self {
         let own = own_words(entry);
-        let mut spans = said::spans(sentence);
-        spans.extend(joined(sentence, entry, &spans));
+        let mut spans = values::find_values(sentence);
+        spans.extend(hyphenated_spans(sentence, entry, &spans));
         spans.sort_by_key(|span| span.range.start);
-        // A name that the tool has itself says which tool is meant, not what it should be given.
+        // A name that is part of the tool's own words identifies the tool; it is not an argument.
         spans.retain(|span| {
             let is_own = split(&span.text).into_iter().all(|word| own.contains(&stem(word)));
-            let is_name = matches!(span.said, Said::Name | Said::Code);
-            !is_own || !is_name || toward(sentence, span).is_some()
+            let is_name = matches!(span.kind, SpanKind::Name | SpanKind::Code);
+            !is_own || !is_name || direction_before(sentence, span).is_some()
         });
-        let roles = entry.parameters.iter().map(Role::of).collect();
-        let given = vec![None; entry.parameters.len()];
-        let mut filling = Self {
+        let roles = entry.parameters.iter().map(ParameterRole::from_parameter).collect();
+        let assigned = vec![None; entry.parameters.len()];
+        let mut filler = Self {
             sentence,
             entry,
             today,
             own,
             roles,
             spans,
-            given,
+            assigned,
             taken: HashSet::new(),
             values: Map::new(),
         };
-        filling.choices();
-        filling.named();
-        filling.fitting();
-        filling.lists();
-        filling
+        filler.fill_choices();
+        filler.fill_named();
+        filler.fill_by_role();
+        filler.fill_lists();
+        filler
     }
 
-    /// Values out of a list, where one of them was said.
-    fn choices(&mut self) {
+    /// Assigns enum values that occur in the sentence.
+    fn fill_choices(&mut self) {
         for (at, parameter) in self.entry.parameters.iter().enumerate() {
-            let Kind::OneOf(values) = &parameter.kind else { continue };
-            let Some((value, range)) = value::chosen(self.sentence, values) else { continue };
+            let ValueKind::OneOf(values) = &parameter.kind else { continue };
+            let Some((value, range)) = value::find_choice(self.sentence, values) else { continue };
             for (at, span) in self.spans.iter_mut().enumerate() {
                 if span.range.start < range.start
                     && range.end >= span.range.end
                     && range.start < span.range.end
                 {
-                    // `SF Psychologist`: what is before the choice is a value still.
+                    // `SF Psychologist`: the part before the enum value is still a value.
                     span.range.end = range.start;
                     span.text = self.sentence[span.range.clone()].trim().to_owned();
                 } else if span.range.start < range.end && range.start < span.range.end {
@@ -113,24 +113,25 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Values that stand after the name of a parameter.
-    fn named(&mut self) {
+    /// Assigns values that follow the name of a parameter.
+    fn fill_named(&mut self) {
         for span in 0..self.spans.len() {
             if self.taken.contains(&span) {
                 continue;
             }
             let before = &self.sentence[..self.spans[span].range.start];
             let open = (0..self.roles.len()).filter(|at| self.is_open(*at));
-            let fits = open.filter(|at| self.roles[*at].takes(&self.spans[span].said));
-            let named = fits.filter_map(|at| Some((distance(before, &self.entry.parameters[at].name)?, at)));
+            let fits = open.filter(|at| self.roles[*at].accepts(&self.spans[span].kind));
+            let named =
+                fits.filter_map(|at| Some((name_distance(before, &self.entry.parameters[at].name)?, at)));
             if let Some((_, at)) = named.min() {
-                self.give(at, span);
+                self.assign(at, span);
             }
         }
     }
 
-    /// What is left, to the required parameters that it fits: the particular before the general.
-    fn fitting(&mut self) {
+    /// Assigns the remaining values to required parameters by role, specific roles before general ones.
+    fn fill_by_role(&mut self) {
         let mut order: Vec<usize> =
             (0..self.roles.len()).filter(|at| self.entry.parameters[*at].required).collect();
         order.sort_by_key(|at| self.roles[*at]);
@@ -140,34 +141,34 @@ impl<'a> Filling<'a> {
             }
             let free = (0..self.spans.len()).filter(|span| !self.taken.contains(span));
             let fits: Vec<usize> =
-                free.filter(|span| self.roles[at].takes(&self.spans[*span].said)).collect();
-            let wanted = Toward::of(&self.entry.parameters[at].name);
-            let pointed = fits
-                .iter()
-                .find(|span| wanted.is_some() && wanted == toward(self.sentence, &self.spans[**span]));
-            let other = fits
-                .iter()
-                .find(|span| wanted.is_none() || toward(self.sentence, &self.spans[**span]).is_none());
+                free.filter(|span| self.roles[at].accepts(&self.spans[*span].kind)).collect();
+            let wanted = Direction::from_name(&self.entry.parameters[at].name);
+            let pointed = fits.iter().find(|span| {
+                wanted.is_some() && wanted == direction_before(self.sentence, &self.spans[**span])
+            });
+            let other = fits.iter().find(|span| {
+                wanted.is_none() || direction_before(self.sentence, &self.spans[**span]).is_none()
+            });
             if let Some(span) = pointed.or(other).copied() {
-                self.give(at, span);
+                self.assign(at, span);
             }
         }
     }
 
-    /// All that is left and fits, to the required lists: `read a.txt and b.txt`.
-    fn lists(&mut self) {
+    /// Assigns all remaining values that fit to required lists: `read a.txt and b.txt`.
+    fn fill_lists(&mut self) {
         for parameter in self.entry.parameters.iter().filter(|parameter| parameter.required) {
-            let Kind::List(inner) = &parameter.kind else { continue };
-            let one = Parameter {
+            let ValueKind::List(inner) = &parameter.kind else { continue };
+            let one = ToolParameter {
                 name: singular(&parameter.name),
                 kind: inner.as_ref().clone(),
                 ..parameter.clone()
             };
-            let role = Role::of(&one);
+            let role = ParameterRole::from_parameter(&one);
             let free = self.spans.iter().enumerate().filter(|(at, _)| !self.taken.contains(at));
-            let fits = free.filter(|(_, span)| role.takes(&span.said));
+            let fits = free.filter(|(_, span)| role.accepts(&span.kind));
             let found: Vec<(usize, Value)> =
-                fits.filter_map(|(at, span)| Some((at, value::of(span, inner, self.today)?))).collect();
+                fits.filter_map(|(at, span)| Some((at, value::convert(span, inner, self.today)?))).collect();
             if !found.is_empty() {
                 self.taken.extend(found.iter().map(|(at, _)| *at));
                 let values: Vec<Value> = found.into_iter().map(|(_, value)| value).collect();
@@ -177,65 +178,70 @@ impl<'a> Filling<'a> {
     }
 
     fn is_open(&self, at: usize) -> bool {
-        self.given[at].is_none() && !self.values.contains_key(&self.entry.parameters[at].name)
+        self.assigned[at].is_none() && !self.values.contains_key(&self.entry.parameters[at].name)
     }
 
-    fn give(&mut self, at: usize, span: usize) {
+    fn assign(&mut self, at: usize, span: usize) {
         let parameter = &self.entry.parameters[at];
-        if let Some(value) = value::of(&self.spans[span], &parameter.kind, self.today) {
+        if let Some(value) = value::convert(&self.spans[span], &parameter.kind, self.today) {
             self.values.insert(parameter.name.clone(), value);
-            self.given[at] = Some(span);
+            self.assigned[at] = Some(span);
             self.taken.insert(span);
         }
     }
 
-    fn finish(mut self) -> Arguments {
+    fn finish(mut self) -> ExtractedArguments {
         let (mut missing, mut unclear) = (Vec::new(), Vec::new());
         for (at, parameter) in self.entry.parameters.iter().enumerate() {
             if !parameter.required || self.values.contains_key(&parameter.name) {
                 continue;
             }
             match self.roles[at] {
-                Role::Words if self.is_only_words(at) => match value::rest(self.sentence, &self.own) {
-                    Some(rest) => {
-                        self.values.insert(parameter.name.clone(), Value::from(rest));
+                ParameterRole::Words if self.is_only_words(at) => {
+                    match value::free_text(self.sentence, &self.own) {
+                        Some(rest) => {
+                            self.values.insert(parameter.name.clone(), Value::from(rest));
+                        }
+                        None => missing.push(parameter.name.clone()),
                     }
-                    None => missing.push(parameter.name.clone()),
-                },
-                Role::Words | Role::Count | Role::Many | Role::Choice | Role::Flag => {
-                    unclear.push(parameter.name.clone())
                 }
+                ParameterRole::Words
+                | ParameterRole::Count
+                | ParameterRole::Many
+                | ParameterRole::Choice
+                | ParameterRole::Flag => unclear.push(parameter.name.clone()),
                 role if self.is_hinted(role) => unclear.push(parameter.name.clone()),
                 _ => missing.push(parameter.name.clone()),
             }
         }
         let names = self.entry.parameters.iter().map(|parameter| &parameter.name);
         let values = names.filter_map(|name| Some((name.clone(), self.values.remove(name)?))).collect();
-        Arguments { values, missing, unclear }
+        ExtractedArguments { values, missing, unclear }
     }
 
-    fn is_hinted(&self, role: Role) -> bool {
+    fn is_hinted(&self, role: ParameterRole) -> bool {
         let mut free = self.spans.iter().enumerate().filter(|(at, _)| !self.taken.contains(at));
-        free.any(|(_, span)| role.hints_at(&span.said))
+        free.any(|(_, span)| role.hints_at(&span.kind))
     }
 
-    /// Whether a parameter is the one that takes what people say in words of their own.
+    /// Returns true if no other required parameter takes free text.
     fn is_only_words(&self, at: usize) -> bool {
         let parameters = self.entry.parameters.iter().zip(&self.roles).enumerate();
-        let mut others = parameters
-            .filter(|(other, (parameter, role))| *other != at && parameter.required && **role == Role::Words);
+        let mut others = parameters.filter(|(other, (parameter, role))| {
+            *other != at && parameter.required && **role == ParameterRole::Words
+        });
         others.next().is_none()
     }
 }
 
-/// The name of one of many.
 fn singular(name: &str) -> String {
     name.strip_suffix('s').unwrap_or(name).to_owned()
 }
 
-/// Words with a hyphen right after the name of a parameter: `the namespace red-team`. Elsewhere they are words.
-fn joined(sentence: &str, entry: &Entry, spans: &[Span]) -> Vec<Span> {
-    let words = said::words(sentence);
+/// Finds hyphenated words right after the name of a parameter: `the namespace red-team`. Elsewhere they are plain
+/// words.
+fn hyphenated_spans(sentence: &str, entry: &ToolEntry, spans: &[ValueSpan]) -> Vec<ValueSpan> {
+    let words = values::split_words(sentence);
     let mut found = Vec::new();
     for pair in words.windows(2) {
         let text = pair[1].bare();
@@ -245,26 +251,26 @@ fn joined(sentence: &str, entry: &Entry, spans: &[Span]) -> Vec<Span> {
         let range = pair[1].begin..pair[1].begin + pair[1].text.len();
         let is_new = spans.iter().all(|span| span.range.end <= range.start || range.end <= span.range.start);
         if text.contains('-') && is_named && is_new {
-            found.push(Span { range, text: text.to_owned(), said: Said::Code });
+            found.push(ValueSpan { range, text: text.to_owned(), kind: SpanKind::Code });
         }
     }
     found
 }
 
-/// Where a value points to by the word before it.
-fn toward(sentence: &str, span: &Span) -> Option<Toward> {
-    Toward::of(sentence[..span.range.start].split_whitespace().next_back()?)
+/// Returns the direction given by the word before a value.
+fn direction_before(sentence: &str, span: &ValueSpan) -> Option<Direction> {
+    Direction::from_name(sentence[..span.range.start].split_whitespace().next_back()?)
 }
 
-/// Two ends of a way, or of a change.
+/// Start or end of a route or a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Toward {
+enum Direction {
     From,
     To,
 }
 
-impl Toward {
-    fn of(name: &str) -> Option<Self> {
+impl Direction {
+    fn from_name(name: &str) -> Option<Self> {
         split(name).iter().find_map(|word| match word.as_str() {
             "from" | "origin" | "source" | "start" | "base" | "departure" | "starting" => Some(Self::From),
             "to" | "destination" | "target" | "end" | "until" | "arrival" | "ending" => Some(Self::To),
@@ -273,27 +279,27 @@ impl Toward {
     }
 }
 
-/// How many words are between the name of a parameter and the end of a text, where it stands there.
-fn distance(before: &str, name: &str) -> Option<usize> {
+/// Returns a distance between the name of a parameter and the end of the text, if the name occurs there.
+fn name_distance(before: &str, name: &str) -> Option<usize> {
     let wanted: Vec<String> = split(name).into_iter().map(stem).collect();
     let last = wanted.last()?;
     let said = split(before);
-    for (apart, word) in said.iter().rev().enumerate().take(MOST_BETWEEN + 1) {
-        if stem(word.clone()) == *last && words::is_said(word) {
-            // The more of the name was said, the nearer it is: `order id` before `id`.
+    for (apart, word) in said.iter().rev().enumerate().take(MAX_WORDS_BETWEEN + 1) {
+        if stem(word.clone()) == *last && words::is_content_word(word) {
+            // The more words of the name match, the smaller the distance: `order id` beats `id`.
             let more = said[..said.len() - apart].iter().rev().zip(wanted.iter().rev());
             let same = more.take_while(|(said, wanted)| stem((*said).clone()) == **wanted).count();
             return Some((apart + 1) * 8 - same.min(7));
         }
-        if !BETWEEN.contains(&word.as_str()) {
+        if !LINKING_WORDS.contains(&word.as_str()) {
             return None;
         }
     }
     None
 }
 
-/// The words that a tool has itself.
-fn own_words(entry: &Entry) -> HashSet<String> {
+/// Returns the stemmed words of a tool's name, title, description and server.
+fn own_words(entry: &ToolEntry) -> HashSet<String> {
     let texts = [&entry.name, &entry.description].into_iter().chain(&entry.title).chain(&entry.server);
     texts.flat_map(|text| split(text)).map(stem).collect()
 }

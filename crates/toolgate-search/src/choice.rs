@@ -1,64 +1,60 @@
-//! The choice: a tool, no tool, or a question to the person; and how sure it is.
+//! The choice: a tool, no tool, or a question to the user; and its confidence.
 //!
-//! First whether the query needs a tool at all, then whether the best one fits, then whether the words hold what it
-//! cannot do without. Invariant: a choice says no more than it knows. Its confidence is how often such choices were
-//! right when they were measured.
+//! Decides first if the query needs a tool at all, then if the best tool matches, then if the query contains the
+//! arguments that the tool requires. Invariant: the confidence is calibrated: it is the measured share of such choices
+//! that were right.
 
-use crate::arguments::Arguments;
-use crate::entry::Entry;
-use crate::index::{Hit, Index, Query};
-use crate::leaning::toward_talk;
-use crate::said::spans;
+use crate::arguments::ExtractedArguments;
+use crate::entry::ToolEntry;
+use crate::index::{ParsedQuery, SearchHit, ToolIndex};
+use crate::intent::talk_similarity;
+use crate::values::find_values;
 
-/// The tool that asks the person. To choose it is to ask.
-pub const ASKS: &str = "request_human_input";
+/// The tool that asks the user. Choosing it means asking.
+pub const ASK_TOOL: &str = "request_human_input";
 
-/// Hits that a choice comes with.
-const MOST_HITS: usize = 5;
+/// Number of hits returned with a choice.
+const MAX_HITS: usize = 5;
 
-/// A query needs no tool when this is above 0: it leans toward talk, no tool fits, and it holds no values, or not those
-/// that the best tool cannot do without. The figures
-/// began as those of a logistic regression on the core suite of `eval/`, with the whole catalog and with small ones; the
-/// base and [`FITS`] were then chosen by the small ones. Fitted to three quarters of the lines they are right in 0.863 of
-/// the last quarter, against 0.872 where they were fitted, so the score of that suite flatters them a little.
+/// A query needs no tool if the weighted sum is above 0: it is similar to talk, no tool matches, and it contains no
+/// values, or not those that the best tool requires. The weights started as those of a logistic regression on the core
+/// suite of `eval/`, with the whole catalog and with small ones; the base and [`MIN_SCORE`] were then tuned on the
+/// small ones. Fitted to three quarters of the lines they are right in 0.863 of the last quarter, against 0.872 on the
+/// lines they were fitted to, so the score of that suite is slightly optimistic.
 const BASE: f32 = 1.6;
-const OF_LEANING: f32 = 17.5;
-const OF_FIT: f32 = -15.2;
-const OF_VALUES: f32 = -0.75;
-const OF_ALL_IT_NEEDS: f32 = -0.85;
+const TALK_WEIGHT: f32 = 17.5;
+const SCORE_WEIGHT: f32 = -15.2;
+const VALUES_WEIGHT: f32 = -0.75;
+const COMPLETE_WEIGHT: f32 = -0.85;
 
-/// Values beyond this many say nothing more.
-const MOST_VALUES: usize = 3;
+/// Maximum number of values that count.
+const MAX_VALUES: usize = 3;
 
-/// A best tool that fits less than this fits by chance.
-const FITS: f32 = 0.13;
+/// Minimum score of the best tool; lower scores are a match by chance.
+const MIN_SCORE: f32 = 0.13;
 
-/// What to do with a query.
+/// The decision for a query.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Choice {
-    /// What to do.
-    pub decision: Decision,
-    /// How likely it is that this is right, from 0 to 1.
+pub struct ToolChoice {
+    pub decision: ChoiceDecision,
+    /// Probability that the decision is right, from 0 to 1.
     pub confidence: f32,
-    /// The tools that fit best, the best first; those that ask a person are not among them.
-    pub hits: Vec<Hit>,
-    /// Required parameters of the best tool that the query does not hold, when that is why a person is asked.
+    /// Best matching tools, best first, without the one that asks the user.
+    pub hits: Vec<SearchHit>,
+    /// Required parameters of the best tool that the query lacks, if that is the reason to ask.
     pub missing: Vec<String>,
 }
 
-/// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// The first of the hits is the tool.
+pub enum ChoiceDecision {
+    /// Use the first hit.
     Tool,
-    /// No tool is needed.
     None,
-    /// The person should be asked first.
+    /// Ask the user first.
     Ask,
 }
 
-impl Decision {
-    /// Its name.
+impl ChoiceDecision {
     pub fn name(self) -> &'static str {
         match self {
             Self::Tool => "tool",
@@ -68,60 +64,68 @@ impl Decision {
     }
 }
 
-impl Index {
-    /// What to do with a query.
-    pub fn choose(&self, query: &str) -> Choice {
+impl ToolIndex {
+    /// Decides how to handle a query.
+    pub fn choose(&self, query: &str) -> ToolChoice {
         self.choose_among(query, |_| true)
     }
 
-    /// The same among the entries that are shown to who asks.
-    pub fn choose_among(&self, query: &str, shown: impl Fn(&Entry) -> bool) -> Choice {
-        let query = Query::new(query);
-        let hits = self.ranked(&query, MOST_HITS, |entry| entry.name != ASKS && shown(entry));
+    /// Decides among the entries that are visible to the caller.
+    pub fn choose_among(&self, query: &str, is_visible: impl Fn(&ToolEntry) -> bool) -> ToolChoice {
+        let query = ParsedQuery::new(query);
+        let hits = self.rank(&query, MAX_HITS, |entry| entry.name != ASK_TOOL && is_visible(entry));
         let best = hits.first().map_or(0.0, |hit| hit.score);
         let gap = best - hits.get(1).map_or(0.0, |hit| hit.score);
         let entry = hits.first().and_then(|hit| self.get(&hit.name));
-        // What a tool needs that fits by chance is nobody's question.
-        let entry = entry.filter(|_| best >= FITS);
-        let arguments = entry.map(|entry| Arguments::of(query.text, entry, None)).unwrap_or_default();
+        // A tool that matches only by chance must not cause questions about its parameters.
+        let entry = entry.filter(|_| best >= MIN_SCORE);
+        let arguments =
+            entry.map(|entry| ExtractedArguments::extract(query.text, entry, None)).unwrap_or_default();
         let mut needed =
             entry.into_iter().flat_map(|entry| &entry.parameters).filter(|one| one.required).peekable();
         let has_all =
             needed.peek().is_some() && needed.all(|parameter| arguments.values.contains_key(&parameter.name));
-        let talk = if best >= 1.0 { f32::NEG_INFINITY } else { talk(&query, best, has_all) };
-        if talk > 0.0 {
-            return Choice { decision: Decision::None, confidence: sigmoid(talk), hits, missing: Vec::new() };
+        let talk_log_odds =
+            if best >= 1.0 { f32::NEG_INFINITY } else { talk_log_odds(&query, best, has_all) };
+        if talk_log_odds > 0.0 {
+            return ToolChoice {
+                decision: ChoiceDecision::None,
+                confidence: sigmoid(talk_log_odds),
+                hits,
+                missing: Vec::new(),
+            };
         }
         let missing = arguments.missing;
         let is_asked = !missing.is_empty() || entry.is_none();
         let (decision, confidence) = if is_asked {
-            (Decision::Ask, asking(talk))
+            (ChoiceDecision::Ask, ask_probability(talk_log_odds))
         } else {
-            (Decision::Tool, sigmoid(right(best, gap)))
+            (ChoiceDecision::Tool, sigmoid(tool_log_odds(best, gap)))
         };
-        Choice { decision, confidence, hits, missing }
+        ToolChoice { decision, confidence, hits, missing }
     }
 }
 
-/// How clear it is that a query needs no tool: above 0 it is likely. `has_all` says that it holds what the best tool
-/// cannot do without.
-fn talk(query: &Query<'_>, best: f32, has_all: bool) -> f32 {
-    let leaning = query.meaning.as_ref().map_or(0.0, toward_talk);
-    let values = spans(query.text).len().min(MOST_VALUES) as f32;
+/// Returns the log-odds that a query needs no tool. `has_all`: the query contains all required arguments of the best
+/// tool.
+fn talk_log_odds(query: &ParsedQuery<'_>, best: f32, has_all: bool) -> f32 {
+    let leaning = query.embedding.as_ref().map_or(0.0, talk_similarity);
+    let values = find_values(query.text).len().min(MAX_VALUES) as f32;
     let all = f32::from(u8::from(has_all));
-    BASE + OF_LEANING * leaning + OF_FIT * best + OF_VALUES * values + OF_ALL_IT_NEEDS * all
+    BASE + TALK_WEIGHT * leaning + SCORE_WEIGHT * best + VALUES_WEIGHT * values + COMPLETE_WEIGHT * all
 }
 
-/// How clear it is that the best tool is the right one: by how well it fits, and how much better than the next. From a
-/// logistic regression on the same lines.
-fn right(best: f32, gap: f32) -> f32 {
+/// Returns the log-odds that the best tool is the right one, from its score and the gap to the next. From a logistic
+/// regression on the same lines.
+fn tool_log_odds(best: f32, gap: f32) -> f32 {
     -0.5 + 7.0 * best + 9.0 * gap
 }
 
-/// How likely it is that asking is right. The surer it is that a tool is needed, the likelier; more is not known, since
-/// whoever reads a query may find in it what the words do not say. Bounded: seven of ten such questions were right.
-fn asking(talk: f32) -> f32 {
-    sigmoid(-0.2 * talk).min(0.8)
+/// Returns the probability that asking is right. It rises with the certainty that a tool is needed; nothing more is
+/// known, because a reader may find arguments that the words do not state. Capped: seven of ten such questions were
+/// right.
+fn ask_probability(talk_log_odds: f32) -> f32 {
+    sigmoid(-0.2 * talk_log_odds).min(0.8)
 }
 
 fn sigmoid(value: f32) -> f32 {
@@ -133,28 +137,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::entry::Parameter;
+    use crate::entry::ToolParameter;
 
-    fn index() -> Index {
-        let tool = |name: &str, description: &str, schema: serde_json::Value| Entry {
+    fn index() -> ToolIndex {
+        let tool = |name: &str, description: &str, schema: serde_json::Value| ToolEntry {
             name: name.to_owned(),
             description: description.to_owned(),
-            parameters: Parameter::all_of(&schema),
-            ..Entry::default()
+            parameters: ToolParameter::from_schema(&schema),
+            ..ToolEntry::default()
         };
         let city = json!({"properties": {"city": {"type": "string"}}, "required": ["city"]});
         let path = json!({"properties": {"path": {"type": "string"}}, "required": ["path"]});
         let text = json!({"properties": {"text": {"type": "string"}}, "required": ["text"]});
-        Index::new([
+        ToolIndex::new([
             tool("get_weather", "The weather forecast for a city", city),
             tool("read_file", "Read the contents of a file", path),
             tool("count_words", "Counts the words of a text", text),
-            tool(ASKS, "Ask the human user a clarifying question and wait for the answer", json!({})),
+            tool(ASK_TOOL, "Ask the human user a clarifying question and wait for the answer", json!({})),
         ])
     }
 
     #[track_caller]
-    fn check(query: &str, decision: Decision, first: &str, missing: &[&str]) {
+    fn check(query: &str, decision: ChoiceDecision, first: &str, missing: &[&str]) {
         let choice = index().choose(query);
         assert_eq!(choice.decision, decision, "{query}: {choice:?}");
         assert_eq!(choice.missing, missing, "{query}: {choice:?}");
@@ -162,40 +166,45 @@ mod tests {
         if !first.is_empty() {
             assert_eq!(choice.hits[0].name, first, "{query}: {choice:?}");
         }
-        assert!(choice.hits.iter().all(|hit| hit.name != ASKS), "{choice:?}");
+        assert!(choice.hits.iter().all(|hit| hit.name != ASK_TOOL), "{choice:?}");
     }
 
     #[test]
-    fn a_tool_is_chosen_where_the_words_hold_what_it_needs() {
-        check("what is the weather in Oslo?", Decision::Tool, "get_weather", &[]);
-        check("read the file ./notes.txt", Decision::Tool, "read_file", &[]);
+    fn chooses_a_tool_if_the_query_has_its_arguments() {
+        check("what is the weather in Oslo?", ChoiceDecision::Tool, "get_weather", &[]);
+        check("read the file ./notes.txt", ChoiceDecision::Tool, "read_file", &[]);
     }
 
-    /// A question that sounds like one of what everybody knows, and brings what a tool needs along.
+    /// Sounds like a general knowledge question, but contains the arguments of a tool.
     #[test]
-    fn a_question_about_what_it_quotes_is_for_the_tool_that_takes_it() {
-        check("how many words are in 'the quick brown fox'?", Decision::Tool, "count_words", &[]);
-        check("how many words does \"my bicycle has a flat tire\" have?", Decision::Tool, "count_words", &[]);
-        check("who wrote 'Hamlet'?", Decision::None, "", &[]);
-        check("how many legs does a spider have?", Decision::None, "", &[]);
-    }
-
-    #[test]
-    fn a_person_is_asked_for_what_is_missing() {
-        check("what will the weather be?", Decision::Ask, "get_weather", &["city"]);
-        check("read_file", Decision::Ask, "read_file", &["path"]);
-    }
-
-    #[test]
-    fn no_tool_is_chosen_for_talk() {
-        check("write a poem about the sea", Decision::None, "", &[]);
-        check("why do stars twinkle at night?", Decision::None, "", &[]);
+    fn question_about_a_quotation_goes_to_the_tool_that_takes_it() {
+        check("how many words are in 'the quick brown fox'?", ChoiceDecision::Tool, "count_words", &[]);
+        check(
+            "how many words does \"my bicycle has a flat tire\" have?",
+            ChoiceDecision::Tool,
+            "count_words",
+            &[],
+        );
+        check("who wrote 'Hamlet'?", ChoiceDecision::None, "", &[]);
+        check("how many legs does a spider have?", ChoiceDecision::None, "", &[]);
     }
 
     #[test]
-    fn a_request_that_no_tool_fits_is_asked_about() {
-        check("book me a flight to Lima", Decision::Ask, "", &[]);
-        let nothing = Index::default().choose("send 20 euros to Ben");
-        assert_eq!((nothing.decision, nothing.hits), (Decision::Ask, Vec::new()));
+    fn asks_for_missing_arguments() {
+        check("what will the weather be?", ChoiceDecision::Ask, "get_weather", &["city"]);
+        check("read_file", ChoiceDecision::Ask, "read_file", &["path"]);
+    }
+
+    #[test]
+    fn chooses_no_tool_for_talk() {
+        check("write a poem about the sea", ChoiceDecision::None, "", &[]);
+        check("why do stars twinkle at night?", ChoiceDecision::None, "", &[]);
+    }
+
+    #[test]
+    fn asks_if_no_tool_matches_a_request() {
+        check("book me a flight to Lima", ChoiceDecision::Ask, "", &[]);
+        let nothing = ToolIndex::default().choose("send 20 euros to Ben");
+        assert_eq!((nothing.decision, nothing.hits), (ChoiceDecision::Ask, Vec::new()));
     }
 }

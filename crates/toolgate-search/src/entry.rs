@@ -1,71 +1,60 @@
-//! Entries: what the index knows of a tool.
+//! Entries: the searchable description of a tool.
 //!
-//! Whoever has a tool makes an entry of it; the index asks for no more than words. Invariant: a schema of any
-//! shape gives parameters, if only none.
+//! The owner of a tool creates its entry; the index needs only words. Invariant: a schema of any shape is accepted, and
+//! yields no parameters in the worst case.
 
 use serde_json::{Map, Value};
 
-/// Parameters that are read of one schema. The words of more than these say nothing of what a tool is for.
-const MOST_PARAMETERS: usize = 64;
+/// Maximum number of parameters read from a schema. More of them say nothing about the purpose of a tool.
+const MAX_PARAMETERS: usize = 64;
 
-/// How deep objects in objects are read.
-const MOST_DEPTH: usize = 4;
+/// Maximum depth of nested objects.
+const MAX_DEPTH: usize = 4;
 
-/// What the index knows of a tool.
+/// The searchable description of a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Entry {
-    /// The name that callers use; one entry has it.
+pub struct ToolEntry {
+    /// Unique name that callers use.
     pub name: String,
-    /// The server it comes from.
     pub server: Option<String>,
-    /// Its title for people.
+    /// Human-readable title.
     pub title: Option<String>,
-    /// What it does.
     pub description: String,
-    /// What it takes.
-    pub parameters: Vec<Parameter>,
-    /// Things people say when they mean it.
+    pub parameters: Vec<ToolParameter>,
+    /// Example queries for the tool.
     pub examples: Vec<String>,
 }
 
-/// One parameter of a tool.
+/// A parameter of a tool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parameter {
-    /// Its name.
+pub struct ToolParameter {
     pub name: String,
-    /// What it means.
     pub description: String,
-    /// Whether no call can be made without it.
+    /// True if a call without it is invalid.
     pub required: bool,
-    /// What its value is.
-    pub kind: Kind,
+    pub kind: ValueKind,
 }
 
-/// What a value is, as far as the schema says so.
+/// The type of a value, as far as the schema declares it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
-    /// A text.
+pub enum ValueKind {
     Text,
-    /// A number without fraction.
     Integer,
-    /// A number.
     Number,
-    /// Yes or no.
     Boolean,
-    /// One of these.
+    /// One of these values.
     OneOf(Vec<Value>),
-    /// A list of such values.
-    List(Box<Kind>),
-    /// An object of these.
-    Group(Vec<Parameter>),
-    /// What is not known.
+    List(Box<ValueKind>),
+    /// An object with these members.
+    Group(Vec<ToolParameter>),
+    /// Unknown.
     Other,
 }
 
-impl Parameter {
-    /// The parameters that the schema of a tool's arguments declares.
-    pub fn all_of(schema: &Value) -> Vec<Self> {
-        Self::all_within(schema, MOST_DEPTH)
+impl ToolParameter {
+    /// Reads the parameters from the JSON Schema of a tool's arguments.
+    pub fn from_schema(schema: &Value) -> Vec<Self> {
+        Self::all_within(schema, MAX_DEPTH)
     }
 
     fn all_within(schema: &Value, depth: usize) -> Vec<Self> {
@@ -80,18 +69,18 @@ impl Parameter {
         let read = |(name, about): (&String, &Value)| Self {
             name: name.clone(),
             description: text(about, "description"),
-            // What has a default is not missed, whatever the list says.
+            // A parameter with a default is not needed, even if it is listed as required.
             required: required.contains(&name.as_str()) && about.get("default").is_none(),
-            kind: Kind::within(about, depth),
+            kind: ValueKind::within(about, depth),
         };
-        properties.iter().take(MOST_PARAMETERS).map(read).collect()
+        properties.iter().take(MAX_PARAMETERS).map(read).collect()
     }
 }
 
-impl Kind {
-    /// What the schema of one value says that it is.
-    pub fn of(schema: &Value) -> Self {
-        Self::within(schema, MOST_DEPTH)
+impl ValueKind {
+    /// Reads the type from the schema of a value.
+    pub fn from_schema(schema: &Value) -> Self {
+        Self::within(schema, MAX_DEPTH)
     }
 
     fn within(schema: &Value, depth: usize) -> Self {
@@ -105,7 +94,7 @@ impl Kind {
             return Self::OneOf(vec![value.clone()]);
         }
         match named_type(members) {
-            // Names of Python's types stand in many schemas that were written by hand.
+            // Many handwritten schemas use the names of Python types.
             Some("string" | "str") => Self::Text,
             Some("integer" | "int") => Self::Integer,
             Some("number" | "float") => Self::Number,
@@ -113,14 +102,14 @@ impl Kind {
             Some("array" | "list") => {
                 Self::List(Box::new(members.get("items").map_or(Self::Other, |one| Self::within(one, depth))))
             }
-            _ if members.contains_key("properties") => Self::Group(Parameter::all_within(schema, depth)),
+            _ if members.contains_key("properties") => Self::Group(ToolParameter::all_within(schema, depth)),
             Some(_) => Self::Other,
             None => one_of_many(members, depth).unwrap_or(Self::Other),
         }
     }
 
-    /// The parameters of the object, or of the objects of the list, that it is.
-    pub fn members(&self) -> &[Parameter] {
+    /// Returns the members of the object, or of the objects in the list.
+    pub fn members(&self) -> &[ToolParameter] {
         match self {
             Self::Group(members) => members,
             Self::List(one) => one.members(),
@@ -129,7 +118,7 @@ impl Kind {
     }
 }
 
-/// The type of a value, `null` aside.
+/// Returns the declared type, ignoring `null`.
 fn named_type(schema: &Map<String, Value>) -> Option<&str> {
     match schema.get("type")? {
         Value::String(one) => Some(one),
@@ -138,13 +127,13 @@ fn named_type(schema: &Map<String, Value>) -> Option<&str> {
     }
 }
 
-/// What a value is that may be this or nothing, as many generators write what is optional.
-fn one_of_many(schema: &Map<String, Value>, depth: usize) -> Option<Kind> {
+/// Returns the type of a value declared as "this or null", as many generators declare optional values.
+fn one_of_many(schema: &Map<String, Value>, depth: usize) -> Option<ValueKind> {
     let many = ["anyOf", "oneOf"].iter().find_map(|key| schema.get(*key)?.as_array())?;
     let mut kinds = many
         .iter()
         .filter(|one| one.get("type") != Some(&Value::from("null")))
-        .map(|one| Kind::within(one, depth));
+        .map(|one| ValueKind::within(one, depth));
     kinds.next().filter(|_| kinds.next().is_none())
 }
 
@@ -158,33 +147,37 @@ mod tests {
 
     use super::*;
 
-    fn check(schema: Value, kind: Kind) {
-        assert_eq!(Kind::of(&schema), kind, "{schema}");
+    fn check(schema: Value, kind: ValueKind) {
+        assert_eq!(ValueKind::from_schema(&schema), kind, "{schema}");
     }
 
     #[test]
-    fn kinds_are_read_of_schemas() {
-        check(json!({"type": "string"}), Kind::Text);
-        check(json!({"type": ["null", "integer"]}), Kind::Integer);
-        check(json!({"anyOf": [{"type": "boolean"}, {"type": "null"}]}), Kind::Boolean);
-        check(json!({"anyOf": [{"type": "boolean"}, {"type": "string"}]}), Kind::Other);
-        check(json!({"type": "string", "enum": ["a", "b"]}), Kind::OneOf(vec![json!("a"), json!("b")]));
-        check(json!({"const": 4}), Kind::OneOf(vec![json!(4)]));
-        check(json!({"type": "array", "items": {"type": "number"}}), Kind::List(Box::new(Kind::Number)));
-        check(json!({"type": "array"}), Kind::List(Box::new(Kind::Other)));
-        check(json!({"type": "object"}), Kind::Other);
-        check(json!(true), Kind::Other);
-        let group = Kind::of(&json!({"properties": {"a": {"properties": {"b": {"type": "string"}}}}}));
-        assert_eq!(group.members()[0].kind.members()[0].kind, Kind::Text);
+    fn reads_types_from_schemas() {
+        check(json!({"type": "string"}), ValueKind::Text);
+        check(json!({"type": ["null", "integer"]}), ValueKind::Integer);
+        check(json!({"anyOf": [{"type": "boolean"}, {"type": "null"}]}), ValueKind::Boolean);
+        check(json!({"anyOf": [{"type": "boolean"}, {"type": "string"}]}), ValueKind::Other);
+        check(json!({"type": "string", "enum": ["a", "b"]}), ValueKind::OneOf(vec![json!("a"), json!("b")]));
+        check(json!({"const": 4}), ValueKind::OneOf(vec![json!(4)]));
+        check(
+            json!({"type": "array", "items": {"type": "number"}}),
+            ValueKind::List(Box::new(ValueKind::Number)),
+        );
+        check(json!({"type": "array"}), ValueKind::List(Box::new(ValueKind::Other)));
+        check(json!({"type": "object"}), ValueKind::Other);
+        check(json!(true), ValueKind::Other);
+        let group =
+            ValueKind::from_schema(&json!({"properties": {"a": {"properties": {"b": {"type": "string"}}}}}));
+        assert_eq!(group.members()[0].kind.members()[0].kind, ValueKind::Text);
         let mut deep = json!({"type": "string"});
         for _ in 0..100 {
             deep = json!({"type": "array", "items": deep});
         }
-        assert_ne!(Kind::of(&deep), Kind::Text);
+        assert_ne!(ValueKind::from_schema(&deep), ValueKind::Text);
     }
 
     #[test]
-    fn parameters_are_read_of_schemas() {
+    fn reads_parameters_from_schemas() {
         let schema = json!({
             "properties": {
                 "city": {"type": "string", "description": "The city"},
@@ -193,12 +186,12 @@ mod tests {
             },
             "required": ["city", "unit"],
         });
-        let all = Parameter::all_of(&schema);
+        let all = ToolParameter::from_schema(&schema);
         let shown: Vec<_> = all.iter().map(|one| (one.name.as_str(), one.required)).collect();
         assert_eq!(shown, [("city", true), ("unit", false), ("days", false)]);
         assert_eq!(all[0].description, "The city");
         for odd in [json!(null), json!([]), json!({"properties": 3}), json!({"required": {}})] {
-            assert_eq!(Parameter::all_of(&odd), []);
+            assert_eq!(ToolParameter::from_schema(&odd), []);
         }
     }
 }

@@ -1,139 +1,133 @@
-//! Evaluation: how often the choice is right, on queries of which it is known what is right.
+//! Evaluation: measures tool-search accuracy on labelled queries.
 //!
-//! Takes catalogs and lines of a gold set, asks the index as everybody does, and counts. Invariant: the same lines,
-//! catalogs and seed give the same figures, on every machine.
+//! Takes catalogs and the lines of a gold set, runs every query, and compares the results. Invariant: the same lines,
+//! catalogs and seed give the same metrics on every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::choice::{Choice, Decision};
-use crate::entry::{Entry, Parameter};
-use crate::index::Index;
+use crate::choice::{ChoiceDecision, ToolChoice};
+use crate::entry::{ToolEntry, ToolParameter};
+use crate::index::ToolIndex;
 
-mod figures;
+mod metrics;
 
-pub use figures::{Bin, Figures, Judged, Recalled, Report, Told};
+pub use metrics::{Calibration, CalibrationBin, EvalMetrics, EvalReport, PrecisionRecall, ToolRecall};
 
-/// One query, and what is right for it.
+/// A labelled query.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Line {
-    /// What somebody says.
+pub struct GoldLine {
     pub query: String,
-    /// The tools that are right; any of them.
+    /// Correct tools; any of them counts.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// What to do with it.
-    pub kind: Expected,
-    /// The part of the set it belongs to.
+    /// Correct decision.
+    pub kind: ExpectedKind,
+    /// Suite it belongs to.
     #[serde(default)]
     pub suite: String,
-    /// The catalog it is asked of, where there are many.
+    /// Catalog to search, if there are several.
     #[serde(default)]
     pub catalog: String,
-    /// Its language.
+    /// Language of the query.
     #[serde(default)]
     pub lang: String,
 }
 
-/// What is right for a query.
+/// The correct decision for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Expected {
-    /// One tool.
+pub enum ExpectedKind {
     Tool,
-    /// No tool.
     None,
-    /// A question to the person.
+    /// Ask the user.
     Ask,
-    /// Several tools, one after the other; the first may be any of them.
+    /// Several tools in sequence; any of them may be the first.
     Multi,
 }
 
-/// Small catalogs, drawn for each line: the tools that are right, and others.
+/// Samples a small catalog for each line: the correct tools, and random others.
 #[derive(Debug, Clone, Copy)]
-pub struct Sample {
-    /// Tools in each.
+pub struct CatalogSample {
+    /// Number of tools per catalog.
     pub size: usize,
-    /// What decides which.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// A line that names a catalog which is not there.
+/// A line names a catalog that does not exist.
 #[derive(Debug, PartialEq, Eq)]
-pub struct NoCatalog {
-    /// The line, from 1.
+pub struct UnknownCatalog {
+    /// Line number, starting at 1.
     pub line: usize,
-    /// The catalog it names.
     pub catalog: String,
 }
 
-/// What was chosen for a line.
+/// The choice made for a line.
 #[derive(Debug)]
-pub struct Answer<'a> {
-    /// The line.
-    pub line: &'a Line,
-    /// What was chosen.
-    pub choice: Choice,
+pub struct EvalAnswer<'a> {
+    pub line: &'a GoldLine,
+    pub choice: ToolChoice,
 }
 
-impl Answer<'_> {
-    /// Whether the choice is right.
-    pub fn is_right(&self) -> bool {
+impl EvalAnswer<'_> {
+    /// Returns true if the choice is correct.
+    pub fn is_correct(&self) -> bool {
         match (self.line.kind, self.choice.decision) {
-            (Expected::Tool | Expected::Multi, Decision::Tool) => self.is_among(1),
-            (Expected::None, Decision::None) | (Expected::Ask, Decision::Ask) => true,
+            (ExpectedKind::Tool | ExpectedKind::Multi, ChoiceDecision::Tool) => self.is_among(1),
+            (ExpectedKind::None, ChoiceDecision::None) | (ExpectedKind::Ask, ChoiceDecision::Ask) => true,
             _ => false,
         }
     }
 
-    /// Whether one of the right tools is among the first.
+    /// Returns true if a correct tool is among the first hits.
     pub fn is_among(&self, first: usize) -> bool {
         self.choice.hits.iter().take(first).any(|hit| self.line.tools.contains(&hit.name))
     }
 }
 
-/// Asks every line of its catalog, in turn, and tells of each that is done.
+/// Runs every line against its catalog, in order. Calls `done` with the number of lines finished so far.
 ///
 /// # Errors
-/// When a line names a catalog that is not there.
-pub fn answers<'a>(
-    catalogs: &BTreeMap<String, Vec<Entry>>,
-    lines: &'a [Line],
-    sample: Option<Sample>,
+/// If a line names a catalog that does not exist.
+pub fn evaluate<'a>(
+    catalogs: &BTreeMap<String, Vec<ToolEntry>>,
+    lines: &'a [GoldLine],
+    sample: Option<CatalogSample>,
     mut done: impl FnMut(usize),
-) -> Result<Vec<Answer<'a>>, NoCatalog> {
-    let mut indexes: BTreeMap<&str, Index> = BTreeMap::new();
+) -> Result<Vec<EvalAnswer<'a>>, UnknownCatalog> {
+    let mut indexes: BTreeMap<&str, ToolIndex> = BTreeMap::new();
     let mut answers = Vec::with_capacity(lines.len());
     for (at, line) in lines.iter().enumerate() {
-        let no_catalog = || NoCatalog { line: at + 1, catalog: line.catalog.clone() };
-        // A single catalog is that of every line.
+        let no_catalog = || UnknownCatalog { line: at + 1, catalog: line.catalog.clone() };
+        // If there is only one catalog, it is used for every line.
         let only = (catalogs.len() == 1).then(|| catalogs.iter().next()).flatten();
         let (name, entries) = catalogs.get_key_value(&line.catalog).or(only).ok_or_else(no_catalog)?;
         let choice = match sample {
-            Some(sample) => drawn(entries, line, sample, at).choose(&line.query),
+            Some(sample) => sample_catalog(entries, line, sample, at).choose(&line.query),
             None => {
-                let index = indexes.entry(name).or_insert_with(|| Index::new(entries.iter().cloned()));
+                let index = indexes.entry(name).or_insert_with(|| ToolIndex::new(entries.iter().cloned()));
                 index.choose(&line.query)
             }
         };
-        answers.push(Answer { line, choice });
+        answers.push(EvalAnswer { line, choice });
         done(at + 1);
     }
     Ok(answers)
 }
 
-/// The tools of a file: a list, or catalogs by their names.
-pub fn catalogs(file: &Value) -> Option<BTreeMap<String, Vec<Entry>>> {
+/// Parses a file of tools: a list, or several catalogs by name.
+pub fn parse_catalogs(file: &Value) -> Option<BTreeMap<String, Vec<ToolEntry>>> {
     match file {
         Value::Array(tools) => {
-            Some(BTreeMap::from([(String::new(), tools.iter().filter_map(entry).collect())]))
+            Some(BTreeMap::from([(String::new(), tools.iter().filter_map(parse_tool).collect())]))
         }
         Value::Object(members) => {
             let catalogs = members.get("catalogs")?.as_object()?;
             let read = |(name, tools): (&String, &Value)| {
-                Some((name.clone(), tools.as_array()?.iter().filter_map(entry).collect()))
+                Some((name.clone(), tools.as_array()?.iter().filter_map(parse_tool).collect()))
             };
             catalogs.iter().map(read).collect()
         }
@@ -141,22 +135,22 @@ pub fn catalogs(file: &Value) -> Option<BTreeMap<String, Vec<Entry>>> {
     }
 }
 
-/// The entry of a tool as servers list it; `None` for what has no name.
-pub fn entry(tool: &Value) -> Option<Entry> {
+/// Creates the entry of a tool as listed by an MCP server. Returns `None` if it has no name.
+pub fn parse_tool(tool: &Value) -> Option<ToolEntry> {
     let text = |key: &str| tool.get(key).and_then(Value::as_str).map(str::to_owned);
-    Some(Entry {
+    Some(ToolEntry {
         name: text("name")?,
         server: text("server"),
         title: text("title"),
         description: text("description").unwrap_or_default(),
-        parameters: tool.get("inputSchema").map(Parameter::all_of).unwrap_or_default(),
+        parameters: tool.get("inputSchema").map(ToolParameter::from_schema).unwrap_or_default(),
         examples: Vec::new(),
     })
 }
 
-/// A small catalog for one line.
-fn drawn(entries: &[Entry], line: &Line, sample: Sample, at: usize) -> Index {
-    let mut random = Random(sample.seed ^ (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// Samples a small catalog for a line.
+fn sample_catalog(entries: &[ToolEntry], line: &GoldLine, sample: CatalogSample, at: usize) -> ToolIndex {
+    let mut random = SplitMix64(sample.seed ^ (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut names: BTreeSet<&str> = entries
         .iter()
         .map(|entry| entry.name.as_str())
@@ -168,13 +162,13 @@ fn drawn(entries: &[Entry], line: &Line, sample: Sample, at: usize) -> Index {
         let at = random.below(others.len());
         names.insert(others.swap_remove(at));
     }
-    Index::new(entries.iter().filter(|entry| names.contains(entry.name.as_str())).cloned())
+    ToolIndex::new(entries.iter().filter(|entry| names.contains(entry.name.as_str())).cloned())
 }
 
-/// SplitMix64: small, and the same everywhere.
-struct Random(u64);
+/// SplitMix64 random number generator: small, and the same on every platform.
+struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

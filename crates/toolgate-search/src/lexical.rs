@@ -1,46 +1,45 @@
-//! The lexical half: BM25 over the words of a tool, where words of its name count more than those around it.
+//! Lexical search: BM25 over the words of a tool, with a higher weight for words of its name.
 //!
-//! Invariant: an entry that is taken out leaves nothing behind, so an index that was changed a thousand times
-//! answers as one that was built anew.
+//! Invariant: a removed entry leaves nothing behind, so an index changed a thousand times gives the same results as one
+//! built from scratch.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::entry::{Entry, Kind, Parameter};
+use crate::entry::{ToolEntry, ToolParameter, ValueKind};
 use crate::words::terms;
 
-/// How soon a repeated word stops to count, and how much a long text is held against it: the figures that BM25 is
-/// used with everywhere. Texts of tools are short, and their lengths say little.
+/// The BM25 parameters k1 and b. k1 has its usual value; b is lower than usual, because descriptions of tools are short
+/// and their length says little.
 const SATURATION: f32 = 1.2;
 const LENGTH: f32 = 0.4;
 
-/// How much one occurrence counts, by where it stands. A name is chosen with care; a parameter often has the
-/// words of something else.
-const OF_NAME: f32 = 3.0;
-const OF_TITLE: f32 = 2.0;
-const OF_DESCRIPTION: f32 = 1.0;
-const OF_EXAMPLES: f32 = 1.0;
-const OF_PARAMETERS: f32 = 0.5;
+/// Weights of an occurrence by field. Names are chosen carefully; parameters often contain words of unrelated things.
+const NAME_WEIGHT: f32 = 3.0;
+const TITLE_WEIGHT: f32 = 2.0;
+const DESCRIPTION_WEIGHT: f32 = 1.0;
+const EXAMPLE_WEIGHT: f32 = 1.0;
+const PARAMETER_WEIGHT: f32 = 0.5;
 
-/// How many words more a query is held to than it has. One of a word or two says less than its words do.
-const UNSAID: f32 = 0.5;
+/// Added to the number of query words, so that a query of one or two words cannot score too high.
+const EXTRA_QUERY_WORDS: f32 = 0.5;
 
-/// Words of one text that are read. A description beyond this is no description.
-const MOST_WORDS: usize = 2_000;
+/// Maximum number of words read per text. A longer description is not one.
+const MAX_WORDS: usize = 2_000;
 
-/// Which words stand in which entry.
+/// An inverted index of words to entries.
 #[derive(Debug, Default)]
-pub(crate) struct Lexical {
+pub(crate) struct LexicalIndex {
     postings: HashMap<Box<str>, Vec<Posting>>,
-    /// By slot; empty where nothing is.
-    documents: Vec<Document>,
+    /// By slot; empty for free slots.
+    documents: Vec<DocumentTerms>,
     count: usize,
     total_length: f64,
 }
 
 #[derive(Debug, Default)]
-struct Document {
+struct DocumentTerms {
     terms: Vec<Box<str>>,
     length: f32,
 }
@@ -51,36 +50,36 @@ struct Posting {
     weight: f32,
 }
 
-/// What parameters and their members are called, what is said of them, and the values they may have.
-fn words_of(parameters: &[Parameter], add: &mut impl FnMut(&str)) {
+/// Passes the names, descriptions and enum values of parameters and their members to `add`.
+fn visit_parameter_texts(parameters: &[ToolParameter], add: &mut impl FnMut(&str)) {
     for parameter in parameters {
         add(&parameter.name);
         add(&parameter.description);
-        if let Kind::OneOf(values) = &parameter.kind {
+        if let ValueKind::OneOf(values) = &parameter.kind {
             values.iter().filter_map(Value::as_str).for_each(&mut *add);
         }
-        words_of(parameter.kind.members(), add);
+        visit_parameter_texts(parameter.kind.members(), add);
     }
 }
 
-impl Lexical {
-    /// Puts an entry into a slot, which is empty.
-    pub(crate) fn put(&mut self, slot: usize, entry: &Entry) {
+impl LexicalIndex {
+    /// Adds an entry to a free slot.
+    pub(crate) fn put(&mut self, slot: usize, entry: &ToolEntry) {
         let mut weights: HashMap<String, f32> = HashMap::new();
         let mut length = 0.0;
         let mut add = |text: &str, weight: f32| {
-            for term in terms(text).into_iter().take(MOST_WORDS) {
+            for term in terms(text).into_iter().take(MAX_WORDS) {
                 *weights.entry(term).or_default() += weight;
                 length += weight;
             }
         };
-        add(&entry.name, OF_NAME);
-        add(entry.server.as_deref().unwrap_or_default(), OF_DESCRIPTION);
-        add(entry.title.as_deref().unwrap_or_default(), OF_TITLE);
-        add(&entry.description, OF_DESCRIPTION);
-        entry.examples.iter().for_each(|example| add(example, OF_EXAMPLES));
-        words_of(&entry.parameters, &mut |text| add(text, OF_PARAMETERS));
-        let mut document = Document { terms: Vec::with_capacity(weights.len()), length };
+        add(&entry.name, NAME_WEIGHT);
+        add(entry.server.as_deref().unwrap_or_default(), DESCRIPTION_WEIGHT);
+        add(entry.title.as_deref().unwrap_or_default(), TITLE_WEIGHT);
+        add(&entry.description, DESCRIPTION_WEIGHT);
+        entry.examples.iter().for_each(|example| add(example, EXAMPLE_WEIGHT));
+        visit_parameter_texts(&entry.parameters, &mut |text| add(text, PARAMETER_WEIGHT));
+        let mut document = DocumentTerms { terms: Vec::with_capacity(weights.len()), length };
         let at = u32::try_from(slot).expect("there are fewer tools than that");
         for (term, weight) in weights {
             let term = term.into_boxed_str();
@@ -88,14 +87,14 @@ impl Lexical {
             document.terms.push(term);
         }
         if self.documents.len() <= slot {
-            self.documents.resize_with(slot + 1, Document::default);
+            self.documents.resize_with(slot + 1, DocumentTerms::default);
         }
         self.documents[slot] = document;
         self.count += 1;
         self.total_length += f64::from(length);
     }
 
-    /// Empties a slot.
+    /// Removes the entry of a slot.
     pub(crate) fn remove(&mut self, slot: usize) {
         let document = std::mem::take(&mut self.documents[slot]);
         for term in document.terms {
@@ -109,24 +108,24 @@ impl Lexical {
         self.total_length -= f64::from(document.length);
     }
 
-    /// How much of a query each slot covers: its BM25 score, as a part of what the query could score at most. Words
-    /// that no entry has count as rare ones, so a query that is mostly about something else covers little.
+    /// Returns the coverage of the query by each slot: its BM25 score divided by the best possible score. Unknown words
+    /// count as rare ones, so a query that is mostly about something else has low coverage.
     pub(crate) fn coverage(&self, query: &str) -> Vec<f32> {
         let mut scores = vec![0.0; self.documents.len()];
         let mut wanted = terms(query);
-        wanted.truncate(MOST_WORDS);
+        wanted.truncate(MAX_WORDS);
         wanted.sort_unstable();
         wanted.dedup();
         let average = (self.total_length / self.count.max(1) as f64) as f32;
-        let mut best = UNSAID * self.rarity(0) * (SATURATION + 1.0);
+        let mut best = EXTRA_QUERY_WORDS * self.inverse_document_frequency(0) * (SATURATION + 1.0);
         for term in &wanted {
             let postings = self.postings.get(term.as_str()).map(Vec::as_slice).unwrap_or_default();
-            let rarity = self.rarity(postings.len());
-            best += rarity * (SATURATION + 1.0);
+            let inverse_document_frequency = self.inverse_document_frequency(postings.len());
+            best += inverse_document_frequency * (SATURATION + 1.0);
             for Posting { slot, weight } in postings {
                 let length = 1.0 - LENGTH + LENGTH * self.documents[*slot as usize].length / average.max(1.0);
                 scores[*slot as usize] +=
-                    rarity * weight * (SATURATION + 1.0) / (weight + SATURATION * length);
+                    inverse_document_frequency * weight * (SATURATION + 1.0) / (weight + SATURATION * length);
             }
         }
         if best > 0.0 {
@@ -135,7 +134,8 @@ impl Lexical {
         scores
     }
 
-    fn rarity(&self, with_it: usize) -> f32 {
+    fn inverse_document_frequency(&self, with_it: usize) -> f32 {
+        // Inverse document frequency, as in BM25.
         let (all, with_it) = (self.count as f32, with_it as f32);
         (1.0 + (all - with_it + 0.5) / (with_it + 0.5)).ln()
     }

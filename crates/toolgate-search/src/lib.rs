@@ -1,24 +1,24 @@
-//! Which tools fit these words.
+//! Tool search: finds the tools that match a query.
 //!
-//! An [`Index`] holds what is known of tools, and answers two questions: which of them fit a query best
-//! ([`Index::search`]), and whether one of them should be used at all, or a person asked first ([`Index::choose`]).
-//! [`Arguments`] says what a sentence gives to a tool, and what is missing. Invariant: pure CPU. No I/O, no clock, no
-//! network; the same entries and words give the same answer.
+//! A [`ToolIndex`] holds descriptions of tools. [`ToolIndex::search`] ranks them for a query; [`ToolIndex::choose`]
+//! decides if one of them should be used at all, or if a person must be asked first. [`ExtractedArguments`] finds the
+//! arguments of a tool in a sentence, and the missing ones. Invariant: pure CPU. No I/O, no clock, no network; the same
+//! entries and words give the same result.
 
 pub mod arguments;
 pub mod choice;
 pub mod entry;
 pub mod eval;
 pub mod index;
-pub mod said;
+pub mod values;
 
-mod leaning;
+mod intent;
 mod lexical;
 mod masks;
 mod model;
 mod words;
 
-pub use arguments::Arguments;
-pub use choice::{Choice, Decision};
-pub use entry::{Entry, Kind, Parameter};
-pub use index::{Hit, Index};
+pub use arguments::ExtractedArguments;
+pub use choice::{ChoiceDecision, ToolChoice};
+pub use entry::{ToolEntry, ToolParameter, ValueKind};
+pub use index::{SearchHit, ToolIndex};

@@ -1,31 +1,32 @@
-//! Masks: addresses, paths and names of files in a query are replaced by words for what they are.
+//! Masks: replaces URLs, paths and file names in a query by words for their type.
 //!
-//! What a path is made of says nothing of what is wanted, and would outweigh the words that do. Invariant: a word
-//! that is not clearly one of these stays as it is.
+//! The parts of a path say nothing about the request, and would outweigh the words that do. Invariant: a word that is
+//! not clearly one of these stays as it is.
 
-/// Endings that tell a file. `js` is missing on purpose: names of libraries have it more often.
-const FILES: &[&str] = &[
+/// File name extensions. `js` is missing on purpose: names of libraries have it more often.
+const FILE_EXTENSIONS: &[&str] = &[
     "bmp", "c", "conf", "cpp", "css", "csv", "doc", "docx", "gif", "go", "gz", "h", "html", "ini", "ipynb",
     "java", "jpeg", "jpg", "json", "jsonl", "log", "md", "mp3", "mp4", "pdf", "png", "ppt", "pptx", "py",
     "rs", "sh", "sql", "svg", "tar", "toml", "ts", "tsv", "txt", "wav", "xls", "xlsx", "xml", "yaml", "yml",
     "zip",
 ];
 
-/// Endings that tell a host, where no scheme does.
-const HOSTS: &[&str] = &["ai", "app", "cn", "com", "de", "dev", "edu", "eu", "gov", "io", "net", "org", "uk"];
+/// Top-level domains that identify a host name without a scheme.
+const TOP_LEVEL_DOMAINS: &[&str] =
+    &["ai", "app", "cn", "com", "de", "dev", "edu", "eu", "gov", "io", "net", "org", "uk"];
 
-/// What a word is, where it is not for its meaning that it stands there.
+/// The type of a word that is masked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mask {
+pub(crate) enum MaskKind {
     Email,
     Url,
     Path,
     File,
 }
 
-impl Mask {
-    /// What a word is, punctuation around it aside.
-    pub(crate) fn of(word: &str) -> Option<Self> {
+impl MaskKind {
+    /// Classifies a word, ignoring punctuation around it.
+    pub(crate) fn classify(word: &str) -> Option<Self> {
         let word = bare(word);
         let ending = word.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
         let ends_in = |known: &[&str]| ending.as_deref().is_some_and(|ending| known.contains(&ending));
@@ -45,13 +46,13 @@ impl Mask {
         }
         let host = word.split(['/', '\'', '’']).next().unwrap_or_default();
         let host_ending = host.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
-        if host_ending.is_some_and(|ending| HOSTS.contains(&ending.as_str())) {
+        if host_ending.is_some_and(|ending| TOP_LEVEL_DOMAINS.contains(&ending.as_str())) {
             return Some(Self::Url);
         }
-        ends_in(FILES).then_some(Self::File)
+        ends_in(FILE_EXTENSIONS).then_some(Self::File)
     }
 
-    /// Words for what it is.
+    /// Returns the replacement.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Email => "email address",
@@ -62,12 +63,12 @@ impl Mask {
     }
 }
 
-/// A query with words in the place of what is masked.
-pub(crate) fn masked(query: &str) -> String {
+/// Replaces all masked words of a query.
+pub(crate) fn mask_query(query: &str) -> String {
     let mut out = String::with_capacity(query.len());
     for word in query.split_whitespace() {
         out.push_str(if out.is_empty() { "" } else { " " });
-        match Mask::of(word) {
+        match MaskKind::classify(word) {
             Some(mask) => out.push_str(mask.words()),
             None => out.push_str(word),
         }
@@ -75,7 +76,7 @@ pub(crate) fn masked(query: &str) -> String {
     out
 }
 
-/// A word without what is written around it.
+/// Strips punctuation and quotes around a word.
 pub(crate) fn bare(word: &str) -> &str {
     let quotes = |letter: char| "\"'`“”‘’()[]{}<>,;:!?".contains(letter);
     word.trim_matches(quotes).trim_end_matches('.').trim_matches(quotes)
@@ -98,11 +99,11 @@ mod tests {
 
     #[track_caller]
     fn check(query: &str, expected: &str) {
-        assert_eq!(masked(query), expected, "{query}");
+        assert_eq!(mask_query(query), expected, "{query}");
     }
 
     #[test]
-    fn what_is_named_becomes_what_it_is() {
+    fn masks_urls_paths_and_files() {
         check("write to ann@example.org, please", "write to email address please");
         check("open https://example.org/a?b=c.", "open url");
         check("what is on www.example.net?", "what is on url");
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_word_stays() {
+    fn plain_words_are_unchanged() {
         for query in [
             "and/or",
             "moment.js",

@@ -1,10 +1,10 @@
-//! Words: what a text is cut into before it is looked up.
+//! Splits texts into words for the lexical index.
 //!
-//! Names in any spelling (`listFiles`, `list_files`, `list-files`) give the same words, and endings that do not
-//! change what is meant are cut. Invariant: the work is linear in the text, and what comes out is lower case.
+//! Names in any spelling (`listFiles`, `list_files`, `list-files`) give the same words, and inflectional endings are
+//! removed. Invariant: time is linear in the length, and words are lower case.
 
-/// Words that say nothing of what is wanted: the closed classes of English, and how people ask politely.
-const STOP: &[&str] = &[
+/// Stop words: the closed word classes of English, and polite phrases.
+const STOP_WORDS: &[&str] = &[
     "a", "about", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by",
     "can", "could", "did", "do", "does", "for", "from", "had", "has", "have", "he", "her", "his", "how", "i",
     "if", "in", "into", "is", "it", "its", "just", "let", "may", "me", "might", "my", "need", "of", "on",
@@ -13,17 +13,21 @@ const STOP: &[&str] = &[
     "we", "were", "what", "when", "where", "which", "who", "will", "with", "would", "you", "your",
 ];
 
-/// Whether a word says something.
-pub(crate) fn is_said(word: &str) -> bool {
-    STOP.binary_search(&word).is_err()
+/// Returns true if a word is not a stop word.
+pub(crate) fn is_content_word(word: &str) -> bool {
+    STOP_WORDS.binary_search(&word).is_err()
 }
 
-/// The words of a text, without those that say nothing, their endings cut.
+/// Returns the stemmed words of a text, without stop words.
 pub(crate) fn terms(text: &str) -> Vec<String> {
-    split(text).into_iter().filter(|word| STOP.binary_search(&word.as_str()).is_err()).map(stem).collect()
+    split(text)
+        .into_iter()
+        .filter(|word| STOP_WORDS.binary_search(&word.as_str()).is_err())
+        .map(stem)
+        .collect()
 }
 
-/// The words of a text in lower case: runs of letters or digits, cut where a name changes its case.
+/// Splits a text into lower-case words: runs of letters or digits, also split where the case changes.
 pub(crate) fn split(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -45,8 +49,8 @@ pub(crate) fn split(text: &str) -> Vec<String> {
     words
 }
 
-/// Whether a word ends between two letters: `listFiles`, `HTTPServer`, `sha256` and what stands alone, as the
-/// signs of Chinese do.
+/// Returns true if a word ends between two letters: `listFiles`, `HTTPServer`, `sha256`, and around characters that are
+/// words by themselves, such as Chinese ones.
 fn is_border(before: char, letter: char, after: Option<char>) -> bool {
     let hump = before.is_lowercase() && letter.is_uppercase();
     let acronym = before.is_uppercase() && letter.is_uppercase() && after.is_some_and(char::is_lowercase);
@@ -56,7 +60,7 @@ fn is_border(before: char, letter: char, after: Option<char>) -> bool {
         || stands_alone(letter)
 }
 
-/// Whether a sign is a word of its own: those of Chinese and the syllables of Japanese, which no space parts.
+/// Returns true for Chinese characters and Japanese syllables, which are not separated by spaces.
 fn stands_alone(letter: char) -> bool {
     matches!(letter, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
 }
@@ -67,7 +71,7 @@ fn end(word: &mut String, words: &mut Vec<String>) {
     }
 }
 
-/// A word without the ending that English puts on it: `files`, `listed` and `listing` are `file` and `list`.
+/// Removes English endings: `files`, `listed` and `listing` become `fil` and `list`.
 pub(crate) fn stem(mut word: String) -> String {
     if !word.is_ascii() || word.len() < 4 {
         return word;
@@ -94,7 +98,7 @@ pub(crate) fn stem(mut word: String) -> String {
             break;
         }
     }
-    // `create`, `creating` and `created` have `creat` in common.
+    // `create`, `creating` and `created` share the stem `creat`.
     if word.len() > 3 && word.ends_with('e') {
         word.pop();
     }
@@ -117,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_every_spelling_give_the_same_words() {
+    fn every_spelling_of_a_name_gives_the_same_words() {
         for name in ["list_files", "listFiles", "ListFiles", "list-files", "list.files", "LIST FILES"] {
             check(name, &["list", "files"]);
         }
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn endings_do_not_count() {
+    fn endings_are_removed() {
         for (word, expected) in [
             ("files", "fil"),
             ("file", "fil"),
@@ -148,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_stop_words_can_be_searched() {
-        assert!(STOP.is_sorted());
+    fn stop_words_are_sorted() {
+        assert!(STOP_WORDS.is_sorted());
         assert_eq!(terms("Please list all of my files!"), ["list", "fil"]);
     }
 
     proptest! {
         #[test]
-        fn any_text_gives_words(text in ".{0,200}") {
+        fn splits_any_text(text in ".{0,200}") {
             for word in split(&text) {
                 prop_assert!(!word.is_empty());
                 stem(word);

@@ -1,6 +1,6 @@
-//! Bodies: read within a size and at a pace, and scanned before anything else is done with them.
+//! Request bodies: read within a size and a time limit, and scanned before any other use.
 //!
-//! Invariant: what leaves here is JSON that every reader understands in the same way.
+//! Invariant: JSON returned from here has one meaning for every parser.
 
 use std::time::Duration;
 
@@ -10,66 +10,70 @@ use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 use tokio::time::{Instant, timeout_at};
-use toolgate_types::gather::Gather;
-use toolgate_types::json::Raw;
-use toolgate_types::json::scan::{Limits, ScanError};
+use toolgate_mcp::body_buffer::BodyBuffer;
+use toolgate_json::RawJson;
+use toolgate_json::scan::{ScanError, ScanLimits};
 
-use crate::answer::Refusal;
+use crate::response::HttpError;
 
-/// Levels of nesting.
-pub(crate) const DEPTH: usize = 64;
-/// How long a body may take, whatever its size; and for how many bytes more a second more is given.
+/// Maximum nesting depth of JSON.
+pub(crate) const MAX_DEPTH: usize = 64;
+/// Time allowed for any body, plus one second per `BYTES_PER_SECOND` received.
 const GRACE: Duration = Duration::from_secs(10);
 const BYTES_PER_SECOND: usize = 1024;
 
-/// The body of a request, as JSON.
-pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Raw, Refusal> {
-    let bytes = bytes(headers, body, limit).await?;
-    Raw::new(bytes, Limits { size: limit, depth: DEPTH }).map_err(|error| match error {
+/// Reads a request body as JSON.
+pub(crate) async fn read_json(headers: &HeaderMap, body: Body, limit: usize) -> Result<RawJson, HttpError> {
+    let bytes = read_bytes(headers, body, limit).await?;
+    RawJson::new(bytes, ScanLimits { size: limit, depth: MAX_DEPTH }).map_err(|error| match error {
         ScanError::TooLarge(_) => too_large(limit),
-        error => Refusal::invalid(format!("the body is not JSON that can be taken: {error}")),
+        error => HttpError::invalid(format!("the request body is invalid: {error}")),
     })
 }
 
-fn too_large(limit: usize) -> Refusal {
+fn too_large(limit: usize) -> HttpError {
     let message = format!("the body has more than {limit} bytes");
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
-        .hint("`serve.max_body` in toolgate.yaml says how much is taken")
+    HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+        .hint("`serve.max_body` in toolgate.yaml sets the limit")
 }
 
-/// The body of a request, as it came.
-pub(crate) async fn bytes(
+/// Reads a request body as raw bytes. Requires the JSON content type.
+pub(crate) async fn read_bytes(
     headers: &HeaderMap,
     mut body: impl hyper::body::Body<Data = Bytes> + Unpin,
     limit: usize,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, HttpError> {
     if !is_json(headers) {
-        return Err(Refusal::new(
+        return Err(HttpError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported_media_type",
-            "a body is JSON here",
+            "the request body must be JSON",
         )
         .hint("send `Content-Type: application/json`"));
     }
-    let announced =
+    let declared_length =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|announced| announced > limit) {
+    if declared_length.is_some_and(|declared_length| declared_length > limit) {
         return Err(too_large(limit));
     }
     let start = Instant::now();
-    let mut whole = Gather::new(limit);
+    let mut collected = BodyBuffer::new(limit);
     while !body.is_end_stream() {
-        let earned = Duration::from_secs((whole.len() / BYTES_PER_SECOND) as u64);
-        let Ok(frame) = timeout_at(start + GRACE + earned, body.frame()).await else {
-            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body came too slowly"));
+        let extra = Duration::from_secs((collected.len() / BYTES_PER_SECOND) as u64);
+        let Ok(frame) = timeout_at(start + GRACE + extra, body.frame()).await else {
+            return Err(HttpError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "timeout",
+                "the request body arrived too slowly",
+            ));
         };
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|_| Refusal::invalid("the body ended too early"))?;
+        let frame = frame.map_err(|_| HttpError::invalid("the body ended too early"))?;
         if let Ok(data) = frame.into_data() {
-            whole.add(data).map_err(|_| too_large(limit))?;
+            collected.push(data).map_err(|_| too_large(limit))?;
         }
     }
-    Ok(whole.finish())
+    Ok(collected.finish())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -85,11 +89,11 @@ mod tests {
     async fn status(kind: &str, body: Body) -> Option<u16> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
-        read(&headers, body, 20).await.err().map(|refusal| refusal.status.as_u16())
+        read_json(&headers, body, 20).await.err().map(|error| error.status.as_u16())
     }
 
     #[tokio::test]
-    async fn what_is_taken() {
+    async fn accepts_only_valid_json_within_the_limit() {
         assert_eq!(status("application/json; charset=utf-8", Body::from("{}")).await, None);
         assert_eq!(status("text/plain", Body::from("{}")).await, Some(415));
         assert_eq!(status("application/json", Body::from("[0,0,0,0,0,0,0,0,0,0]")).await, Some(413));
@@ -99,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come() {
+    async fn times_out_when_the_body_stalls() {
         struct Never;
         impl hyper::body::Body for Never {
             type Data = bytes::Bytes;

@@ -1,8 +1,7 @@
-//! Keys that are made: that of the owner, at the first start, and those of callers, by whoever may make them.
+//! Generated API keys: the owner's, at the first start, and those of callers created at runtime.
 //!
-//! They are kept in one file, as hashes. Invariant: a key that was made is shown once, by whoever asked for it, and
-//! is in no file; the file can be written by its owner alone, holds the old text or the new one, and is on the disk
-//! before anybody is told.
+//! All are stored in one file, as hashes. Invariant: a generated key is shown once and is in no file. Only its owner
+//! can write the file; it is replaced atomically, and is on disk before the key is shown.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -17,57 +16,53 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::{Caller, CallerId, KeyHash, Secret};
 
-/// The variable that gives the owner's key.
-pub const VARIABLE: &str = "TOOLGATE_API_KEY";
-/// Bytes of chance in a key that is made.
+/// Environment variable with the owner's key.
+pub const KEY_VARIABLE: &str = "TOOLGATE_API_KEY";
+/// Random bytes in a generated key.
 const KEY_BYTES: usize = 32;
-/// Callers that are kept.
-const MOST_CALLERS: usize = 10_000;
-/// How a key of ours begins, so that it is recognised where it should not be.
-const PREFIX: &str = "tg_";
+/// Callers in the file.
+const MAX_CALLERS: usize = 10_000;
+/// Prefix of generated keys, so that secret scanners recognise them.
+const KEY_PREFIX: &str = "tg_";
 
-/// Why there is no key.
+/// Errors of API keys and their file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// Everybody knows it.
-    #[error("the key in `{VARIABLE}` is one that everybody tries first")]
+    /// The key is well known.
+    #[error("the key in `{KEY_VARIABLE}` is a well-known weak key")]
     WellKnown,
-    /// It is another caller's, too.
-    #[error("the key in `{VARIABLE}` is that of caller `{0}`, too")]
-    Taken(CallerId),
-    /// The file is not what we wrote.
-    #[error("`{}` does not hold keys: {why}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// There is such a caller.
-    #[error("there is a caller `{0}` already")]
+    /// Another caller has the same key.
+    #[error("the key in `{KEY_VARIABLE}` is also the key of caller `{0}`")]
+    Duplicate(CallerId),
+    /// The file is malformed or has unsafe permissions.
+    #[error("`{}` is not a valid key file: {why}", path.display())]
+    File { path: PathBuf, why: String },
+    /// The caller exists already.
+    #[error("caller `{0}` already exists")]
     Exists(CallerId),
-    /// There are too many.
-    #[error("there are {MOST_CALLERS} callers already")]
+    /// The file is full.
+    #[error("the limit of {MAX_CALLERS} callers is reached")]
     TooMany,
-    /// The system refuses.
-    #[error("keys cannot be kept")]
+    /// The file could not be read or written.
+    #[error("the key file cannot be read or written")]
     Io(#[from] io::Error),
 }
 
 impl KeyError {
-    /// The way out.
     pub fn hint(&self) -> String {
         match self {
             Self::WellKnown => {
-                format!("set `{VARIABLE}` to another, such as what `openssl rand -hex 32` prints")
+                format!(
+                    "set `{KEY_VARIABLE}` to a random value, such as the output of `openssl rand -hex 32`"
+                )
             }
-            Self::Taken(_) => "a key is for one caller; give each its own".to_owned(),
+            Self::Duplicate(_) => "give each caller its own key".to_owned(),
             Self::File { path, .. } => {
-                format!("move `{}` away, and the next start makes a new key", path.display())
+                format!("move `{}` away; the next start creates a new key", path.display())
             }
-            Self::Exists(_) => "give it another id, or remove the other first".to_owned(),
-            Self::TooMany => "remove those that nobody uses".to_owned(),
-            Self::Io(_) => format!("set `{VARIABLE}`, and nothing has to be kept"),
+            Self::Exists(_) => "choose another id, or remove the existing caller first".to_owned(),
+            Self::TooMany => "remove callers that are not used".to_owned(),
+            Self::Io(_) => format!("set `{KEY_VARIABLE}`, so that no key has to be stored"),
         }
     }
 }
@@ -75,59 +70,58 @@ impl KeyError {
 /// The owner's key.
 #[derive(Debug)]
 pub struct OwnerKey {
-    /// Its hash.
     pub hash: KeyHash,
-    /// The key itself, where it was made just now.
-    pub made: Option<Secret>,
+    /// The key itself, if it was generated just now.
+    pub generated: Option<Secret>,
 }
 
-/// A caller that was made, and not written into the configuration.
+/// A caller created at runtime, as stored in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KeptCaller {
-    /// Who it is.
-    #[serde(deserialize_with = "parsed")]
+pub struct ManagedCaller {
+    #[serde(deserialize_with = "parse_string")]
     pub id: CallerId,
-    /// What it is for.
+    /// Purpose of the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What it may do.
-    #[serde(deserialize_with = "all_parsed")]
+    #[serde(deserialize_with = "parse_strings")]
     pub permissions: Vec<PermissionPattern>,
-    /// The hash of its key.
-    #[serde(deserialize_with = "parsed")]
+    /// Hash of its key.
+    #[serde(deserialize_with = "parse_string")]
     pub sha256: KeyHash,
-    /// When it was made.
+    /// Time of creation.
     pub created: String,
-    /// Who made it.
+    /// Id of the caller that created it.
     pub by: String,
 }
 
-impl KeptCaller {
-    /// As whoever calls.
+impl ManagedCaller {
+    /// Converts it to a caller.
     pub fn caller(&self) -> Caller {
         Caller { id: self.id.clone(), permissions: self.permissions.clone() }
     }
 }
 
-fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(deserializer: D) -> Result<T, D::Error> {
+fn parse_string<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
 }
 
-fn all_parsed<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
+fn parse_strings<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
     texts.iter().map(|text| text.parse().map_err(de::Error::custom)).collect()
 }
 
-/// The file of keys.
+/// Content of the key file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyFile {
     keys: Vec<KeyEntry>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    callers: Vec<KeptCaller>,
+    callers: Vec<ManagedCaller>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -137,79 +131,78 @@ struct KeyEntry {
     sha256: String,
 }
 
-/// The owner's key: the one that is given, else the one that is kept in a folder, else a new one, which is
-/// kept there.
+/// Returns the owner's key: the given one, else the stored one, else a new one, which is stored.
 ///
 /// # Errors
-/// When the key that is given is well known, or none can be kept.
-pub fn owner(given: Option<&str>, folder: &Path) -> Result<OwnerKey, KeyError> {
+/// Fails if the given key is well known, or a new key could not be stored.
+pub fn load_owner_key(given: Option<&str>, folder: &Path) -> Result<OwnerKey, KeyError> {
     if let Some(given) = given {
         let hash = KeyHash::of(given);
         return if hash.is_well_known() {
             Err(KeyError::WellKnown)
         } else {
-            Ok(OwnerKey { hash, made: None })
+            Ok(OwnerKey { hash, generated: None })
         };
     }
     let store = KeyStore::new(folder);
     let _lock = store.lock()?;
     let mut file = store.read()?.unwrap_or_default();
     if let Some(owner) = file.keys.iter().find(|entry| entry.caller == Caller::OWNER) {
-        let hash = owner.sha256.parse().map_err(|error| store.wrong(format!("{error}")))?;
-        return Ok(OwnerKey { hash, made: None });
+        let hash = owner.sha256.parse().map_err(|error| store.invalid_file(format!("{error}")))?;
+        return Ok(OwnerKey { hash, generated: None });
     }
-    let key = fresh()?;
+    let key = generate_key()?;
     let hash = KeyHash::of(key.expose());
     file.keys.push(KeyEntry { caller: Caller::OWNER.to_owned(), sha256: hash.to_string() });
     store.write(&file)?;
-    Ok(OwnerKey { hash, made: Some(key) })
+    Ok(OwnerKey { hash, generated: Some(key) })
 }
 
-/// The place where keys are kept.
+/// The key file.
 #[derive(Debug, Clone)]
 pub struct KeyStore {
     folder: PathBuf,
     path: PathBuf,
 }
 
-/// What tells the file from what was there before.
-pub(crate) type Stamp = Option<(SystemTime, u64, u64)>;
+/// Modification time, length and inode of the file.
+pub(crate) type FileStamp = Option<(SystemTime, u64, u64)>;
 
 impl KeyStore {
-    /// That in a folder, which need not be there yet.
+    /// Opens the key file in a directory. The directory may not exist yet.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), path: folder.join("keys.json") }
     }
 
-    /// The callers that were made.
+    /// Lists the stored callers.
     ///
     /// # Errors
-    /// When the file is not what we wrote.
-    pub fn callers(&self) -> Result<Vec<KeptCaller>, KeyError> {
+    /// Fails if the file is malformed.
+    pub fn callers(&self) -> Result<Vec<ManagedCaller>, KeyError> {
         Ok(self.read()?.unwrap_or_default().callers)
     }
 
-    /// Makes a caller, and the key that it is known by, which nobody can be told again.
+    /// Adds a caller and returns its key, which cannot be shown again.
     ///
     /// # Errors
-    /// When there is one with this id, or it cannot be kept.
+    /// Fails if the id exists, or the file could not be written.
     pub fn add(
         &self,
         caller: &Caller,
         description: Option<String>,
         by: &str,
         now: jiff::Timestamp,
-    ) -> Result<(KeptCaller, Secret), KeyError> {
+    ) -> Result<(ManagedCaller, Secret), KeyError> {
         let _lock = self.lock()?;
         let mut file = self.read()?.unwrap_or_default();
         if file.callers.iter().any(|kept| kept.id == caller.id) {
             return Err(KeyError::Exists(caller.id.clone()));
         }
-        if file.callers.len() >= MOST_CALLERS {
+        if file.callers.len() >= MAX_CALLERS {
             return Err(KeyError::TooMany);
         }
-        let key = fresh()?;
-        let kept = KeptCaller {
+        let key = generate_key()?;
+        let kept = ManagedCaller {
             id: caller.id.clone(),
             description,
             permissions: caller.permissions.clone(),
@@ -222,10 +215,10 @@ impl KeyStore {
         Ok((kept, key))
     }
 
-    /// Takes a caller away, and its key with it. Says whether there was one.
+    /// Removes a caller with its key. Returns false if there was none.
     ///
     /// # Errors
-    /// When the file is not what we wrote, or cannot be written.
+    /// Fails if the file is malformed or could not be written.
     pub fn remove(&self, id: &CallerId) -> Result<bool, KeyError> {
         let _lock = self.lock()?;
         let mut file = self.read()?.unwrap_or_default();
@@ -238,12 +231,12 @@ impl KeyStore {
         Ok(removed)
     }
 
-    pub(crate) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> FileStamp {
         let file = fs_err::metadata(&self.path).ok()?;
         Some((file.modified().ok()?, file.len(), file.ino()))
     }
 
-    /// One writes at a time, whichever process it is.
+    /// Locks the file against writers in other processes.
     fn lock(&self) -> Result<fs_err::File, KeyError> {
         fs_err::create_dir_all(&self.folder)?;
         let lock = fs_err::File::create(self.folder.join("keys.lock"))?;
@@ -251,27 +244,28 @@ impl KeyStore {
         Ok(lock)
     }
 
-    fn wrong(&self, why: String) -> KeyError {
+    fn invalid_file(&self, why: String) -> KeyError {
         KeyError::File { path: self.path.clone(), why }
     }
 
-    /// What is kept; nothing where there is no file.
+    /// Reads the file. Returns `None` if it does not exist.
     fn read(&self) -> Result<Option<KeyFile>, KeyError> {
         let text = match fs_err::read_to_string(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text?,
         };
         if fs_err::metadata(&self.path)?.mode() & 0o022 != 0 {
-            return Err(self.wrong("others can write to it".to_owned()));
+            return Err(self.invalid_file("other users can write to it".to_owned()));
         }
-        let file: KeyFile = serde_json::from_str(&text).map_err(|error| self.wrong(error.to_string()))?;
+        let file: KeyFile =
+            serde_json::from_str(&text).map_err(|error| self.invalid_file(error.to_string()))?;
         if file.keys.is_empty() && file.callers.is_empty() {
-            return Err(self.wrong("there is none in it".to_owned()));
+            return Err(self.invalid_file("it contains no keys".to_owned()));
         }
         Ok(Some(file))
     }
 
-    /// All of it, or nothing: a key that was shown must not be forgotten half way.
+    /// Replaces the file atomically, because a key that was shown must not be lost. Removes the file if it is empty.
     fn write(&self, file: &KeyFile) -> Result<(), KeyError> {
         if file.keys.is_empty() && file.callers.is_empty() {
             fs_err::remove_file(&self.path)?;
@@ -279,7 +273,7 @@ impl KeyStore {
             return Ok(());
         }
         let text = serde_json::to_string_pretty(file).map_err(io::Error::from)?;
-        // For its owner alone, as temporary files are.
+        // Temporary files are readable by their owner only.
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         file.write_all(text.as_bytes())?;
         file.write_all(b"\n")?;
@@ -290,14 +284,14 @@ impl KeyStore {
     }
 }
 
-fn fresh() -> Result<Secret, KeyError> {
+fn generate_key() -> Result<Secret, KeyError> {
     let mut bytes = [0; KEY_BYTES];
     let mut filled = 0;
     while filled < bytes.len() {
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
             .map_err(io::Error::from)?;
     }
-    Ok(Secret::new(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))))
+    Ok(Secret::new(format!("{KEY_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))))
 }
 
 #[cfg(test)]
@@ -305,23 +299,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_made_once_and_kept_as_a_hash() {
+    fn owner_key_is_generated_once_and_stored_as_a_hash() {
         let folder = tempfile::tempdir().unwrap();
-        let first = owner(None, folder.path()).unwrap();
-        let key = first.made.unwrap();
-        assert!(key.expose().len() >= 43 + PREFIX.len(), "256 bits");
+        let first = load_owner_key(None, folder.path()).unwrap();
+        let key = first.generated.unwrap();
+        assert!(key.expose().len() >= 43 + KEY_PREFIX.len(), "256 bits");
         assert_eq!(first.hash, KeyHash::of(key.expose()));
-        let second = owner(None, folder.path()).unwrap();
-        assert!(second.made.is_none() && second.hash == first.hash);
+        let second = load_owner_key(None, folder.path()).unwrap();
+        assert!(second.generated.is_none() && second.hash == first.hash);
         let path = folder.path().join("keys.json");
         assert!(!fs_err::read_to_string(&path).unwrap().contains(key.expose()));
         assert_eq!(fs_err::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let given = owner(Some("one of my own"), folder.path()).unwrap();
-        assert!(given.hash == KeyHash::of("one of my own") && given.made.is_none());
+        let given = load_owner_key(Some("one of my own"), folder.path()).unwrap();
+        assert!(given.hash == KeyHash::of("one of my own") && given.generated.is_none());
     }
 
     #[test]
-    fn callers_are_kept_beside_the_owner() {
+    fn callers_are_stored_next_to_the_owner_key() {
         let folder = tempfile::tempdir().unwrap();
         let store = KeyStore::new(folder.path());
         let ann = Caller { id: "ann".parse().unwrap(), permissions: vec!["mail:*".parse().unwrap()] };
@@ -331,18 +325,18 @@ mod tests {
         assert_eq!(kept.sha256, KeyHash::of(key.expose()));
         assert_eq!((kept.caller(), kept.created.as_str()), (ann.clone(), "1970-01-01T00:00:00Z"));
         assert!(matches!(store.add(&ann, None, "owner", now), Err(KeyError::Exists(_))));
-        assert!(owner(None, folder.path()).unwrap().made.is_some(), "the owner has none yet");
-        assert!(owner(None, folder.path()).unwrap().made.is_none());
+        assert!(load_owner_key(None, folder.path()).unwrap().generated.is_some(), "the owner has none yet");
+        assert!(load_owner_key(None, folder.path()).unwrap().generated.is_none());
         assert_eq!(KeyStore::new(folder.path()).callers().unwrap(), [kept]);
         let path = folder.path().join("keys.json");
         assert!(!fs_err::read_to_string(&path).unwrap().contains(key.expose()));
         assert_eq!(fs_err::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(store.remove(&ann.id).unwrap() && !store.remove(&ann.id).unwrap());
-        assert!(owner(None, folder.path()).unwrap().made.is_none(), "the owner's stays");
+        assert!(load_owner_key(None, folder.path()).unwrap().generated.is_none(), "the owner's stays");
     }
 
     #[test]
-    fn many_at_once_are_all_kept() {
+    fn concurrent_additions_are_all_stored() {
         let folder = tempfile::tempdir().unwrap();
         let store = KeyStore::new(folder.path());
         std::thread::scope(|scope| {
@@ -358,20 +352,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_weak_keys_and_broken_files() {
         let folder = tempfile::tempdir().unwrap();
         for bad in ["", "changeme", "admin", "secret-api-key"] {
-            assert!(matches!(owner(Some(bad), folder.path()), Err(KeyError::WellKnown)), "{bad}");
+            assert!(matches!(load_owner_key(Some(bad), folder.path()), Err(KeyError::WellKnown)), "{bad}");
         }
         let path = folder.path().join("keys.json");
         for bad in ["", "{", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"caller":"owner","sha256":"abc"}]}"#] {
             fs_err::write(&path, bad).unwrap();
-            assert!(matches!(owner(None, folder.path()), Err(KeyError::File { .. })), "{bad}");
+            assert!(matches!(load_owner_key(None, folder.path()), Err(KeyError::File { .. })), "{bad}");
         }
         fs_err::remove_file(&path).unwrap();
-        owner(None, folder.path()).unwrap();
+        load_owner_key(None, folder.path()).unwrap();
         let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
         fs_err::set_permissions(&path, open).unwrap();
-        assert!(matches!(owner(None, folder.path()), Err(KeyError::File { .. })), "anyone could write there");
+        assert!(
+            matches!(load_owner_key(None, folder.path()), Err(KeyError::File { .. })),
+            "anyone could write there"
+        );
     }
 }

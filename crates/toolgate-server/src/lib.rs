@@ -1,74 +1,72 @@
-//! The doors: how requests from outside become calls, and who gets in.
+//! Front ends of the gateway: the MCP endpoint and the REST API over HTTP, and authentication for both.
 //!
-//! A door turns its wire form into a caller and a request, hands them to the runtime, and turns the result
-//! back; it decides nothing else. Who calls is found in one place, [`admit`], for every door there is.
-//! Invariant: nothing of a request's body is read before its caller is known, nothing is parsed before it was
-//! scanned, and whatever comes from outside has a limit.
+//! A front end turns its wire format into a caller and a request, passes them to the runtime, and turns the result
+//! back. It decides nothing else. Every front end finds the caller in one place, [`auth`]. Invariant: no part of a
+//! request body is read before the caller is authenticated, nothing is parsed before it was scanned, and all input has
+//! a limit.
 
-mod accept;
-pub mod admit;
-mod answer;
+pub mod auth;
 mod body;
-mod entry;
-mod gateway;
+mod handler;
 mod health;
 pub mod keys;
+mod lifecycle;
+mod listener;
 mod mcp;
+mod mcp_service;
 pub mod profile;
+mod response;
 mod rest;
-mod running;
 pub mod runs;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use toolgate_audit::ProjectLog;
 use toolgate_mcp::Link;
-use toolgate_mcp::scan::Limits;
-use toolgate_mcp::serve::Endpoint;
+use toolgate_mcp::scan::ScanLimits;
+use toolgate_mcp::serve::McpEndpoint;
 use toolgate_runtime::Runtime;
-use toolgate_runtime::desk::Desk;
+use toolgate_runtime::questions::QuestionQueue;
 use toolgate_store::registry::Registry;
 use toolgate_types::Caller;
-use toolgate_types::DoorRules;
+use toolgate_types::ServeConfig;
 use toolgate_types::profile::ProfileName;
 
-use crate::accept::Places;
-pub use crate::accept::bind;
-use crate::accept::tls::Tls;
-pub use crate::accept::tls::TlsError;
-use crate::admit::{Gate, Refusal};
-pub use crate::admit::{KeysError, Known};
-use crate::gateway::{Gateway, Visitor};
-use crate::mcp::sse::Streams;
-use crate::rest::Allowed;
-use crate::running::Running;
-use crate::runs::{Going, Runs};
+use crate::auth::{Authenticator, HttpError};
+pub use crate::auth::{CallerDirectory, JwksError};
+use crate::lifecycle::Lifecycle;
+use crate::listener::ConnectionLimits;
+pub use crate::listener::bind;
+use crate::listener::tls::TlsContext;
+pub use crate::listener::tls::TlsError;
+use crate::mcp::sse::SseSessions;
+use crate::mcp_service::{McpCaller, McpService};
+use crate::rest::AllowList;
+use crate::runs::{ActiveRuns, RunService};
 
-/// Questions to the log that are answered at the same time: each reads files.
-const LOG_READERS: usize = 4;
-/// Streams of calls that are open at the same time: each looks at the log several times a second.
-const LOG_STREAMS: usize = 32;
+/// Queries to the execution log that run at the same time. Each reads files.
+const MAX_LOG_READERS: usize = 4;
+/// Execution streams open at the same time. Each polls the log several times a second.
+const MAX_LOG_STREAMS: usize = 32;
 
-/// Conversations over WebSockets.
-const MOST_CONVERSATIONS: usize = 4_096;
+/// MCP sessions over WebSockets open at the same time.
+const MAX_WEBSOCKETS: usize = 4_096;
 
-/// Why there is no door.
+/// Errors that prevent the gateway from starting.
 #[derive(Debug, thiserror::Error)]
-pub enum DoorError {
-    /// There is no TLS.
+pub enum GatewayError {
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Nobody's tokens can be checked.
     #[error(transparent)]
-    Keys(#[from] KeysError),
+    Keys(#[from] JwksError),
 }
 
-impl DoorError {
-    /// The way out.
+impl GatewayError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Tls(error) => error.hint(),
@@ -77,165 +75,163 @@ impl DoorError {
     }
 }
 
-/// The door, and what is behind it.
-pub struct Door {
+/// The running gateway: the HTTP front ends and everything they need.
+pub struct Gateway {
     pub(crate) runtime: Arc<Runtime>,
-    pub(crate) gate: Gate,
+    pub(crate) authenticator: Authenticator,
     pub(crate) log: ProjectLog,
     pub(crate) log_readers: Semaphore,
     pub(crate) log_streams: Arc<Semaphore>,
-    /// Runs of the agent, which outlive the request they began with.
-    pub(crate) going: Going,
-    pub(crate) running: Arc<Running>,
-    pub(crate) places: Arc<Places>,
-    pub(crate) tls: Option<Tls>,
+    /// Agent runs. They outlive the request that started them.
+    pub(crate) active_runs: ActiveRuns,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) connection_limits: Arc<ConnectionLimits>,
+    pub(crate) tls: Option<TlsContext>,
     pub(crate) max_body: usize,
-    pub(crate) mcp: Arc<Endpoint<Gateway>>,
-    pub(crate) wire: Limits,
-    pub(crate) streams: Streams,
-    /// Conversations that outlive the request they began with.
-    conversations: Mutex<JoinSet<()>>,
-    pub(crate) allowed: Allowed,
+    pub(crate) mcp: Arc<McpEndpoint<McpService>>,
+    pub(crate) message_limits: ScanLimits,
+    pub(crate) sse_sessions: SseSessions,
+    /// Tasks of WebSocket sessions. They outlive the request that opened them.
+    websockets: Mutex<JoinSet<()>>,
+    pub(crate) allowed: AllowList,
     registry: OnceLock<Registry>,
-    desk: OnceLock<Arc<Desk>>,
-    runs: OnceLock<Arc<dyn Runs>>,
+    questions: OnceLock<Arc<QuestionQueue>>,
+    runs: OnceLock<Arc<dyn RunService>>,
 }
 
-impl Door {
-    /// A door to a runtime, closed to calls until it is [opened](Self::open). `known` is by what callers
-    /// are known; the log is that of the project.
+impl Gateway {
+    /// Creates a gateway for a runtime. It rejects calls until [`open`](Self::open). `directory` holds the callers and
+    /// their credentials; `log` is the execution log of the project.
     ///
     /// # Errors
-    /// When a file for TLS, or with keys of an issuer, cannot be used.
+    /// Fails if a TLS file, or a file with the keys of a token issuer, is unusable.
     pub fn new(
         runtime: Arc<Runtime>,
-        rules: &DoorRules,
-        known: Known,
+        config: &ServeConfig,
+        directory: CallerDirectory,
         log: ProjectLog,
-    ) -> Result<Arc<Self>, DoorError> {
-        let gate = Gate::new(rules, known)?;
-        let tls = rules.tls.clone().map(|tls| Tls::open(tls, tokio::time::Instant::now())).transpose()?;
-        let running = Arc::new(Running::default());
-        let max_body = usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX);
-        let gateway = Gateway::new(&runtime, &running);
-        let limits = Limits { size: max_body, depth: body::DEPTH };
+    ) -> Result<Arc<Self>, GatewayError> {
+        let authenticator = Authenticator::new(config, directory)?;
+        let tls =
+            config.tls.clone().map(|tls| TlsContext::open(tls, tokio::time::Instant::now())).transpose()?;
+        let lifecycle = Arc::new(Lifecycle::default());
+        let max_body = usize::try_from(config.max_body.bytes()).unwrap_or(usize::MAX);
+        let service = McpService::new(&runtime, &lifecycle);
+        let limits = ScanLimits { size: max_body, depth: body::MAX_DEPTH };
         Ok(Arc::new(Self {
-            gate,
+            authenticator,
             tls,
             runtime,
             log,
-            log_readers: Semaphore::new(LOG_READERS),
-            log_streams: Arc::new(Semaphore::new(LOG_STREAMS)),
-            going: Going::default(),
-            running,
-            places: Arc::new(Places::new(rules)),
+            log_readers: Semaphore::new(MAX_LOG_READERS),
+            log_streams: Arc::new(Semaphore::new(MAX_LOG_STREAMS)),
+            active_runs: ActiveRuns::default(),
+            lifecycle,
+            connection_limits: Arc::new(ConnectionLimits::new(config)),
             max_body,
-            mcp: Endpoint::new(Arc::new(gateway), limits),
-            wire: limits,
-            streams: Streams::default(),
-            conversations: Mutex::default(),
-            allowed: Allowed {
-                networks: rules.allow_networks.clone(),
-                commands: rules.allow_commands.clone(),
+            mcp: McpEndpoint::new(Arc::new(service), limits),
+            message_limits: limits,
+            sse_sessions: SseSessions::default(),
+            websockets: Mutex::default(),
+            allowed: AllowList {
+                networks: config.allow_networks.clone(),
+                commands: config.allow_commands.clone(),
             },
             registry: OnceLock::new(),
-            desk: OnceLock::new(),
+            questions: OnceLock::new(),
             runs: OnceLock::new(),
         }))
     }
 
-    /// Serves until it is dropped, or drained.
+    /// Serves connections until the future is dropped or the gateway drains.
     pub async fn serve(self: &Arc<Self>, listener: TcpListener) {
-        accept::serve(self, listener).await;
+        listener::serve(self, listener).await;
     }
 
-    /// Serves the person at the machine, by a socket that nobody else can open.
+    /// Serves the local user over a Unix socket. Only the user that runs the gateway can open it.
     pub async fn serve_socket(self: &Arc<Self>, listener: UnixListener) {
-        accept::serve_socket(self, listener).await;
+        listener::serve_socket(self, listener).await;
     }
 
-    /// Serves one caller over a link, by a profile where one is named, until it leaves or we are done.
-    pub async fn converse(&self, caller: Caller, profile: Option<ProfileName>, link: Link) {
-        let visitor = Visitor::new(&Arc::new(caller)).seeing(profile);
+    /// Serves one caller over a message link, limited to a profile if one is given, until the caller leaves or the
+    /// gateway closes.
+    pub async fn serve_link(&self, caller: Caller, profile: Option<ProfileName>, link: Link) {
+        let mcp_caller = McpCaller::new(&Arc::new(caller)).with_profile(profile);
         tokio::select! {
-            () = self.mcp.converse(visitor, link) => {}
-            () = self.running.closing() => {}
+            () = self.mcp.serve_link(mcp_caller, link) => {}
+            () = self.lifecycle.closing() => {}
         }
     }
 
-    /// Has a conversation go on by itself, until its end or ours.
-    pub(crate) fn converse_aside(
+    /// Runs a WebSocket session in the background until it ends or the gateway closes.
+    pub(crate) fn spawn_websocket(
         self: &Arc<Self>,
-        conversation: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), Refusal> {
-        let mut all = self.conversations.lock().unwrap_or_else(PoisonError::into_inner);
-        while all.try_join_next().is_some() {}
-        if all.len() >= MOST_CONVERSATIONS {
-            return Err(Refusal::unavailable("too many conversations are open"));
+        session: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), HttpError> {
+        let mut tasks = self.websockets.lock();
+        while tasks.try_join_next().is_some() {}
+        if tasks.len() >= MAX_WEBSOCKETS {
+            return Err(HttpError::unavailable("too many WebSocket sessions are open"));
         }
-        let running = Arc::clone(&self.running);
-        all.spawn(async move {
-            let _counted = running.connection();
+        let lifecycle = Arc::clone(&self.lifecycle);
+        tasks.spawn(async move {
+            let _connection = lifecycle.track_connection();
             tokio::select! {
-                () = conversation => {}
-                () = running.closing() => {}
+                () = session => {}
+                () = lifecycle.closing() => {}
             }
         });
         Ok(())
     }
 
-    /// Takes changes of tools and servers, from now on. The first registry stays.
-    pub fn manage(&self, registry: Registry) {
+    /// Enables changes to tools and servers. Only the first registry counts.
+    pub fn set_registry(&self, registry: Registry) {
         let _ = self.registry.set(registry);
     }
 
-    /// The way to change tools and servers, once there is one.
     pub(crate) fn registry(&self) -> Option<&Registry> {
         self.registry.get()
     }
 
-    /// Lets people answer the questions at this desk. The first desk stays.
-    pub fn answer_at(&self, desk: Arc<Desk>) {
-        let _ = self.desk.set(desk);
+    /// Enables answers to the questions in this queue. Only the first queue counts.
+    pub fn set_questions(&self, questions: Arc<QuestionQueue>) {
+        let _ = self.questions.set(questions);
     }
 
-    /// Where questions to people wait, where there is such a place.
-    pub(crate) fn desk(&self) -> Option<&Arc<Desk>> {
-        self.desk.get()
+    pub(crate) fn questions(&self) -> Option<&Arc<QuestionQueue>> {
+        self.questions.get()
     }
 
-    /// Makes ready what a first request of each profile would have to wait for. It takes its time.
+    /// Builds the profile views and search indexes ahead of the first request. May take long.
     pub fn prepare(&self) {
         self.mcp.service().prepare();
     }
 
-    /// Gives tasks to this agent. The first stays.
-    pub fn employ(&self, runs: Arc<dyn Runs>) {
+    /// Enables agent runs. Only the first agent counts.
+    pub fn set_agent(&self, runs: Arc<dyn RunService>) {
         let _ = self.runs.set(runs);
     }
 
-    /// The agent, where there is one.
-    pub(crate) fn runs(&self) -> Option<&Arc<dyn Runs>> {
+    pub(crate) fn runs(&self) -> Option<&Arc<dyn RunService>> {
         self.runs.get()
     }
 
-    /// Lets calls in.
+    /// Starts to accept calls.
     pub fn open(&self) {
-        self.running.open();
+        self.lifecycle.open();
     }
 
-    /// Lets no new call in, waits for those that run, up to a limit, and closes every connection. Says
-    /// whether all of them came to their end.
+    /// Rejects new calls, waits for active calls up to `limit`, then closes every connection. Returns true if all calls
+    /// ended in time.
     pub async fn drain(&self, limit: Duration) -> bool {
-        if let Some(desk) = self.desk() {
-            // Nobody is kept from stopping by a person who thinks.
-            desk.close();
+        if let Some(questions) = self.questions() {
+            // A person who has not answered yet must not delay the shutdown.
+            questions.close();
         }
-        self.running.drain(limit).await
+        self.lifecycle.drain(limit).await
     }
 
-    /// How many calls run.
-    pub fn calls(&self) -> usize {
-        self.running.calls()
+    pub fn active_calls(&self) -> usize {
+        self.lifecycle.calls()
     }
 }

@@ -1,4 +1,4 @@
-//! MCP over HTTP: `/mcp` for every revision that has it, `/sse` for the first, `/ws` for a WebSocket.
+//! MCP over HTTP: `/mcp` (Streamable HTTP), `/sse` (the transport of the first revision), and `/ws` (WebSocket).
 
 pub(crate) mod sse;
 pub(crate) mod ws;
@@ -13,88 +13,98 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
-use toolgate_mcp::serve::{Belongs, Body, Head, Reply};
+use toolgate_mcp::serve::{HttpReply, ReplyBody, RequestHead, TraceSource};
 use toolgate_types::profile::ProfileName;
 
-use crate::admit::Refusal;
-use crate::gateway::Visitor;
-use crate::rest::{self, Guest};
-use crate::{Door, body};
+use crate::auth::HttpError;
+use crate::mcp_service::McpCaller;
+use crate::rest::{self, Authenticated};
+use crate::{Gateway, body};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// Whether an address is that of MCP over HTTP: all of it, or a profile.
-pub(crate) fn is_at(path: &str) -> bool {
+/// Returns true for the paths of Streamable HTTP: `/mcp` and `/mcp/{profile}`.
+pub(crate) fn is_mcp_path(path: &str) -> bool {
     path == "/mcp" || path.strip_prefix("/mcp/").is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
-/// What can be done there.
+/// Methods allowed on these paths.
 pub(crate) const METHODS: [Method; 3] = [Method::GET, Method::POST, Method::DELETE];
 
-/// Answers a request to that address, with one of these methods.
-pub(crate) async fn answer(
-    door: &Arc<Door>,
-    guest: &Guest,
+/// Handles a request to one of these paths.
+pub(crate) async fn handle(
+    gateway: &Arc<Gateway>,
+    auth: &Authenticated,
     parts: &Parts,
     body: Incoming,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let headers = &parts.headers;
-    let visitor = if door.gate.goes_by_scopes(&guest.caller, guest.standing) {
-        Visitor::by_scopes(&guest.caller)
+    let mcp_caller = if gateway.authenticator.is_limited_by_scopes(&auth.caller, auth.lifetime) {
+        McpCaller::limited_by_scopes(&auth.caller)
     } else {
-        Visitor::new(&guest.caller)
+        McpCaller::new(&auth.caller)
     };
-    let visitor = visitor.seeing(door.profile(guest, &parts.uri)?);
-    let head = head(guest, headers);
+    let mcp_caller = mcp_caller.with_profile(gateway.profile(auth, &parts.method, &parts.uri)?);
+    let request_head = request_head(auth, headers);
     let reply = match parts.method {
-        Method::GET => door.mcp.get(&visitor, &head),
-        Method::DELETE => door.mcp.delete(&visitor, &head),
+        Method::GET => gateway.mcp.get(&mcp_caller, &request_head),
+        Method::DELETE => gateway.mcp.delete(&mcp_caller, &request_head),
         _ => {
-            let bytes = body::bytes(headers, body, door.max_body).await?;
-            door.mcp.post(&visitor, head, bytes).await
+            let bytes = body::read_bytes(headers, body, gateway.max_body).await?;
+            gateway.mcp.post(&mcp_caller, request_head, bytes).await
         }
     };
-    // Only where this is all there is to say: of a batch other calls were made, and a stream has begun.
-    match visitor.lacks() {
-        Some(missing) if is_one(&reply) && door.gate.has_scope_for(missing) => {
-            Err(Refusal::lacks_all(missing))
+    // Only for a single response: of a batch, other calls have run, and a stream has started.
+    match mcp_caller.missing_permissions() {
+        Some(missing) if is_single_response(&reply) && gateway.authenticator.has_scope_for(missing) => {
+            Err(HttpError::missing_permissions(missing))
         }
-        _ => Ok(respond(door, guest, reply)),
+        _ => Ok(respond(gateway, auth, reply)),
     }
 }
 
-/// Whether an answer is that to one request.
-fn is_one(reply: &Reply) -> bool {
-    matches!(&reply.body, Body::Json(parts) if parts.first().is_some_and(|part| part.starts_with(b"{")))
+/// Returns true if the reply is a single JSON response, not a batch or a stream.
+fn is_single_response(reply: &HttpReply) -> bool {
+    matches!(&reply.body, ReplyBody::Json(parts) if parts.first().is_some_and(|part| part.starts_with(b"{")))
 }
 
-impl Door {
-    /// The profile that an address names. One that is not for this caller is not there.
-    pub(crate) fn profile(&self, guest: &Guest, uri: &Uri) -> Result<Option<ProfileName>, Refusal> {
+impl Gateway {
+    /// Reads the profile from the path. A profile this caller may not use counts as missing.
+    pub(crate) fn profile(
+        &self,
+        auth: &Authenticated,
+        method: &Method,
+        uri: &Uri,
+    ) -> Result<Option<ProfileName>, HttpError> {
+        let missing = || rest::no_endpoint(method, uri);
         let named = uri.path().trim_start_matches('/').split_once('/').map(|(_, name)| name);
-        self.runtime.profiles().of(&guest.caller.id, named).map_err(|_| rest::nothing())?;
-        named.map(|name| name.parse().map_err(|_| rest::nothing())).transpose()
+        self.runtime.profiles().resolve(&auth.caller.id, named).map_err(|_| missing())?;
+        named.map(|name| name.parse().map_err(|_| missing())).transpose()
     }
 }
 
-fn head<'a>(guest: &Guest, headers: &'a HeaderMap) -> Head<'a> {
-    let trace = guest.trace.clone();
-    // Ids that a request did not bring may stand in its `_meta`.
-    let trace = if guest.identified || guest.traced { Belongs::To(trace) } else { Belongs::ElseTo(trace) };
-    Head { headers, trace }
+fn request_head<'a>(auth: &Authenticated, headers: &'a HeaderMap) -> RequestHead<'a> {
+    let trace = auth.trace.clone();
+    // Without ids in the headers, those in `_meta` may be used.
+    let trace = if auth.has_correlation_id || auth.has_traceparent {
+        TraceSource::To(trace)
+    } else {
+        TraceSource::Fallback(trace)
+    };
+    RequestHead { headers, trace }
 }
 
-fn respond(door: &Arc<Door>, guest: &Guest, reply: Reply) -> Response {
+fn respond(gateway: &Arc<Gateway>, auth: &Authenticated, reply: HttpReply) -> Response {
     let (kind, body) = match reply.body {
-        Body::Empty => (None, HttpBody::empty()),
-        Body::Json(mut parts) => {
+        ReplyBody::Empty => (None, HttpBody::empty()),
+        ReplyBody::Json(mut parts) => {
             let body = match parts.as_mut_slice() {
                 [only] => HttpBody::from(std::mem::take(only)),
-                _ => HttpBody::new(Document::new(parts)),
+                _ => HttpBody::new(PartsBody::new(parts)),
             };
             (Some("application/json"), body)
         }
-        Body::Events(events) => (Some("text/event-stream"), streamed(door, guest, events)),
+        ReplyBody::Events(events) => (Some("text/event-stream"), stream_body(gateway, auth, events)),
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -111,32 +121,36 @@ fn respond(door: &Arc<Door>, guest: &Guest, reply: Reply) -> Response {
     response
 }
 
-/// A stream as a body. What is open for long must not keep the door from closing, and not outlast what let it in.
-fn streamed(door: &Arc<Door>, guest: &Guest, events: impl Stream<Item = Bytes> + Send + 'static) -> HttpBody {
-    let (door, standing) = (Arc::clone(door), guest.standing);
+/// Turns events into a response body. The stream ends with the gateway, and with the credential that opened it.
+fn stream_body(
+    gateway: &Arc<Gateway>,
+    auth: &Authenticated,
+    events: impl Stream<Item = Bytes> + Send + 'static,
+) -> HttpBody {
+    let (gateway, lifetime) = (Arc::clone(gateway), auth.lifetime);
     let end = async move {
         tokio::select! {
-            () = door.running.closing() => {}
-            () = door.gate.over(standing) => {}
+            () = gateway.lifecycle.closing() => {}
+            () = gateway.authenticator.wait_for_expiry(lifetime) => {}
         }
     };
     HttpBody::from_stream(events.take_until(Box::pin(end)).map(Ok::<_, std::convert::Infallible>))
 }
 
-/// A document in parts: sent one after the other, with the length of all.
-struct Document {
+/// Body of several parts, sent in order with their total length.
+struct PartsBody {
     parts: std::vec::IntoIter<Bytes>,
-    left: u64,
+    remaining: u64,
 }
 
-impl Document {
+impl PartsBody {
     fn new(parts: Vec<Bytes>) -> Self {
-        let left = parts.iter().map(|part| part.len() as u64).sum();
-        Self { parts: parts.into_iter(), left }
+        let remaining = parts.iter().map(|part| part.len() as u64).sum();
+        Self { parts: parts.into_iter(), remaining }
     }
 }
 
-impl hyper::body::Body for Document {
+impl hyper::body::Body for PartsBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -146,7 +160,7 @@ impl hyper::body::Body for Document {
     ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
         let part = self.parts.next();
         if let Some(part) = &part {
-            self.left -= part.len() as u64;
+            self.remaining -= part.len() as u64;
         }
         std::task::Poll::Ready(part.map(|part| Ok(hyper::body::Frame::data(part))))
     }
@@ -156,6 +170,6 @@ impl hyper::body::Body for Document {
     }
 
     fn size_hint(&self) -> hyper::body::SizeHint {
-        hyper::body::SizeHint::with_exact(self.left)
+        hyper::body::SizeHint::with_exact(self.remaining)
     }
 }

@@ -1,195 +1,195 @@
-//! What the door knows of the agent: that it can be given tasks, what became of them, and which it works on now.
+//! Interface between the gateway and the agent: start runs, list them, follow them, and track the active ones.
 //!
-//! The agent stands beside the doors in the order of the crates; whoever puts both together gives one to the other.
-//! Invariant: a run acts as its caller, and goes on whoever watches it; it ends by itself, when it is told to, and with
-//! the door and the key that began it.
+//! The agent crate is a sibling of this crate; the binary connects the two. Invariant: a run acts as its caller and
+//! continues without a watcher. It ends by itself, on request, or with the gateway or the credential that started it.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value as Json;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio::task::JoinSet;
 use toolgate_types::Caller;
 
-/// Runs of the agent that go on at once.
-const MOST: usize = 32;
-/// Words that wait for whoever watches. Who does not read misses some, and has them with the whole turn.
-const WORDS: usize = 256;
+/// Agent runs active at the same time.
+const MAX_RUNS: usize = 32;
+/// Live events buffered per watcher. A slow watcher misses partial text, but gets it again with the whole turn.
+const EVENT_BUFFER: usize = 256;
 
-/// What to do.
+/// Request to start a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Task {
-    /// Something new, in words.
+pub enum RunRequest {
+    /// A new task, in natural language.
     New(String),
-    /// What was begun, by its id.
+    /// Id of a run to resume.
     Resume(String),
 }
 
-/// Why there is no run.
+/// Error of a run that could not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoRun {
-    /// There is none to go on with, for this caller.
-    Absent(String),
-    /// It goes on elsewhere, or has ended.
+pub enum RunStartError {
+    /// The caller has no such run to resume.
+    NotFound(String),
+    /// The run is active elsewhere, or has ended.
     Busy(String),
-    /// It cannot be begun.
+    /// The run failed to start.
     Failed(String),
 }
 
-/// Who hears what happens: events as JSON, each with its name in `event`.
-pub type Heard = Arc<dyn Fn(Json) + Send + Sync>;
+/// Receives the events of a run: JSON objects with their name in `event`.
+pub type EventSink = Arc<dyn Fn(Json) + Send + Sync>;
 
-/// A run that was begun.
-pub struct Started {
-    /// Its id.
+/// A run that has started.
+pub struct StartedRun {
+    /// Id of the run.
     pub run: String,
-    /// All of it, up to its end.
+    /// Future that executes the run to its end.
     pub work: BoxFuture<'static, ()>,
 }
 
-/// What happened in a run, and what happens while it goes on.
-pub trait Followed: Send + 'static {
-    /// What happened since this was last asked for: events, each with its number.
+/// Reads the events of one run, while it is active and after.
+pub trait RunFollower: Send + 'static {
+    /// Returns events added since the last call, each with its number.
     ///
     /// # Errors
-    /// When it cannot be read.
-    fn news(&mut self) -> io::Result<Vec<(u64, Json)>>;
+    /// Fails if the journal is unreadable.
+    fn new_events(&mut self) -> io::Result<Vec<(u64, Json)>>;
 
-    /// Whether somebody works on it.
-    fn goes_on(&self) -> bool;
+    /// Returns true while the run is being executed.
+    fn is_active(&self) -> bool;
 
-    /// As whom it acts.
+    /// Id of the caller the run acts as.
     fn caller(&self) -> &str;
 }
 
-/// An agent that can be given tasks.
-pub trait Runs: Send + Sync + 'static {
-    /// Begins. `heard` is told of everything as it happens; `stop` ends the run when it resolves.
+/// An agent that executes runs.
+pub trait RunService: Send + Sync + 'static {
+    /// Starts a run. `events` receives every event as it happens; the run stops when `stop` resolves.
     ///
     /// # Errors
-    /// When there is nothing to begin.
+    /// Fails if the run cannot be started or resumed.
     fn start(
         &self,
         caller: Caller,
-        task: Task,
-        heard: Heard,
+        request: RunRequest,
+        events: EventSink,
         stop: BoxFuture<'static, ()>,
-    ) -> Result<Started, NoRun>;
+    ) -> Result<StartedRun, RunStartError>;
 
-    /// All runs, the newest first, each with its `caller`.
+    /// Lists all runs, newest first, each with its `caller`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if the journals are unreadable.
     fn list(&self) -> io::Result<Vec<Json>>;
 
-    /// One of them, with its `caller`, its `state` and what happened in it.
+    /// Returns a run with its `caller`, `state` and entries.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the journal is unreadable.
     fn show(&self, id: &str) -> io::Result<Option<Json>>;
 
-    /// The same as events, from the beginning on.
+    /// Follows a run from its first event.
     ///
     /// # Errors
-    /// When it cannot be read.
-    fn follow(&self, id: &str) -> io::Result<Option<Box<dyn Followed>>>;
+    /// Fails if the journal is unreadable.
+    fn follow(&self, id: &str) -> io::Result<Option<Box<dyn RunFollower>>>;
 }
 
-/// The runs that go on behind a door.
-pub(crate) struct Going {
-    places: Arc<Semaphore>,
-    live: Arc<Mutex<HashMap<String, Live>>>,
+/// Runs executed by this gateway.
+pub(crate) struct ActiveRuns {
+    slots: Arc<Semaphore>,
+    runs: Arc<Mutex<HashMap<String, ActiveRun>>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// One of them.
+/// Handle of an active run.
 #[derive(Clone)]
-pub(crate) struct Live {
-    /// Ends it.
+pub(crate) struct ActiveRun {
+    /// Stops the run.
     pub(crate) stop: Arc<Notify>,
-    /// Everything that happens, as it happens, each with how many turns had ended.
-    pub(crate) heard: broadcast::Sender<(u64, Json)>,
-    /// How many turns have ended.
+    /// Live events, each with the number of turns finished before it.
+    pub(crate) events: broadcast::Sender<(u64, Json)>,
+    /// Number of finished turns.
     pub(crate) turns: Arc<AtomicU64>,
-    /// The number of the last event before it was begun, or taken up again: an end up to there is not its end.
-    pub(crate) before: Arc<AtomicU64>,
+    /// Number of the last event before the run was started or resumed. An `ended` event up to it belongs to an earlier
+    /// part of the run.
+    pub(crate) resumed_after: Arc<AtomicU64>,
 }
 
-impl Default for Live {
+impl Default for ActiveRun {
     fn default() -> Self {
         Self {
             stop: Arc::default(),
-            heard: broadcast::Sender::new(WORDS),
+            events: broadcast::Sender::new(EVENT_BUFFER),
             turns: Arc::default(),
-            before: Arc::default(),
+            resumed_after: Arc::default(),
         }
     }
 }
 
-impl Live {
-    /// Who hears what happens.
-    pub(crate) fn ear(&self) -> Heard {
-        let (heard, turns) = (self.heard.clone(), Arc::clone(&self.turns));
+impl ActiveRun {
+    pub(crate) fn event_sink(&self) -> EventSink {
+        let (events, turns) = (self.events.clone(), Arc::clone(&self.turns));
         Arc::new(move |event| {
             let ends = u64::from(event["event"] == "said");
-            let _ = heard.send((turns.fetch_add(ends, Ordering::Relaxed), event));
+            let _ = events.send((turns.fetch_add(ends, Ordering::Relaxed), event));
         })
     }
 }
 
-impl Default for Going {
+impl Default for ActiveRuns {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(MOST)), live: Arc::default(), tasks: Mutex::default() }
+        Self { slots: Arc::new(Semaphore::new(MAX_RUNS)), runs: Arc::default(), tasks: Mutex::default() }
     }
 }
 
-impl Going {
-    /// A place for one more, where there is one.
-    pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.places).try_acquire_owned().ok()
+impl ActiveRuns {
+    /// Reserves a slot for one more run, if one is free.
+    pub(crate) fn acquire_slot(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.slots).try_acquire_owned().ok()
     }
 
-    /// The one of this id, where it goes on here.
-    pub(crate) fn get(&self, run: &str) -> Option<Live> {
-        all(&self.live).get(run).cloned()
+    /// Returns the handle of a run if it is active here.
+    pub(crate) fn get(&self, run: &str) -> Option<ActiveRun> {
+        lock(&self.runs).get(run).cloned()
     }
 
-    /// Works on a run until its end, whoever watches.
+    /// Executes a run in the background until its end, with or without a watcher.
     pub(crate) fn add(
         &self,
-        Started { run, work }: Started,
-        live: Live,
-        kept: impl Send + 'static,
-        place: OwnedSemaphorePermit,
+        StartedRun { run, work }: StartedRun,
+        handle: ActiveRun,
+        held: impl Send + 'static,
+        slot: OwnedSemaphorePermit,
     ) {
-        all(&self.live).insert(run.clone(), live);
-        let going = Arc::clone(&self.live);
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        lock(&self.runs).insert(run.clone(), handle);
+        let active_runs = Arc::clone(&self.runs);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let _kept = (kept, place);
-            let _gone = Gone { run, going };
+            let _held = (held, slot);
+            let _remove = RemoveOnDrop { run, active_runs };
             work.await;
         });
     }
 }
 
-fn all(live: &Mutex<HashMap<String, Live>>) -> MutexGuard<'_, HashMap<String, Live>> {
-    live.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(runs: &Mutex<HashMap<String, ActiveRun>>) -> MutexGuard<'_, HashMap<String, ActiveRun>> {
+    runs.lock()
 }
 
-/// Takes a run out of those that go on, however it ends.
-struct Gone {
+/// Removes a run from the active ones when its task ends, for whatever reason.
+struct RemoveOnDrop {
     run: String,
-    going: Arc<Mutex<HashMap<String, Live>>>,
+    active_runs: Arc<Mutex<HashMap<String, ActiveRun>>>,
 }
 
-impl Drop for Gone {
+impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
-        all(&self.going).remove(&self.run);
+        lock(&self.active_runs).remove(&self.run);
     }
 }

@@ -1,27 +1,27 @@
-//! A registry file: the entries of `tools.json`, or those of `mcp.json`, by their names.
+//! A registry file: the entries of `tools.json` or `mcp.json`, by name.
 //!
-//! Invariant: no two entries that a change touched have one name, and a text that was not changed is the
-//! text that was read.
+//! Invariant: no two entries touched by changes have the same name, and an unchanged document renders to exactly the
+//! text it was parsed from.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
-use crate::text::{List, TextError};
+use crate::text::{EntryList, TextError, parse_value};
 
-/// What an entry describes.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A tool of one's own, in `tools.json`.
+pub enum EntryKind {
+    /// A tool defined in the project, in `tools.json`.
     Tool,
     /// An MCP server, in `mcp.json`.
     Server,
 }
 
-impl Kind {
-    /// What people call it.
+impl EntryKind {
+    /// Returns the name used in messages.
     pub fn label(self) -> &'static str {
         match self {
             Self::Tool => "tool",
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// The keys at the top of a file that its entries may stand under; the first where there is none yet.
+    /// Returns the top-level keys that may hold the entries; the first one is used if there is none yet.
     fn roots(self) -> &'static [&'static str] {
         match self {
             Self::Tool => &["tools"],
@@ -45,102 +45,82 @@ impl Kind {
     }
 }
 
-/// One change of one entry.
+/// A change of one entry.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Op {
-    /// What the entry describes.
-    pub kind: Kind,
-    /// Its name.
+pub struct EntryOp {
+    pub kind: EntryKind,
     pub name: String,
-    /// What becomes of it.
-    pub act: Act,
+    pub action: EntryAction,
 }
 
-/// What becomes of an entry.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Act {
-    /// It is new.
+pub enum EntryAction {
     Add(Map<String, Json>),
-    /// It is written anew.
     Replace(Map<String, Json>),
-    /// Some of its keys change, the rest stays as it is written: a merge patch of RFC 7396, in which
-    /// `null` takes a key away.
+    /// Changes some keys and leaves the rest as it is written: a JSON Merge Patch (RFC 7396), in which `null` removes a
+    /// key.
     Patch(Map<String, Json>),
-    /// It goes.
     Remove,
 }
 
-/// Why a change does not fit what is there.
+/// Reason why a change cannot be applied to the current entries.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Unfit {
-    /// The name is taken.
+pub enum EntryError {
     #[error("there is a {} `{name}` already", kind.label())]
-    Exists {
-        /// What it is.
-        kind: Kind,
-        /// Its name.
-        name: String,
-    },
-    /// There is nothing by that name.
+    Exists { kind: EntryKind, name: String },
     #[error("there is no {} `{name}`", kind.label())]
-    Missing {
-        /// What it would be.
-        kind: Kind,
-        /// Its name.
-        name: String,
-    },
-    /// The entry has another name than the change.
+    Missing { kind: EntryKind, name: String },
+    /// The `name` in the entry differs from the name of the change.
     #[error("the entry is called {found}, not `{name}`")]
-    OtherName {
-        /// The name of the change.
+    NameMismatch {
+        /// Name of the change.
         name: String,
-        /// What the entry has.
+        /// Name in the entry.
         found: String,
     },
-    /// The file is not one that can be changed.
+    /// The file cannot be changed.
     #[error(transparent)]
     File(#[from] DocumentError),
 }
 
-/// Why a text is not a registry.
+/// Reason why a text is not a registry file.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DocumentError {
-    /// It is not JSON, or no object.
+    /// The text is not JSON, or not an object.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// What should hold the entries is something else.
-    #[error("`{0}` is not what it should be")]
+    /// The value that should hold the entries has the wrong type.
+    #[error("`{0}` must be {shape}", shape = if .0 == "tools" { "an array" } else { "an object" })]
     Shape(String),
-    /// Entries could stand in two places.
+    /// Two keys could hold the entries.
     #[error("it has both `{0}` and `{1}`; keep one")]
-    Twice(String, String),
-    /// There is no such file.
-    #[error("the project has no file for it")]
+    AmbiguousRoot(String, String),
+    #[error("the project has no file for this kind of entry")]
     NoFile,
 }
 
-/// A registry file, cut at its entries.
+/// A registry file, split into its entries.
 #[derive(Debug, Clone)]
-pub struct Document {
-    kind: Kind,
-    top: List,
+pub struct RegistryDocument {
+    kind: EntryKind,
+    top: EntryList,
     root: &'static str,
-    list: List,
-    /// The names of the entries, in their order.
+    list: EntryList,
+    /// Names of the entries, in order.
     names: Vec<Arc<str>>,
 }
 
-impl Document {
-    /// Cuts a text at its entries.
-    pub fn parse(kind: Kind, text: &str) -> Result<Self, DocumentError> {
-        let mut top = List::parse(text)?;
+impl RegistryDocument {
+    /// Splits a text into its entries.
+    pub fn parse(kind: EntryKind, text: &str) -> Result<Self, DocumentError> {
+        let mut top = EntryList::parse(text)?;
         if !top.is_object() {
             return Err(TextError::Shape.into());
         }
-        let mut roots = kind.roots().iter().filter(|root| top.at(root).is_some());
+        let mut roots = kind.roots().iter().filter(|root| top.position(root).is_some());
         let root = match (roots.next(), roots.next()) {
             (Some(first), Some(second)) => {
-                return Err(DocumentError::Twice((*first).to_owned(), (*second).to_owned()));
+                return Err(DocumentError::AmbiguousRoot((*first).to_owned(), (*second).to_owned()));
             }
             (Some(root), None) => root,
             (None, _) => {
@@ -150,90 +130,90 @@ impl Document {
         };
         let shape = || DocumentError::Shape(root.to_owned());
         let list = top.inner(root).ok_or_else(shape)?.map_err(|_| shape())?;
-        let right = if kind == Kind::Tool { '[' } else { '{' };
+        let right = if kind == EntryKind::Tool { '[' } else { '{' };
         if !top.get(root).is_some_and(|text| text.starts_with(right)) {
             return Err(shape());
         }
         let names = match kind {
-            Kind::Server => list.keys().map(Into::into).collect(),
-            Kind::Tool => list.values().map(name_of).collect(),
+            EntryKind::Server => list.keys().map(Into::into).collect(),
+            EntryKind::Tool => list.values().map(name_of).collect(),
         };
         Ok(Self { kind, top, root, list, names })
     }
 
-    /// The text of a file without entries.
-    pub fn blank(kind: Kind) -> String {
+    /// Returns the text of a file without entries.
+    pub fn empty_text(kind: EntryKind) -> String {
         let (root, empty) = (kind.roots()[0], kind.empty());
         format!("{{\n  \"{root}\": {empty}\n}}\n")
     }
 
-    /// The text.
+    /// Renders the file.
     pub fn text(&self) -> String {
         let mut top = self.top.clone();
         top.put_inner(self.root, &self.list);
         top.text()
     }
 
-    /// The names of the entries, in their order.
+    /// Returns the names of the entries, in order.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.names.iter()
     }
 
-    /// How many entries there are.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// An entry as it is written.
+    /// Returns an entry as it is written.
     pub fn entry(&self, name: &str) -> Option<&str> {
-        self.list.values().nth(self.at(name)?)
+        self.list.values().nth(self.position(name)?)
     }
 
-    fn at(&self, name: &str) -> Option<usize> {
+    fn position(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|own| **own == *name)
     }
 
-    /// A text that holds these of the entries and nothing else.
-    pub fn only(&self, names: &[&str]) -> String {
+    /// Renders a file that contains only these entries.
+    pub fn render_only(&self, names: &[&str]) -> String {
         let entries = names.iter().filter_map(|name| Some((name, self.entry(name)?)));
-        let (open, close) = if self.kind == Kind::Tool { ("[", "]") } else { ("{", "}") };
+        let (open, close) = if self.kind == EntryKind::Tool { ("[", "]") } else { ("{", "}") };
         let entries = entries.map(|(name, text)| match self.kind {
-            Kind::Tool => text.to_owned(),
-            Kind::Server => format!("{}: {text}", Json::from(*name)),
+            EntryKind::Tool => text.to_owned(),
+            EntryKind::Server => format!("{}: {text}", Json::from(*name)),
         });
         format!("{{\"{}\": {open}{}{close}}}", self.root, entries.collect::<Vec<_>>().join(",\n"))
     }
 
-    /// Makes a change, or says why it does not fit. Whether the entry is any good is not looked at.
-    pub fn apply(&mut self, name: &str, act: &Act) -> Result<(), Unfit> {
+    /// Applies a change. The entry itself is not validated.
+    pub fn apply(&mut self, name: &str, act: &EntryAction) -> Result<(), EntryError> {
         let kind = self.kind;
-        let at = self.at(name);
-        let known = || at.ok_or_else(|| Unfit::Missing { kind, name: name.to_owned() });
+        let at = self.position(name);
+        let known = || at.ok_or_else(|| EntryError::Missing { kind, name: name.to_owned() });
         match act {
-            Act::Add(_) if at.is_some() => return Err(Unfit::Exists { kind, name: name.to_owned() }),
-            Act::Add(entry) => {
-                let entry = self.named(name, entry)?;
-                self.list.push((kind == Kind::Server).then_some(name), &entry);
+            EntryAction::Add(_) if at.is_some() => {
+                return Err(EntryError::Exists { kind, name: name.to_owned() });
+            }
+            EntryAction::Add(entry) => {
+                let entry = self.with_name(name, entry)?;
+                self.list.push((kind == EntryKind::Server).then_some(name), &entry);
                 self.names.push(name.into());
             }
-            Act::Replace(entry) => {
-                let (at, entry) = (known()?, self.named(name, entry)?);
+            EntryAction::Replace(entry) => {
+                let (at, entry) = (known()?, self.with_name(name, entry)?);
                 self.list.replace(at, &entry);
             }
-            Act::Patch(patch) => {
+            EntryAction::Patch(patch) => {
                 let at = known()?;
-                if kind == Kind::Tool && patch.contains_key("name") {
-                    self.named(name, patch)?;
+                if kind == EntryKind::Tool && patch.contains_key("name") {
+                    self.with_name(name, patch)?;
                 }
-                let text = patched(&self.list, at, patch)?;
-                self.list.put(at, text);
+                let text = patch_entry(&self.list, at, patch)?;
+                self.list.put_text(at, text);
             }
-            Act::Remove => {
+            EntryAction::Remove => {
                 let at = known()?;
                 self.list.remove(at);
                 self.names.remove(at);
@@ -242,12 +222,12 @@ impl Document {
         Ok(())
     }
 
-    /// The entry with its name in it, where that is where names are.
-    fn named(&self, name: &str, entry: &Map<String, Json>) -> Result<Json, Unfit> {
+    /// Adds the name to an entry of `tools.json`; in `mcp.json` the key is the name.
+    fn with_name(&self, name: &str, entry: &Map<String, Json>) -> Result<Json, EntryError> {
         match entry.get("name") {
-            _ if self.kind == Kind::Server => Ok(Json::Object(entry.clone())),
+            _ if self.kind == EntryKind::Server => Ok(Json::Object(entry.clone())),
             Some(Json::String(own)) if own == name => Ok(Json::Object(entry.clone())),
-            Some(own) => Err(Unfit::OtherName { name: name.to_owned(), found: format!("`{own}`") }),
+            Some(own) => Err(EntryError::NameMismatch { name: name.to_owned(), found: format!("`{own}`") }),
             None => {
                 let named = std::iter::once(("name".to_owned(), Json::from(name)));
                 Ok(Json::Object(named.chain(entry.clone()).collect()))
@@ -256,23 +236,23 @@ impl Document {
     }
 }
 
-/// The name of a tool as its entry has it.
+/// Returns the name in the entry of a tool.
 fn name_of(entry: &str) -> Arc<str> {
-    let list = List::cut(entry).ok();
-    let name = list.as_ref().and_then(|list| serde_json::from_str::<String>(list.get("name")?).ok());
-    name.unwrap_or_default().into()
+    let entry = parse_value(entry).ok();
+    let name = entry.as_ref().and_then(|entry| entry.as_object()?.get_string("name"));
+    name.map_or_else(|| "".into(), |name| (*name.value).into())
 }
 
-/// The text of an entry with some of its keys changed.
-fn patched(list: &List, at: usize, patch: &Map<String, Json>) -> Result<String, DocumentError> {
+/// Renders an entry with some of its keys changed.
+fn patch_entry(list: &EntryList, at: usize, patch: &Map<String, Json>) -> Result<String, DocumentError> {
     let mut entry = list.inner_at(at)?;
     for (key, value) in patch {
-        match (value, entry.at(key)) {
+        match (value, entry.position(key)) {
             (Json::Null, Some(at)) => entry.remove(at),
             (Json::Null, None) => {}
             (Json::Object(inner), Some(at)) if entry.is_object_at(at) => {
-                let text = patched(&entry, at, inner)?;
-                entry.put(at, text);
+                let text = patch_entry(&entry, at, inner)?;
+                entry.put_text(at, text);
             }
             (value, _) => entry.set(key, &without_nulls(value)),
         }
@@ -280,7 +260,7 @@ fn patched(list: &List, at: usize, patch: &Map<String, Json>) -> Result<String, 
     Ok(entry.text())
 }
 
-/// In a patch `null` means absent, on every level.
+/// Removes `null` members on every level: in a patch they mean absent.
 fn without_nulls(value: &Json) -> Json {
     match value {
         Json::Object(fields) => {
@@ -314,74 +294,77 @@ mod tests {
         value.as_object().unwrap().clone()
     }
 
-    fn changed(kind: Kind, text: &str, name: &str, act: &Act) -> Result<String, Unfit> {
-        let mut document = Document::parse(kind, text)?;
+    fn changed(kind: EntryKind, text: &str, name: &str, act: &EntryAction) -> Result<String, EntryError> {
+        let mut document = RegistryDocument::parse(kind, text)?;
         assert_eq!(document.text(), text);
         document.apply(name, act)?;
         Ok(document.text())
     }
 
     #[test]
-    fn only_the_entry_changes() {
-        let patch = Act::Patch(map(json!({ "limits": { "b": null, "c": 3 }, "version": "2" })));
-        let after = changed(Kind::Tool, TOOLS, "sum", &patch).unwrap();
+    fn change_touches_only_its_entry() {
+        let patch = EntryAction::Patch(map(json!({ "limits": { "b": null, "c": 3 }, "version": "2" })));
+        let after = changed(EntryKind::Tool, TOOLS, "sum", &patch).unwrap();
         let expected =
             TOOLS.replace(r#"{ "a": 1, "b": 2 }"#, "{ \"a\": 1, \"c\": 3 },\n      \"version\": \"2\"");
         assert_eq!(after, expected);
-        let after = changed(Kind::Tool, TOOLS, "sum", &Act::Remove).unwrap();
+        let after = changed(EntryKind::Tool, TOOLS, "sum", &EntryAction::Remove).unwrap();
         let expected = TOOLS.replace(
             ", // kept\n    {\n      \"name\": \"sum\", // adds\n      \"limits\": { \"a\": 1, \"b\": 2 }\n    }\n",
             " // kept\n",
         );
         assert_eq!(after, expected);
-        let after = changed(Kind::Tool, TOOLS, "echo", &Act::Replace(map(json!({ "v": 1 })))).unwrap();
+        let after =
+            changed(EntryKind::Tool, TOOLS, "echo", &EntryAction::Replace(map(json!({ "v": 1 })))).unwrap();
         let start = TOOLS.find("{\"name\": \"echo\"").unwrap();
         let end = TOOLS.find(", // kept").unwrap();
         assert_eq!(after, format!("{}{}{}", &TOOLS[..start], r#"{ "name": "echo", "v": 1 }"#, &TOOLS[end..]));
     }
 
     #[test]
-    fn names_are_unique_and_known() {
-        let add = Act::Add(map(json!({ "command": "x" })));
+    fn rejects_duplicate_and_unknown_names() {
+        let add = EntryAction::Add(map(json!({ "command": "x" })));
         let text = "{\"mcpServers\": {\"a\": {}}}";
-        let fails = |name: &str, act: &Act| changed(Kind::Server, text, name, act).unwrap_err().to_string();
+        let fails = |name: &str, act: &EntryAction| {
+            changed(EntryKind::Server, text, name, act).unwrap_err().to_string()
+        };
         assert_eq!(fails("a", &add), "there is a MCP server `a` already");
-        assert_eq!(fails("b", &Act::Remove), "there is no MCP server `b`");
+        assert_eq!(fails("b", &EntryAction::Remove), "there is no MCP server `b`");
         assert_eq!(
-            changed(Kind::Server, text, "b", &add).unwrap(),
+            changed(EntryKind::Server, text, "b", &add).unwrap(),
             "{\"mcpServers\": {\"a\": {}, \"b\": { \"command\": \"x\" }}}"
         );
-        let other = Act::Add(map(json!({ "name": "y" })));
+        let other = EntryAction::Add(map(json!({ "name": "y" })));
         assert_eq!(
-            changed(Kind::Tool, TOOLS, "x", &other).unwrap_err().to_string(),
+            changed(EntryKind::Tool, TOOLS, "x", &other).unwrap_err().to_string(),
             "the entry is called `\"y\"`, not `x`"
         );
     }
 
     #[test]
-    fn files_of_other_shapes() {
+    fn rejects_files_of_other_shapes() {
         for (kind, text) in [
-            (Kind::Tool, "[]"),
-            (Kind::Tool, "{\"tools\": {}}"),
-            (Kind::Server, "{\"servers\": []}"),
-            (Kind::Server, "{\"servers\": {}, \"mcpServers\": {}}"),
-            (Kind::Server, "{"),
+            (EntryKind::Tool, "[]"),
+            (EntryKind::Tool, "{\"tools\": {}}"),
+            (EntryKind::Server, "{\"servers\": []}"),
+            (EntryKind::Server, "{\"servers\": {}, \"mcpServers\": {}}"),
+            (EntryKind::Server, "{"),
         ] {
-            assert!(Document::parse(kind, text).is_err(), "{text}");
+            assert!(RegistryDocument::parse(kind, text).is_err(), "{text}");
         }
-        for kind in [Kind::Tool, Kind::Server] {
-            let mut document = Document::parse(kind, "{}").unwrap();
-            document.apply("a", &Act::Add(Map::new())).unwrap();
-            let again = Document::parse(kind, &document.text()).unwrap();
+        for kind in [EntryKind::Tool, EntryKind::Server] {
+            let mut document = RegistryDocument::parse(kind, "{}").unwrap();
+            document.apply("a", &EntryAction::Add(Map::new())).unwrap();
+            let again = RegistryDocument::parse(kind, &document.text()).unwrap();
             assert_eq!(again.names().map(|name| name.to_string()).collect::<Vec<_>>(), ["a"]);
-            assert_eq!(Document::parse(kind, &Document::blank(kind)).unwrap().len(), 0);
+            assert_eq!(RegistryDocument::parse(kind, &RegistryDocument::empty_text(kind)).unwrap().len(), 0);
         }
     }
 
     #[test]
-    fn some_of_the_entries() {
-        let document = Document::parse(Kind::Tool, TOOLS).unwrap();
-        let only = Document::parse(Kind::Tool, &document.only(&["sum", "none"])).unwrap();
+    fn renders_selected_entries() {
+        let document = RegistryDocument::parse(EntryKind::Tool, TOOLS).unwrap();
+        let only = RegistryDocument::parse(EntryKind::Tool, &document.render_only(&["sum", "none"])).unwrap();
         assert_eq!((only.len(), only.entry("sum")), (1, document.entry("sum")));
     }
 }

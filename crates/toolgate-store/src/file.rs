@@ -1,8 +1,8 @@
 //! The registry in files: `tools.json` and `mcp.json`.
 //!
-//! A change is written beside the file, synced, renamed over it, and the folder is synced; the processes of
-//! a machine take turns. Invariant: a reader sees the old text or the new one, never a part; what somebody
-//! else wrote is read before anything is written over it; and no sync is tried twice on one descriptor.
+//! A change is written to a temporary file, synced, renamed over the original, and the folder is synced; the processes
+//! of a machine exclude each other with a lock. Invariant: a reader sees the old or the new text, never a part; edits
+//! by other programs are read before anything is overwritten; and no sync is retried on the same descriptor.
 
 pub mod disk;
 
@@ -16,31 +16,34 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::document::{Document, DocumentError, Kind, Op};
-use crate::store::{CommitError, Documents, Fence, Rev, Snapshot, Store, Texts, Unavailable};
-use disk::{Disk, RealDisk, Stamp, TEMPORARY};
+use crate::document::{DocumentError, EntryKind, EntryOp, RegistryDocument};
+use crate::store::{
+    CommitError, FencingToken, RegistryDocuments, RegistrySnapshot, RegistrySources, Revision, Store,
+    StoreUnavailable,
+};
+use disk::{Disk, FileStamp, RealDisk, TEMPORARY_SUFFIX};
 
-/// How often files are looked at, for what somebody else has written.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval for detecting edits by other programs.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where the registry of a project is.
+/// Paths of a project's registry files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Paths {
+pub struct RegistryPaths {
     /// `tools.json`.
     pub tools: Option<PathBuf>,
     /// `mcp.json`.
     pub servers: Option<PathBuf>,
 }
 
-impl Paths {
-    fn of(&self, kind: Kind) -> Option<&Path> {
+impl RegistryPaths {
+    fn get(&self, kind: EntryKind) -> Option<&Path> {
         match kind {
-            Kind::Tool => self.tools.as_deref(),
-            Kind::Server => self.servers.as_deref(),
+            EntryKind::Tool => self.tools.as_deref(),
+            EntryKind::Server => self.servers.as_deref(),
         }
     }
 
-    /// Their folders, in an order that is the same for everybody, so that no two wait for each other.
+    /// Returns their folders, sorted, so that all processes lock them in the same order and cannot deadlock.
     fn folders(&self) -> Vec<PathBuf> {
         let folders: BTreeSet<_> =
             [&self.tools, &self.servers].into_iter().flatten().map(|path| folder(path)).collect();
@@ -53,120 +56,130 @@ fn folder(path: &Path) -> PathBuf {
     folder.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// The files and what was last seen in them. It blocks; [`FileStore`] does not.
+/// The files and their last known contents. Blocks, unlike [`FileStore`].
 #[derive(Debug)]
-pub struct Files<D> {
+pub struct RegistryFiles<D> {
     disk: D,
-    paths: Paths,
-    seen: [Option<Vec<u8>>; 2],
-    snapshot: Snapshot,
+    paths: RegistryPaths,
+    contents: [Option<Vec<u8>>; 2],
+    snapshot: RegistrySnapshot,
 }
 
-impl<D: Disk> Files<D> {
-    /// Reads the files, and takes away what a crash has left beside them.
-    pub fn open(disk: D, paths: Paths) -> io::Result<Self> {
-        let turn = disk.turn(&paths.folders())?;
+impl<D: Disk> RegistryFiles<D> {
+    /// Reads the files, and removes temporary files left over from a crash.
+    pub fn open(disk: D, paths: RegistryPaths) -> io::Result<Self> {
+        let lock = disk.lock(&paths.folders())?;
         for path in [&paths.tools, &paths.servers].into_iter().flatten() {
             for left in disk.list(&folder(path))?.iter().filter(|left| is_temporary(left, path)) {
-                tracing::info!("`{}` was left by a crash, and is taken away", left.display());
+                tracing::info!("removing `{}`, left over from a crash", left.display());
                 disk.remove(left)?;
             }
         }
-        let empty = Documents { tools: None, servers: None };
-        let snapshot = Snapshot { rev: Rev::of([None, None]), texts: Texts::default(), documents: Ok(empty) };
-        let mut files = Self { disk, paths, seen: [None, None], snapshot };
+        let empty = RegistryDocuments { tools: None, servers: None };
+        let snapshot = RegistrySnapshot {
+            rev: Revision::of_contents([None, None]),
+            texts: RegistrySources::default(),
+            documents: Ok(empty),
+        };
+        let mut files = Self { disk, paths, contents: [None, None], snapshot };
         files.read()?;
-        files.snapshot = files.cut();
-        drop(turn);
+        files.snapshot = files.parse_documents();
+        drop(lock);
         Ok(files)
     }
 
-    /// The state as it is now, with what others have written.
-    pub fn snapshot(&mut self) -> io::Result<Snapshot> {
+    /// Returns the current state, including changes by other processes.
+    pub fn snapshot(&mut self) -> io::Result<RegistrySnapshot> {
         if self.read()? {
-            self.snapshot = self.cut();
+            self.snapshot = self.parse_documents();
         }
         Ok(self.snapshot.clone())
     }
 
-    /// Makes changes; see [`Store::commit`].
-    pub fn commit(&mut self, expect: Option<Rev>, ops: &[Op]) -> Result<Snapshot, CommitError> {
-        let turn = self.disk.turn(&self.paths.folders()).map_err(Unavailable::from)?;
-        let Snapshot { rev: current, documents, .. } = self.snapshot().map_err(Unavailable::from)?;
+    /// Applies changes; see [`Store::commit`].
+    pub fn commit(
+        &mut self,
+        expect: Option<Revision>,
+        ops: &[EntryOp],
+    ) -> Result<RegistrySnapshot, CommitError> {
+        let lock = self.disk.lock(&self.paths.folders()).map_err(StoreUnavailable::from)?;
+        let RegistrySnapshot { rev: current, documents, .. } =
+            self.snapshot().map_err(StoreUnavailable::from)?;
         if expect.is_some_and(|expect| expect != current) {
             return Err(CommitError::Conflict { current });
         }
-        let mut documents = documents.map_err(crate::document::Unfit::File)?;
+        let mut documents = documents.map_err(crate::document::EntryError::File)?;
         for op in ops {
             documents.apply(op)?;
         }
-        let mut new = self.seen.clone();
-        for (at, kind) in [Kind::Tool, Kind::Server].into_iter().enumerate() {
+        let mut new = self.contents.clone();
+        for (at, kind) in [EntryKind::Tool, EntryKind::Server].into_iter().enumerate() {
             if ops.iter().any(|op| op.kind == kind) {
-                new[at] = documents.of(kind).map(|document| document.text().into_bytes());
+                new[at] = documents.get(kind).map(|document| document.text().into_bytes());
             }
         }
-        self.write(&new).map_err(Unavailable::from)?;
-        drop(turn);
-        let texts = Texts { tools: text(new[0].as_ref()), servers: text(new[1].as_ref()) };
-        self.snapshot = Snapshot { rev: rev(&new), texts, documents: Ok(documents) };
-        self.seen = new;
+        self.write(&new).map_err(StoreUnavailable::from)?;
+        drop(lock);
+        let texts = RegistrySources { tools: to_text(new[0].as_ref()), servers: to_text(new[1].as_ref()) };
+        self.snapshot = RegistrySnapshot { rev: revision_of(&new), texts, documents: Ok(documents) };
+        self.contents = new;
         Ok(self.snapshot.clone())
     }
 
-    /// Writes a whole file, where it still holds what somebody saw in it.
-    pub fn overwrite(&mut self, kind: Kind, seen: Option<&str>, text: &str) -> io::Result<()> {
-        let turn = self.disk.turn(&self.paths.folders())?;
+    /// Overwrites a whole file, if it still has the contents `seen`.
+    pub fn overwrite(&mut self, kind: EntryKind, seen: Option<&str>, text: &str) -> io::Result<()> {
+        let lock = self.disk.lock(&self.paths.folders())?;
         self.snapshot()?;
-        let at = usize::from(kind == Kind::Server);
-        if self.seen[at].as_deref() != seen.map(str::as_bytes) {
-            return Err(io::Error::other("somebody else has written to it meanwhile"));
+        let at = usize::from(kind == EntryKind::Server);
+        if self.contents[at].as_deref() != seen.map(str::as_bytes) {
+            return Err(io::Error::other("another program has changed it in the meantime"));
         }
-        let mut new = self.seen.clone();
+        let mut new = self.contents.clone();
         new[at] = Some(text.as_bytes().to_vec());
         self.write(&new)?;
-        drop(turn);
+        drop(lock);
         Ok(())
     }
 
-    /// Reads the files; whether they hold something else than before.
+    /// Reads the files. Returns true if they have changed.
     fn read(&mut self) -> io::Result<bool> {
         let read = |path: &Option<PathBuf>| path.as_ref().map_or(Ok(None), |path| self.disk.read(path));
         let now = [read(&self.paths.tools)?, read(&self.paths.servers)?];
-        let differs = now != self.seen;
-        self.seen = now;
+        let differs = now != self.contents;
+        self.contents = now;
         Ok(differs)
     }
 
-    fn cut(&self) -> Snapshot {
-        let cut = |kind: Kind, bytes: Option<&Vec<u8>>| -> Result<Option<Document>, DocumentError> {
-            if self.paths.of(kind).is_none() {
-                return Ok(None);
-            }
-            let blank = || Document::blank(kind).into();
-            let text = if bytes.is_some() { text(bytes).unwrap_or_default() } else { blank() };
-            Document::parse(kind, &text).map(Some)
-        };
-        let [tools, servers] = [self.seen[0].as_ref(), self.seen[1].as_ref()];
-        let documents = cut(Kind::Tool, tools)
-            .and_then(|tools| Ok(Documents { tools, servers: cut(Kind::Server, servers)? }));
-        let texts = Texts { tools: text(tools), servers: text(servers) };
-        Snapshot { rev: rev(&self.seen), texts, documents }
+    fn parse_documents(&self) -> RegistrySnapshot {
+        let cut =
+            |kind: EntryKind, bytes: Option<&Vec<u8>>| -> Result<Option<RegistryDocument>, DocumentError> {
+                if self.paths.get(kind).is_none() {
+                    return Ok(None);
+                }
+                let blank = || RegistryDocument::empty_text(kind).into();
+                let text = if bytes.is_some() { to_text(bytes).unwrap_or_default() } else { blank() };
+                RegistryDocument::parse(kind, &text).map(Some)
+            };
+        let [tools, servers] = [self.contents[0].as_ref(), self.contents[1].as_ref()];
+        let documents = cut(EntryKind::Tool, tools)
+            .and_then(|tools| Ok(RegistryDocuments { tools, servers: cut(EntryKind::Server, servers)? }));
+        let texts = RegistrySources { tools: to_text(tools), servers: to_text(servers) };
+        RegistrySnapshot { rev: revision_of(&self.contents), texts, documents }
     }
 
-    /// Puts new texts in the place of those that were seen. All of them, or none.
+    /// Replaces the file contents, all or none.
     fn write(&self, new: &[Option<Vec<u8>>; 2]) -> io::Result<()> {
         let paths = [self.paths.tools.as_ref(), self.paths.servers.as_ref()];
         let mut touched = Vec::new();
         for at in 0..2 {
             if let (Some(path), Some(text)) = (paths[at], &new[at])
-                && self.seen[at].as_ref() != Some(text)
+                && self.contents[at].as_ref() != Some(text)
             {
-                touched.push(Touched { path, text, before: self.seen[at].as_deref() });
+                touched.push(FileWrite { path, text, before: self.contents[at].as_deref() });
             }
         }
         let mut staged: Vec<(PathBuf, &Path)> = Vec::new();
-        for Touched { path, text, .. } in &touched {
+        for FileWrite { path, text, .. } in &touched {
             match self.stage(path, text) {
                 Ok(temporary) => staged.push((temporary, path)),
                 Err(error) => {
@@ -192,10 +205,10 @@ impl<D: Disk> Files<D> {
         Ok(())
     }
 
-    /// A text in a file of its own, beside the one it is for; it is safe when this returns.
+    /// Writes a text to a temporary file next to its target; it is durable when this returns.
     fn stage(&self, path: &Path, text: &[u8]) -> io::Result<PathBuf> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = folder(path).join(format!(".{name}.{:016x}{TEMPORARY}", fastrand::u64(..)));
+        let temporary = folder(path).join(format!(".{name}.{:016x}{TEMPORARY_SUFFIX}", fastrand::u64(..)));
         let mut file = self.disk.create(&temporary, path)?;
         let written = self.disk.write(&mut file, text).and_then(|()| self.disk.sync(&mut file));
         written.inspect_err(|_| self.discard(&temporary))?;
@@ -203,14 +216,14 @@ impl<D: Disk> Files<D> {
     }
 
     fn discard(&self, temporary: &Path) {
-        // What cannot be taken away now is taken away at the next start.
+        // If it cannot be removed now, the next start removes it.
         let _ = self.disk.remove(temporary);
     }
 
-    /// Puts the texts back that were there before. Where that fails too, the new text is there, whole, and is
-    /// read before the next change like one that somebody else wrote.
-    fn restore(&self, touched: &[Touched<'_>]) {
-        for Touched { path, before, .. } in touched {
+    /// Restores the previous contents. If that fails too, the new contents stay, complete, and are read before the
+    /// next change like an edit by another program.
+    fn restore(&self, touched: &[FileWrite<'_>]) {
+        for FileWrite { path, before, .. } in touched {
             let back = match before {
                 None => self.disk.remove(path),
                 Some(text) => self.stage(path, text).and_then(|temporary| {
@@ -224,80 +237,80 @@ impl<D: Disk> Files<D> {
     }
 }
 
-/// A file that gets a new text.
-struct Touched<'a> {
+/// New contents of a file.
+struct FileWrite<'a> {
     path: &'a Path,
     text: &'a [u8],
     before: Option<&'a [u8]>,
 }
 
-fn rev(bytes: &[Option<Vec<u8>>; 2]) -> Rev {
-    Rev::of([bytes[0].as_deref(), bytes[1].as_deref()])
+fn revision_of(bytes: &[Option<Vec<u8>>; 2]) -> Revision {
+    Revision::of_contents([bytes[0].as_deref(), bytes[1].as_deref()])
 }
 
-fn text(bytes: Option<&Vec<u8>>) -> Option<Arc<str>> {
+fn to_text(bytes: Option<&Vec<u8>>) -> Option<Arc<str>> {
     std::str::from_utf8(bytes?).ok().map(Into::into)
 }
 
-/// Whether a file was written to be renamed to another.
+/// Returns true if `file` is a temporary file written for `path`.
 fn is_temporary(file: &Path, path: &Path) -> bool {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    name(file).starts_with(&format!(".{}.", name(path))) && name(file).ends_with(TEMPORARY)
+    name(file).starts_with(&format!(".{}.", name(path))) && name(file).ends_with(TEMPORARY_SUFFIX)
 }
 
-/// The registry in files, for one machine.
+/// The registry in files, shared by the processes of one machine.
 pub struct FileStore<D: Disk = RealDisk> {
-    shared: Arc<Shared<D>>,
-    /// Looks after the files; gone with the store.
-    _looking: JoinSet<()>,
+    shared: Arc<SharedFiles<D>>,
+    /// Watches the files; ends with the store.
+    _watcher: JoinSet<()>,
 }
 
-struct Shared<D> {
-    files: Mutex<Files<D>>,
-    newest: watch::Sender<Rev>,
+struct SharedFiles<D> {
+    files: Mutex<RegistryFiles<D>>,
+    newest: watch::Sender<Revision>,
     fence: AtomicU64,
 }
 
-impl<D> Shared<D> {
-    fn files(&self) -> MutexGuard<'_, Files<D>> {
+impl<D> SharedFiles<D> {
+    fn files(&self) -> MutexGuard<'_, RegistryFiles<D>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, rev: Rev) {
+    fn publish_revision(&self, rev: Revision) {
         self.newest.send_if_modified(|newest| std::mem::replace(newest, rev) != rev);
     }
 }
 
 impl FileStore {
-    /// Opens the registry of a project. Links are followed once, so that they stay.
+    /// Opens the registry of a project. Symbolic links are resolved once, so that they are kept.
     ///
     /// # Errors
-    /// When a file or its folder cannot be read.
-    pub async fn open(paths: Paths) -> Result<Self, Unavailable> {
+    /// If a file or its folder cannot be read.
+    pub async fn open(paths: RegistryPaths) -> Result<Self, StoreUnavailable> {
         let real = |path: PathBuf| fs_err::canonicalize(&path).unwrap_or(path);
-        let paths = Paths { tools: paths.tools.map(real), servers: paths.servers.map(real) };
-        Self::on(RealDisk, paths).await
+        let paths = RegistryPaths { tools: paths.tools.map(real), servers: paths.servers.map(real) };
+        Self::open_on(RealDisk, paths).await
     }
 }
 
 impl<D: Disk> FileStore<D> {
-    async fn on(disk: D, paths: Paths) -> Result<Self, Unavailable> {
-        let looked_at: Vec<_> = [paths.tools.clone(), paths.servers.clone()].into_iter().flatten().collect();
-        let files = blocking(move || Files::open(disk, paths)).await??;
-        // Numbers of an earlier process are smaller.
+    async fn open_on(disk: D, paths: RegistryPaths) -> Result<Self, StoreUnavailable> {
+        let watched: Vec<_> = [paths.tools.clone(), paths.servers.clone()].into_iter().flatten().collect();
+        let files = blocking(move || RegistryFiles::open(disk, paths)).await??;
+        // Tokens of an earlier process are smaller.
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let fence = AtomicU64::new(u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2));
         let newest = watch::Sender::new(files.snapshot.rev);
-        let shared = Arc::new(Shared { files: Mutex::new(files), newest, fence });
-        let mut looking = JoinSet::new();
-        looking.spawn(look(Arc::clone(&shared), looked_at));
-        Ok(Self { shared, _looking: looking })
+        let shared = Arc::new(SharedFiles { files: Mutex::new(files), newest, fence });
+        let mut watcher = JoinSet::new();
+        watcher.spawn(poll_files(Arc::clone(&shared), watched));
+        Ok(Self { shared, _watcher: watcher })
     }
 
-    async fn with<T: Send + 'static>(
+    async fn with_files<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Files<D>) -> T + Send + 'static,
-    ) -> Result<T, Unavailable>
+        work: impl FnOnce(&mut RegistryFiles<D>) -> T + Send + 'static,
+    ) -> Result<T, StoreUnavailable>
     where
         D::File: Send,
     {
@@ -306,33 +319,35 @@ impl<D: Disk> FileStore<D> {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Unavailable> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreUnavailable> {
     tokio::task::spawn_blocking(work).await.map_err(|panic| io::Error::other(panic).into())
 }
 
-/// Tells of what others have written.
-async fn look<D: Disk>(shared: Arc<Shared<D>>, paths: Vec<PathBuf>) {
-    let mut seen: Vec<Option<Stamp>> = Vec::new();
+/// Polls the files and notifies of edits by other programs.
+async fn poll_files<D: Disk>(shared: Arc<SharedFiles<D>>, paths: Vec<PathBuf>) {
+    let mut stamps: Vec<Option<FileStamp>> = Vec::new();
     let mut known = None;
     loop {
         let (shared, paths) = (Arc::clone(&shared), paths.clone());
-        let before = std::mem::take(&mut seen);
-        let looked = blocking(move || {
-            let now: Vec<_> = paths.iter().map(|path| Stamp::of(path)).collect();
+        let before = std::mem::take(&mut stamps);
+        let poll = blocking(move || {
+            let now: Vec<_> = paths.iter().map(|path| FileStamp::read(path)).collect();
             let settled = now.iter().flatten().all(|stamp| stamp.is_settled(SystemTime::now()));
-            // A file that came and went between two looks has the stamp of none; what was told in between
-            // says that there is something to look at.
-            let told = known != Some(*shared.newest.borrow());
-            if (now != before || !settled || told)
+            // A file that was created and removed between two polls has the stamp of a missing one; a revision
+            // published in between shows that the files must be read.
+            let was_published = known != Some(*shared.newest.borrow());
+            if (now != before || !settled || was_published)
                 && let Ok(snapshot) = shared.files().snapshot()
             {
-                shared.tell(snapshot.rev);
+                shared.publish_revision(snapshot.rev);
                 known = Some(snapshot.rev);
             }
             (now, known)
         });
-        (seen, known) = looked.await.unwrap_or_default();
-        tokio::time::sleep(LOOK_EVERY).await;
+        (stamps, known) = poll.await.unwrap_or_default();
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -340,29 +355,33 @@ impl<D: Disk> Store for FileStore<D>
 where
     D::File: Send,
 {
-    async fn snapshot(&self) -> Result<Snapshot, Unavailable> {
-        let snapshot = self.with(Files::snapshot).await??;
-        self.shared.tell(snapshot.rev);
+    async fn snapshot(&self) -> Result<RegistrySnapshot, StoreUnavailable> {
+        let snapshot = self.with_files(RegistryFiles::snapshot).await??;
+        self.shared.publish_revision(snapshot.rev);
         Ok(snapshot)
     }
 
-    async fn commit(&self, expect: Option<Rev>, ops: Vec<Op>) -> Result<Snapshot, CommitError> {
-        let snapshot = self.with(move |files| files.commit(expect, &ops)).await??;
-        self.shared.tell(snapshot.rev);
+    async fn commit(
+        &self,
+        expect: Option<Revision>,
+        ops: Vec<EntryOp>,
+    ) -> Result<RegistrySnapshot, CommitError> {
+        let snapshot = self.with_files(move |files| files.commit(expect, &ops)).await??;
+        self.shared.publish_revision(snapshot.rev);
         Ok(snapshot)
     }
 
-    fn watch(&self) -> watch::Receiver<Rev> {
+    fn watch(&self) -> watch::Receiver<Revision> {
         self.shared.newest.subscribe()
     }
 
-    /// Nobody shares it: all that is wanted.
-    async fn lease_tokens(&self, _key: &str, want: u32) -> Result<u32, Unavailable> {
+    /// Grants everything: a file store has no shared quotas.
+    async fn lease_tokens(&self, _key: &str, want: u32) -> Result<u32, StoreUnavailable> {
         Ok(want)
     }
 
-    /// Always granted: processes of one machine take turns at the files, and share nothing else.
-    async fn lease(&self, _name: &str, _ttl: Duration) -> Result<Fence, Unavailable> {
-        Ok(Fence(self.shared.fence.fetch_add(1, Ordering::Relaxed)))
+    /// Always granted: the processes of one machine share nothing but the files, which have their own lock.
+    async fn lease(&self, _name: &str, _ttl: Duration) -> Result<FencingToken, StoreUnavailable> {
+        Ok(FencingToken(self.shared.fence.fetch_add(1, Ordering::Relaxed)))
     }
 }

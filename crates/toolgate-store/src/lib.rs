@@ -1,9 +1,8 @@
-//! Where shared state lives: the registry of tools and servers.
+//! Shared state: the registry of tools and servers.
 //!
-//! `text` changes JSON texts entry by entry, `document` knows what a registry file is, `store` says what
-//! a place for shared state must do, `file` does it with files, and `registry` is the one queue that all
-//! changes go through. Invariant: what was acknowledged is there after a crash, and what is not ours to
-//! change in a file stays as it was written.
+//! `text` edits JSON entry by entry, `document` models a registry file, `store` defines the interface of a storage
+//! backend, `file` implements it with files, and `registry` is the queue that all changes go through. Invariant: an
+//! acknowledged change survives a crash, and parts of a file that a change does not touch stay as they were written.
 
 pub mod document;
 pub mod file;

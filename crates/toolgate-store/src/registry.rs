@@ -1,9 +1,9 @@
-//! The one queue that changes of tools and servers go through.
+//! The queue that all changes of tools and servers go through.
 //!
-//! An actor takes all that waits, makes the changes on the texts in their order, has them checked, commits
-//! them at once, publishes the new state, and only then tells who asked. What others write to the files is
-//! taken over the same way, or refused as a whole while the last good state goes on.
-//! Invariant: nobody is told of a change that is not safe and in use, and a bad change is refused alone.
+//! An actor takes all queued changes, applies them in order, validates the result, commits it in one write, publishes
+//! the new state, and only then replies. Edits of the files by other programs are validated and published the same way;
+//! an invalid edit is rejected as a whole, and the last valid state stays in use.
+//! Invariant: a change is acknowledged only once it is durable and in use, and an invalid change is rejected alone.
 
 mod plan;
 
@@ -16,375 +16,403 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use toolgate_types::{ApiSpec, Profiles, Secret, ServerSpec, ToolDefinition, ToolSettings};
 
-use crate::document::{Op, Unfit};
-use crate::file::disk::Stamp;
-use crate::store::{CommitError, Documents, Rev, Snapshot, Store, Texts, Unavailable};
-use plan::{Base, Plan};
+use crate::document::{EntryError, EntryOp};
+use crate::file::disk::FileStamp;
+use crate::store::{
+    CommitError, RegistryDocuments, RegistrySnapshot, RegistrySources, Revision, Store, StoreUnavailable,
+};
+use plan::{BaseState, BatchPlan};
 
-/// Changes that are committed together at most; more wait for the next turn.
-const BATCH: usize = 1024;
-/// How often a batch is made anew because somebody else has written meanwhile.
-const ROUNDS: usize = 8;
-/// How often the project's other files are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Maximum number of changes per commit; further ones wait for the next one.
+const MAX_BATCH: usize = 1024;
+/// Maximum number of times a batch is applied again because another process wrote in the meantime.
+const MAX_RETRIES: usize = 8;
+/// Interval for checking the other files of the project.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the files mean, checked.
+/// The validated contents of the files.
 #[derive(Debug, Clone, Default)]
-pub struct Checked {
-    /// Own tools, in the order of the file.
+pub struct CheckedRegistry {
+    /// The project's own tools, in the order of the file.
     pub tools: Vec<Arc<ToolDefinition>>,
-    /// What the operator says about single tools.
+    /// Settings of individual tools.
     pub settings: Vec<ToolSettings>,
-    /// MCP servers, wherever they are configured.
+    /// MCP servers from all configuration files.
     pub servers: Vec<ServerSpec>,
-    /// HTTP APIs of the project file.
+    /// HTTP APIs from the project file.
     pub apis: Vec<ApiSpec>,
-    /// Views of what there is, of the project file.
+    /// Profiles from the project file.
     pub profiles: Arc<Profiles>,
-    /// What must not be shown.
+    /// Secrets to mask.
     pub secrets: Vec<Secret>,
-    /// The variables that entries refer to, by their names.
+    /// Names of the variables that entries refer to.
     pub variables: BTreeSet<String>,
-    /// Files beside the registry that had a say in this.
-    pub beside: Vec<PathBuf>,
-    /// What is not wrong and should be known all the same.
-    pub notes: Vec<Problem>,
+    /// Other files that were read for this result.
+    pub other_files: Vec<PathBuf>,
+    /// Warnings.
+    pub notes: Vec<RegistryProblem>,
 }
 
-/// Something that is wrong with an entry or a file.
+/// A problem with an entry or a file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Problem {
-    /// What is wrong.
+pub struct RegistryProblem {
     pub message: String,
-    /// Where; `None` for an entry that is in no file yet.
+    /// File and position; `None` for an entry that is not in a file yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// What to do.
+    /// Suggested fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Everything that is wrong.
+/// All problems found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; "))]
-pub struct Problems(pub Vec<Problem>);
+pub struct RegistryProblems(pub Vec<RegistryProblem>);
 
-/// What is to be checked in the place of the files.
+/// File contents to validate.
 #[derive(Debug, Clone, Copy)]
-pub struct Candidate<'a> {
-    /// The texts.
-    pub texts: &'a Texts,
-    /// Whether they are whole, so that places in them are places in the files. Otherwise `tools` holds only
-    /// the entries that change.
+pub struct CheckInput<'a> {
+    pub texts: &'a RegistrySources,
+    /// True if the files are complete, so that positions in them are positions in the files. Otherwise `tools` holds
+    /// only the entries that change.
     pub whole: bool,
 }
 
-/// Says what texts mean, or all that is wrong with them. It may read files, and starts nothing.
-pub type Check = Arc<dyn Fn(Candidate<'_>) -> Result<Checked, Problems> + Send + Sync>;
+/// Validates file contents and returns all problems. May read files, and starts nothing.
+pub type CheckFn = Arc<dyn Fn(CheckInput<'_>) -> Result<CheckedRegistry, RegistryProblems> + Send + Sync>;
 
-/// Puts a new state to use; what it did is visible when it is done.
-pub type Publish = Arc<dyn Fn(Arc<State>) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Puts a new state to use; it is in effect once the future completes.
+pub type PublishFn = Arc<dyn Fn(Arc<RegistryState>) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// The registry as it is in use.
+/// The registry in use.
 #[derive(Debug, Clone)]
-pub struct State {
-    /// Which state it is.
-    pub rev: Rev,
-    /// What it means.
-    pub checked: Arc<Checked>,
-    /// The entries as they are written.
-    pub documents: Documents,
-    /// Why the files, as they are now, are not in use.
-    pub refused: Option<Problems>,
+pub struct RegistryState {
+    pub rev: Revision,
+    /// Validated contents.
+    pub checked: Arc<CheckedRegistry>,
+    /// Entries as written in the files.
+    pub documents: RegistryDocuments,
+    /// Problems because of which the current files are not in use.
+    pub rejection: Option<RegistryProblems>,
 }
 
-/// A change, and what it depends on.
+/// A change and its precondition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    /// Only if the registry is still at this revision.
-    pub expect: Option<Rev>,
-    /// What to do.
-    pub op: Op,
+pub struct RegistryChange {
+    /// Revision that the registry must still have.
+    pub expect: Option<Revision>,
+    pub op: EntryOp,
 }
 
-/// A change that was made, is safe and in use.
+/// A change that is durable and in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
-    /// The revision that holds it.
-    pub rev: Rev,
-    /// What should be known about it.
-    pub notes: Vec<Problem>,
+pub struct CommittedChange {
+    /// First revision that contains the change.
+    pub rev: Revision,
+    /// Warnings about the entry.
+    pub notes: Vec<RegistryProblem>,
 }
 
-/// Why a change was not made.
+/// Reason why a change was not made.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Refused {
-    /// It does not fit what is there.
+pub enum ChangeError {
+    /// The change cannot be applied to the current entries.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// What it describes is wrong.
-    #[error("it is refused: {0}")]
-    Invalid(Problems),
-    /// The registry is not at the revision that was expected.
+    Entry(#[from] EntryError),
+    /// The entry is invalid.
+    #[error("rejected: {0}")]
+    Invalid(RegistryProblems),
+    /// The registry is not at the expected revision.
     #[error("the registry has changed: it is at revision {current}")]
     Conflict {
-        /// The revision that it has.
-        current: Rev,
+        /// Actual revision.
+        current: Revision,
     },
-    /// Somebody has written something to the files that is wrong; nothing is written over it.
-    #[error("the files are not in order, and are not written over: {0}")]
-    Unreadable(Problems),
-    /// It cannot be kept now.
+    /// The files contain an invalid edit by another program, and are not overwritten.
+    #[error("the registry files are invalid and were not overwritten: {0}")]
+    FilesRejected(RegistryProblems),
+    /// The change cannot be stored at the moment.
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
+    Unavailable(#[from] StoreUnavailable),
 }
 
-impl Refused {
-    /// For programs.
+impl ChangeError {
+    /// Returns the error code for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Unfit(Unfit::Exists { .. }) => "already_exists",
-            Self::Unfit(Unfit::Missing { .. }) => "not_found",
-            Self::Unfit(Unfit::OtherName { .. }) | Self::Invalid(_) => "invalid",
-            Self::Unfit(Unfit::File(_)) | Self::Unreadable(_) => "configuration_refused",
+            Self::Entry(EntryError::Exists { .. }) => "already_exists",
+            Self::Entry(EntryError::Missing { .. }) => "not_found",
+            Self::Entry(EntryError::NameMismatch { .. }) | Self::Invalid(_) => "invalid",
+            Self::Entry(EntryError::File(_)) | Self::FilesRejected(_) => "configuration_refused",
             Self::Conflict { .. } => "conflict",
             Self::Unavailable(_) => "storage_unavailable",
         }
     }
 }
 
-/// Why there is no registry to begin with.
+/// Reason why the registry cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The files are wrong.
+    /// The files are invalid.
     #[error(transparent)]
-    Refused(#[from] Problems),
-    /// A file has a shape that cannot be changed.
+    Refused(#[from] RegistryProblems),
+    /// The structure of a file does not allow changes.
     #[error(transparent)]
     Document(#[from] crate::document::DocumentError),
     /// The files cannot be read.
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
+    Unavailable(#[from] StoreUnavailable),
 }
 
-/// The way to the queue. Clones lead to the same one, which ends when the last of them is gone.
+/// A handle to the queue. Clones share one queue, which ends when the last of them is dropped.
 #[derive(Debug, Clone)]
 pub struct Registry {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<ChangeJob>,
     reloads: mpsc::Sender<oneshot::Sender<()>>,
-    state: watch::Receiver<Arc<State>>,
+    state: watch::Receiver<Arc<RegistryState>>,
 }
 
 #[derive(Debug)]
-struct Job {
-    change: Change,
-    answer: oneshot::Sender<Result<Done, Refused>>,
+struct ChangeJob {
+    change: RegistryChange,
+    answer: oneshot::Sender<Result<CommittedChange, ChangeError>>,
 }
 
 impl Registry {
-    /// Reads the registry, and returns the way to it and the actor, which somebody has to run.
+    /// Reads the registry. Returns a handle, and the actor, which the caller must run.
     ///
     /// # Errors
-    /// When the registry cannot be read, or is wrong.
+    /// If the registry cannot be read or is invalid.
     pub async fn open<S: Store>(
         store: S,
-        check: Check,
-        publish: Publish,
-    ) -> Result<(Self, Actor<S>), OpenError> {
+        check: CheckFn,
+        publish: PublishFn,
+    ) -> Result<(Self, RegistryActor<S>), OpenError> {
         let changes = store.watch();
         let snapshot = store.snapshot().await?;
-        let base = checked(snapshot, &check).await??;
-        let (jobs, queue) = mpsc::channel(BATCH);
-        let (reloads, asked) = mpsc::channel(1);
+        let base = validate(snapshot, &check).await??;
+        let (jobs, queue) = mpsc::channel(MAX_BATCH);
+        let (reloads, reload_requests) = mpsc::channel(1);
         let state = Arc::new(base.state(None));
-        let (tell, state) = watch::channel(state);
-        let stamps = stamps(&base.checked.beside);
-        let actor = Actor { store, check, publish, base, queue, asked, tell, changes, stamps, refused: None };
+        let (publisher, state) = watch::channel(state);
+        let stamps = stamps(&base.checked.other_files);
+        let actor = RegistryActor {
+            store,
+            check,
+            publish,
+            base,
+            queue,
+            reload_requests,
+            publisher,
+            changes,
+            stamps,
+            refused: None,
+        };
         Ok((Self { jobs, reloads, state }, actor))
     }
 
-    /// Makes a change, and returns when it is safe and in use.
+    /// Makes a change, and returns once it is durable and in use.
     ///
     /// # Errors
-    /// When it was not made.
-    pub async fn submit(&self, change: Change) -> Result<Done, Refused> {
+    /// If the change was not made.
+    pub async fn submit(&self, change: RegistryChange) -> Result<CommittedChange, ChangeError> {
         let (answer, answered) = oneshot::channel();
-        let ended = || Refused::Unavailable(std::io::Error::other("the registry is being closed").into());
-        self.jobs.send(Job { change, answer }).await.map_err(|_| ended())?;
+        let ended =
+            || ChangeError::Unavailable(std::io::Error::other("the registry is shutting down").into());
+        self.jobs.send(ChangeJob { change, answer }).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
     }
 
-    /// Reads all files again, changed or not, and returns when what they say is in use. Where they are wrong, the
-    /// state says so, and what was in use stays.
-    pub async fn reload(&self) -> Arc<State> {
+    /// Reads all files again, changed or not, and returns once their contents are in use. If they are invalid, the
+    /// returned state lists the problems, and the previous contents stay in use.
+    pub async fn reload(&self) -> Arc<RegistryState> {
         let (answer, answered) = oneshot::channel();
         if self.reloads.send(answer).await.is_ok() {
-            // An actor that ends leaves the state as it is.
+            // If the actor ends, the state stays as it is.
             let _ = answered.await;
         }
         self.state()
     }
 
-    /// The registry as it is in use.
-    pub fn state(&self) -> Arc<State> {
+    /// Returns the state in use.
+    pub fn state(&self) -> Arc<RegistryState> {
         Arc::clone(&self.state.borrow())
     }
 
-    /// Tells when the registry is another one, or is refused.
-    pub fn watch(&self) -> watch::Receiver<Arc<State>> {
+    /// Notifies of every new state, and of rejected files.
+    pub fn watch(&self) -> watch::Receiver<Arc<RegistryState>> {
         self.state.clone()
     }
 }
 
-/// The one who changes the registry.
-pub struct Actor<S> {
+/// Applies all changes to the registry.
+pub struct RegistryActor<S> {
     store: S,
-    check: Check,
-    publish: Publish,
-    base: Arc<Base>,
-    queue: mpsc::Receiver<Job>,
-    asked: mpsc::Receiver<oneshot::Sender<()>>,
-    tell: watch::Sender<Arc<State>>,
-    changes: watch::Receiver<Rev>,
-    /// Of the files beside the registry.
-    stamps: BTreeMap<PathBuf, Option<Stamp>>,
-    refused: Option<Problems>,
+    check: CheckFn,
+    publish: PublishFn,
+    base: Arc<BaseState>,
+    queue: mpsc::Receiver<ChangeJob>,
+    reload_requests: mpsc::Receiver<oneshot::Sender<()>>,
+    publisher: watch::Sender<Arc<RegistryState>>,
+    changes: watch::Receiver<Revision>,
+    /// Stamps of the other files.
+    stamps: BTreeMap<PathBuf, Option<FileStamp>>,
+    refused: Option<RegistryProblems>,
 }
 
-impl<S: Store> Actor<S> {
-    /// Runs until nobody can submit a change any more.
+impl<S: Store> RegistryActor<S> {
+    /// Runs until the last handle is dropped.
     pub async fn run(mut self) {
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut jobs = Vec::new();
         loop {
             tokio::select! {
-                count = self.queue.recv_many(&mut jobs, BATCH) => match count {
+                count = self.queue.recv_many(&mut jobs, MAX_BATCH) => match count {
                     0 => return,
-                    _ => self.serve(std::mem::take(&mut jobs)).await,
+                    _ => self.process_batch(std::mem::take(&mut jobs)).await,
                 },
-                Some(answer) = self.asked.recv() => {
-                    self.take_over(true).await;
+                Some(answer) = self.reload_requests.recv() => {
+                    self.reload_files(true).await;
                     let _ = answer.send(());
                 }
-                told = self.changes.changed() => match told {
-                    Ok(()) => self.take_over(false).await,
+                changed = self.changes.changed() => match changed {
+                    Ok(()) => self.reload_files(false).await,
                     Err(_) => return,
                 },
-                _ = look.tick() => {
-                    let now = stamps(&self.base.checked.beside);
+                _ = poll.tick() => {
+                    let now = stamps(&self.base.checked.other_files);
                     if now != self.stamps {
                         self.stamps = now;
-                        self.take_over(true).await;
+                        self.reload_files(true).await;
                     }
                 }
             }
         }
     }
 
-    /// Takes over what others have written. `anyway`: other files of the project have changed.
-    async fn take_over(&mut self, anyway: bool) {
+    /// Reloads the files if another process changed them. `anyway`: even if they have not changed, because other files
+    /// of the project have.
+    async fn reload_files(&mut self, anyway: bool) {
         let outcome = async {
             let snapshot = self.store.snapshot().await?;
             if snapshot.rev == self.base.rev && self.refused.is_none() && !anyway {
                 return Ok(None);
             }
-            checked(snapshot, &self.check).await?.map(Some)
+            validate(snapshot, &self.check).await?.map(Some)
         };
         match outcome.await {
             Ok(None) => {}
             Ok(Some(base)) => {
                 self.refused = None;
-                self.stamps = stamps(&base.checked.beside);
-                self.put(base).await;
+                self.stamps = stamps(&base.checked.other_files);
+                self.apply_state(base).await;
             }
             Err(OpenError::Unavailable(error)) => tracing::error!("{error}"),
             Err(error) => {
                 let problems = match error {
                     OpenError::Refused(problems) => problems,
-                    error => Problems(vec![Problem { message: error.to_string(), place: None, hint: None }]),
+                    error => RegistryProblems(vec![RegistryProblem {
+                        message: error.to_string(),
+                        place: None,
+                        hint: None,
+                    }]),
                 };
-                for Problem { message, place, .. } in &problems.0 {
+                for RegistryProblem { message, place, .. } in &problems.0 {
                     let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
-                    tracing::error!("what was written to the registry is not taken over: {message}{place}");
+                    tracing::error!("rejected an edit of the registry files: {message}{place}");
                 }
                 self.refused = Some(problems);
-                self.tell.send_replace(Arc::new(self.base.state(self.refused.clone())));
+                self.publisher.send_replace(Arc::new(self.base.state(self.refused.clone())));
             }
         }
     }
 
     /// Puts a state to use.
-    async fn put(&mut self, base: Arc<Base>) {
+    async fn apply_state(&mut self, base: Arc<BaseState>) {
         let state = Arc::new(base.state(None));
         self.base = base;
         (self.publish)(Arc::clone(&state)).await;
-        self.tell.send_replace(state);
+        self.publisher.send_replace(state);
     }
 
-    /// Makes what can be made of these changes, and answers all of them.
-    async fn serve(&mut self, jobs: Vec<Job>) {
+    /// Applies as many of these changes as possible, and replies to all of them.
+    async fn process_batch(&mut self, jobs: Vec<ChangeJob>) {
         let (changes, answers): (Vec<_>, Vec<_>) =
             jobs.into_iter().map(|job| (job.change, job.answer)).unzip();
         let changes = Arc::new(changes);
         let outcomes = self.outcomes(&changes).await;
         for (answer, outcome) in answers.into_iter().zip(outcomes) {
-            // Who does not wait any more does not want to know.
+            // The receiver may have been dropped.
             let _ = answer.send(outcome);
         }
     }
 
-    async fn outcomes(&mut self, changes: &Arc<Vec<Change>>) -> Vec<Result<Done, Refused>> {
-        let all = |refused: Refused| vec![Err(refused); changes.len()];
-        for _ in 0..ROUNDS {
+    async fn outcomes(
+        &mut self,
+        changes: &Arc<Vec<RegistryChange>>,
+    ) -> Vec<Result<CommittedChange, ChangeError>> {
+        let all = |refused: ChangeError| vec![Err(refused); changes.len()];
+        for _ in 0..MAX_RETRIES {
             let (base, check, planned) =
                 (Arc::clone(&self.base), Arc::clone(&self.check), Arc::clone(changes));
-            let plan = match blocking(move || Plan::new(&base, &planned, &check)).await {
+            let plan = match blocking(move || BatchPlan::new(&base, &planned, &check)).await {
                 Ok(plan) => plan,
                 Err(unavailable) => return all(unavailable.into()),
             };
-            // Refusals are only as good as the state that they refer to.
+            // Committed even if all changes were rejected: rejections are only valid for the revision they were based
+            // on.
             let committed = self.store.commit(Some(self.base.rev), plan.ops.clone()).await;
             match committed {
                 Ok(snapshot) => {
                     let rev = snapshot.rev;
                     if rev != self.base.rev {
-                        self.put(plan.base(rev)).await;
+                        self.apply_state(plan.base(rev)).await;
                     }
                     return plan.outcomes(rev);
                 }
                 Err(CommitError::Conflict { .. }) => {
-                    self.take_over(false).await;
+                    self.reload_files(false).await;
                     if let Some(problems) = &self.refused {
-                        return all(Refused::Unreadable(problems.clone()));
+                        return all(ChangeError::FilesRejected(problems.clone()));
                     }
                 }
                 Err(CommitError::Unavailable(unavailable)) => {
-                    tracing::error!("a change of the registry is not made: {}", unavailable.0);
-                    return plan.failed(self.base.rev, &Refused::Unavailable(unavailable));
+                    tracing::error!("cannot commit a change to the registry: {}", unavailable.0);
+                    return plan.failed_outcomes(self.base.rev, &ChangeError::Unavailable(unavailable));
                 }
-                Err(CommitError::Unfit(unfit)) => return all(unfit.into()),
+                Err(CommitError::Entry(unfit)) => return all(unfit.into()),
             }
         }
-        let busy = std::io::Error::other("others change the registry all the time");
-        all(Refused::Unavailable(busy.into()))
+        let busy = std::io::Error::other("other processes keep changing the registry; try again");
+        all(ChangeError::Unavailable(busy.into()))
     }
 }
 
-/// Has a whole registry checked.
-async fn checked(snapshot: Snapshot, check: &Check) -> Result<Result<Arc<Base>, OpenError>, OpenError> {
+/// Validates a whole registry.
+async fn validate(
+    snapshot: RegistrySnapshot,
+    check: &CheckFn,
+) -> Result<Result<Arc<BaseState>, OpenError>, OpenError> {
     let check = Arc::clone(check);
     let work = move || {
-        let checked = check(Candidate { texts: &snapshot.texts, whole: true })?;
-        Ok(Arc::new(Base { rev: snapshot.rev, documents: snapshot.documents?, checked: Arc::new(checked) }))
+        let checked = check(CheckInput { texts: &snapshot.texts, whole: true })?;
+        Ok(Arc::new(BaseState {
+            rev: snapshot.rev,
+            documents: snapshot.documents?,
+            checked: Arc::new(checked),
+        }))
     };
     Ok(blocking(work).await?)
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Unavailable> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreUnavailable> {
     tokio::task::spawn_blocking(work).await.map_err(|panic| std::io::Error::other(panic).into())
 }
 
-fn stamps(files: &[PathBuf]) -> BTreeMap<PathBuf, Option<Stamp>> {
-    files.iter().map(|file| (file.clone(), Stamp::of(file))).collect()
+fn stamps(files: &[PathBuf]) -> BTreeMap<PathBuf, Option<FileStamp>> {
+    files.iter().map(|file| (file.clone(), FileStamp::read(file))).collect()
 }

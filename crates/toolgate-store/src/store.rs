@@ -1,9 +1,8 @@
-//! What a place for shared state must do, whatever it is made of.
+//! The interface of a storage backend for shared state.
 //!
-//! The queue in `registry` sits above it, so that ordering, group commit and hot reload are the same for
-//! every backend; the contract is tested by one suite that all of them run. The record of calls is not
-//! kept here: it has a door of its own in `toolgate-audit`, which is written to on every call and has its
-//! own rules for durability.
+//! The queue in `registry` is built on top of it, so that ordering, group commit and hot reload are the same for every
+//! backend; one test suite checks the contract for all of them. The execution log is not stored here: it has its own
+//! storage in `toolgate-audit`, because it is written on every call and has its own durability rules.
 //! Invariant: `Ok` from [`Store::commit`] means that the change survives a crash.
 
 use std::fmt;
@@ -15,19 +14,19 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use crate::document::{Document, DocumentError, Kind, Op, Unfit};
+use crate::document::{DocumentError, EntryError, EntryKind, EntryOp, RegistryDocument};
 
-/// Which state of the registry: the same texts have the same revision, in every process and after every
+/// Identifies a state of the registry: equal file contents have equal revisions, in every process and after every
 /// restart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rev(u64);
+pub struct Revision(u64);
 
-impl Rev {
-    /// The revision of these texts.
-    pub fn of(files: [Option<&[u8]>; 2]) -> Self {
+impl Revision {
+    /// Hashes file contents.
+    pub fn of_contents(files: [Option<&[u8]>; 2]) -> Self {
         let mut hash = Sha256::new();
         for bytes in files {
-            // A file that is not there is not an empty one.
+            // A missing file differs from an empty one.
             hash.update(bytes.map_or(u64::MAX, |bytes| bytes.len() as u64).to_le_bytes());
             hash.update(bytes.unwrap_or_default());
         }
@@ -37,143 +36,148 @@ impl Rev {
     }
 }
 
-impl fmt::Display for Rev {
+impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
-impl fmt::Debug for Rev {
+impl fmt::Debug for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl Serialize for Rev {
+impl Serialize for Revision {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// A text that is not a revision.
+/// The string is not a revision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a revision: 16 digits of 0-9 and a-f are expected")]
-pub struct NotRev(String);
+#[error("`{0}` is not a revision: expected 16 lowercase hexadecimal digits")]
+pub struct ParseRevisionError(String);
 
-impl std::str::FromStr for Rev {
-    type Err = NotRev;
+impl std::str::FromStr for Revision {
+    type Err = ParseRevisionError;
 
-    fn from_str(text: &str) -> Result<Self, NotRev> {
+    fn from_str(text: &str) -> Result<Self, ParseRevisionError> {
         let right = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let value = right.then(|| u64::from_str_radix(text, 16).ok()).flatten();
-        value.map(Self).ok_or_else(|| NotRev(text.to_owned()))
+        value.map(Self).ok_or_else(|| ParseRevisionError(text.to_owned()))
     }
 }
 
-/// The registry as texts. `None`: there is no such file, or it is no text.
+/// The registry files as strings. `None` if the file does not exist or is not UTF-8.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Texts {
+pub struct RegistrySources {
     /// `tools.json`.
     pub tools: Option<Arc<str>>,
     /// `mcp.json`.
     pub servers: Option<Arc<str>>,
 }
 
-/// The registry by its entries. `None`: the project has no file for them.
+/// The parsed registry files. `None` if the project has no such file.
 #[derive(Debug, Clone)]
-pub struct Documents {
+pub struct RegistryDocuments {
     /// `tools.json`.
-    pub tools: Option<Document>,
+    pub tools: Option<RegistryDocument>,
     /// `mcp.json`.
-    pub servers: Option<Document>,
+    pub servers: Option<RegistryDocument>,
 }
 
-impl Documents {
-    /// The file that holds entries of a kind.
-    pub fn of(&self, kind: Kind) -> Option<&Document> {
+impl RegistryDocuments {
+    /// Returns the file that holds entries of a kind.
+    pub fn get(&self, kind: EntryKind) -> Option<&RegistryDocument> {
         match kind {
-            Kind::Tool => self.tools.as_ref(),
-            Kind::Server => self.servers.as_ref(),
+            EntryKind::Tool => self.tools.as_ref(),
+            EntryKind::Server => self.servers.as_ref(),
         }
     }
 
-    /// Makes a change, or says why it does not fit.
-    pub fn apply(&mut self, op: &Op) -> Result<(), Unfit> {
+    /// Applies a change, or returns the reason why it cannot be applied.
+    pub fn apply(&mut self, op: &EntryOp) -> Result<(), EntryError> {
         let document = match op.kind {
-            Kind::Tool => self.tools.as_mut(),
-            Kind::Server => self.servers.as_mut(),
+            EntryKind::Tool => self.tools.as_mut(),
+            EntryKind::Server => self.servers.as_mut(),
         };
-        document.ok_or(DocumentError::NoFile)?.apply(&op.name, &op.act)
+        document.ok_or(DocumentError::NoFile)?.apply(&op.name, &op.action)
     }
 }
 
 /// The registry at one moment.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// Which state it is.
-    pub rev: Rev,
-    /// As texts.
-    pub texts: Texts,
-    /// By its entries, or why it cannot be changed.
-    pub documents: Result<Documents, DocumentError>,
+pub struct RegistrySnapshot {
+    pub rev: Revision,
+    pub texts: RegistrySources,
+    /// The parsed files, or the reason why they cannot be changed.
+    pub documents: Result<RegistryDocuments, DocumentError>,
 }
 
-/// The place cannot be read or written now.
+/// The registry cannot be read or written at the moment.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the registry cannot be read or written")]
-pub struct Unavailable(#[source] pub Arc<std::io::Error>);
+pub struct StoreUnavailable(#[source] pub Arc<std::io::Error>);
 
-impl From<std::io::Error> for Unavailable {
+impl From<std::io::Error> for StoreUnavailable {
     fn from(error: std::io::Error) -> Self {
         Self(Arc::new(error))
     }
 }
 
-/// Why nothing was committed.
+/// Reason why nothing was committed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// The state is another one than expected.
+    /// The registry is not at the expected revision.
     #[error("the registry is at revision {current}")]
     Conflict {
-        /// The state that it has.
-        current: Rev,
+        /// Actual revision.
+        current: Revision,
     },
-    /// A change does not fit what is there.
+    /// A change cannot be applied to the current entries.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// The place failed. Nothing of the change is visible, unless the next [`Store::snapshot`] shows all of it.
+    Entry(#[from] EntryError),
+    /// The backend failed. The change is not visible, unless the next [`Store::snapshot`] shows all of it.
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
+    Unavailable(#[from] StoreUnavailable),
 }
 
-/// A right that only one holder has at a time. A later one has a greater number.
+/// Fencing token of an exclusive lease. A later holder has a greater number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fence(pub u64);
+pub struct FencingToken(pub u64);
 
-/// A place for shared state.
+/// A storage backend for shared state.
 ///
-/// Its functions are `async` by hand, so that their futures are `Send`; there is one store in a process, so
-/// nothing needs it as `dyn`.
+/// Its functions return `impl Future + Send` instead of being `async fn`, so that their futures are `Send`; a process
+/// has one store, so it need not be usable as `dyn`.
 pub trait Store: Send + Sync + 'static {
-    /// The state as it is now, with what others have written.
-    fn snapshot(&self) -> impl Future<Output = Result<Snapshot, Unavailable>> + Send;
+    /// Returns the current state, including changes by other processes.
+    fn snapshot(&self) -> impl Future<Output = Result<RegistrySnapshot, StoreUnavailable>> + Send;
 
-    /// Makes these changes, in this order, all of them or none, and returns when they are safe. With `expect`
-    /// only where nobody has changed anything since. After a crash on the way, an entry is as it was or as it
-    /// was to be.
+    /// Applies these changes in order, all or none, and returns once they are durable. With `expect`, only if the
+    /// registry is still at that revision. After a crash in between, an entry has its old or its new value.
     fn commit(
         &self,
-        expect: Option<Rev>,
-        ops: Vec<Op>,
-    ) -> impl Future<Output = Result<Snapshot, CommitError>> + Send;
+        expect: Option<Revision>,
+        ops: Vec<EntryOp>,
+    ) -> impl Future<Output = Result<RegistrySnapshot, CommitError>> + Send;
 
-    /// Tells the newest revision, at least once for the last of several changes. What it skips is of no
-    /// interest: whoever is told takes a snapshot.
-    fn watch(&self) -> watch::Receiver<Rev>;
+    /// Notifies of the newest revision, at least once for the last of several changes. Intermediate revisions may be
+    /// skipped, because receivers take a snapshot anyway.
+    fn watch(&self) -> watch::Receiver<Revision>;
 
-    /// Takes up to so many calls out of an allowance that is shared with other processes.
-    fn lease_tokens(&self, key: &str, want: u32) -> impl Future<Output = Result<u32, Unavailable>> + Send;
+    /// Takes up to `want` calls out of a quota that is shared with other processes.
+    fn lease_tokens(
+        &self,
+        key: &str,
+        want: u32,
+    ) -> impl Future<Output = Result<u32, StoreUnavailable>> + Send;
 
-    /// Becomes the only holder of a name for some time.
-    fn lease(&self, name: &str, ttl: Duration) -> impl Future<Output = Result<Fence, Unavailable>> + Send;
+    /// Acquires an exclusive lease on a name for some time.
+    fn lease(
+        &self,
+        name: &str,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<FencingToken, StoreUnavailable>> + Send;
 }

@@ -1,11 +1,15 @@
-//! JSON texts, changed entry by entry: comments, order, formatting and unknown keys stay.
+//! Edits JSON with comments entry by entry, and keeps comments, order, formatting and unknown keys.
 //!
-//! A [`List`] is the text of one object or array, cut at its entries; put together again it is the same
-//! text, byte by byte. Invariant: a change touches the entry it is about, and the comma and the white space
-//! around it; every comment outside of it stays.
+//! An [`EntryList`] is the text of one object or array, split at its entries. `jsonc-parser` finds the entries; this
+//! module only moves pieces of text. Its own editor (the `cst` feature) loses comments and reformats, see
+//! `docs/dev/decisions/json-text-editor.md`.
+//! Invariant: an unchanged list renders to exactly the text it was parsed from. A change touches its entry, and the comma
+//! and white space around it; every comment outside of the entry stays.
 
 use std::sync::Arc;
 
+use jsonc_parser::ast::Value as Ast;
+use jsonc_parser::common::{Range, Ranged};
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::tokens::Token;
 use jsonc_parser::{CollectOptions, ParseOptions, Scanner, ScannerOptions, parse_to_ast};
@@ -14,7 +18,7 @@ use serde_json::Value as Json;
 #[cfg(test)]
 mod tests;
 
-/// What is allowed beyond the standard. Nothing that changes what a value means.
+/// Syntax accepted beyond standard JSON. Nothing that changes the meaning of a value.
 pub const OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -28,120 +32,133 @@ pub const OPTIONS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// Why a text cannot be cut at its entries.
+/// Reason why a text cannot be split into entries.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TextError {
-    /// It is not JSON.
     #[error("it is not valid JSON")]
     Syntax(#[source] Arc<ParseError>),
-    /// It is not JSON, in a way that only matters here.
-    #[error("it is not valid JSON: {what} at byte {at}")]
-    Cut {
-        /// What was found.
-        what: &'static str,
-        /// Where.
-        at: usize,
-    },
-    /// It is JSON, but not an object or an array.
+    /// Only white space and comments.
+    #[error("it is not valid JSON: there is no value")]
+    Empty,
+    /// The text is JSON, but not an object or an array.
     #[error("it is neither an object nor an array")]
     Shape,
 }
 
-/// An object or an array, cut at its entries.
+/// An object or an array, split at its entries.
 #[derive(Debug, Clone)]
-pub struct List {
-    /// All before the first entry, up to the bracket.
+pub struct EntryList {
+    /// Everything before the first entry, including the bracket.
     open: String,
-    items: Vec<Arc<Item>>,
-    /// What is between the last comma, or the bracket where there is no entry, and the end.
+    /// Shared between copies of the list: a copy of a large registry costs one pointer per entry.
+    entries: Vec<Arc<ListEntry>>,
+    /// White space and comments between the last comma (or the opening bracket) and the closing bracket.
     end: String,
-    /// From the closing bracket on.
+    /// The closing bracket and everything after it.
     close: String,
-    style: Style,
+    format: TextFormat,
 }
 
-/// One entry with what is around it.
+/// One entry with the white space and comments around it.
 #[derive(Debug, Clone)]
-struct Item {
-    /// White space and comments before it.
-    lead: String,
-    key: Option<Key>,
+struct ListEntry {
+    /// White space and comments before the entry.
+    before: String,
+    key: Option<EntryKey>,
     value: String,
-    /// White space and comments between it and its comma, or the end.
-    tail: String,
+    /// White space and comments between the entry and its comma, or the end.
+    after: String,
     comma: bool,
 }
 
 #[derive(Debug, Clone)]
-struct Key {
+struct EntryKey {
     name: String,
-    /// As it is written, with the colon and the white space behind it.
+    /// As written, with the colon and the white space after it.
     text: String,
 }
 
-/// How new text is written.
+/// Formatting of new text.
 #[derive(Debug, Clone)]
-struct Style {
-    /// Of the line that the list begins in.
+struct TextFormat {
+    /// Indentation of the line that the list begins in.
     indent: String,
-    /// One level more.
+    /// Additional indentation per level.
     unit: String,
     newline: &'static str,
-    /// Whether a first entry gets a line of its own.
-    lines: bool,
+    /// True if the first entry gets its own line.
+    multiline: bool,
 }
 
-impl List {
-    /// Cuts a text that is one object or array, with whatever comments around it.
+impl EntryList {
+    /// Splits a text that is one object or array, with any comments around it.
     pub fn parse(text: &str) -> Result<Self, TextError> {
-        parse_to_ast(text, &CollectOptions::default(), &OPTIONS)
-            .map_err(|error| TextError::Syntax(Arc::new(error)))?;
-        Self::cut(text)
-    }
-
-    /// The same of a text that is known to be JSON.
-    pub(crate) fn cut(text: &str) -> Result<Self, TextError> {
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
-        let style = Style { indent: String::new(), unit: "  ".to_owned(), newline, lines: true };
-        let mut list = Cutter::new(text).list(style)?;
-        list.style.lines = text.trim().contains('\n') || list.items.is_empty();
-        if let Some(unit) = list.items.iter().find_map(|item| item.indent()).filter(|unit| !unit.is_empty()) {
-            list.style.unit = unit.to_owned();
+        let format = TextFormat { indent: String::new(), unit: "  ".to_owned(), newline, multiline: true };
+        let mut list = Self::split(text, format)?;
+        list.format.multiline = text.trim().contains('\n') || list.entries.is_empty();
+        if let Some(unit) =
+            list.entries.iter().find_map(|entry| entry.indent()).filter(|unit| !unit.is_empty())
+        {
+            list.format.unit = unit.to_owned();
         }
         Ok(list)
     }
 
-    /// The list that is the value of a key.
+    fn split(text: &str, format: TextFormat) -> Result<Self, TextError> {
+        let value = parse_value(text)?;
+        let (open_end, close) = (value.range().start + 1, value.range().end - 1);
+        let spans = entry_spans(value).ok_or(TextError::Shape)?;
+        let mut entries = Vec::with_capacity(spans.len());
+        let mut from = open_end;
+        let mut spans = spans.into_iter().peekable();
+        while let Some(EntrySpan { name, start, value }) = spans.next() {
+            let next = spans.peek().map_or(close, |next| next.start);
+            let comma = find_comma(&text[value.end..next]).map(|at| value.end + at);
+            let key = name.map(|name| EntryKey { name, text: text[start..value.start].to_owned() });
+            entries.push(Arc::new(ListEntry {
+                before: text[from..start].to_owned(),
+                key,
+                value: text[value.start..value.end].to_owned(),
+                after: text[value.end..comma.unwrap_or(next)].to_owned(),
+                comma: comma.is_some(),
+            }));
+            from = comma.map_or(next, |comma| comma + 1);
+        }
+        let (open, end) = (text[..open_end].to_owned(), text[from..close].to_owned());
+        Ok(Self { open, entries, end, close: text[close..].to_owned(), format })
+    }
+
+    /// Splits the value of a key.
     pub fn inner(&self, key: &str) -> Option<Result<Self, TextError>> {
-        self.at(key).map(|at| self.inner_at(at))
+        self.position(key).map(|at| self.inner_at(at))
     }
 
-    /// Whether an entry is an object.
     pub(crate) fn is_object_at(&self, at: usize) -> bool {
-        self.items[at].value.starts_with('{')
+        self.entries[at].value.starts_with('{')
     }
 
-    /// The list that is an entry, by its place.
+    /// Splits the entry at an index.
     pub(crate) fn inner_at(&self, at: usize) -> Result<Self, TextError> {
-        let Item { value, .. } = &*self.items[at];
-        let indent = self.items[at].indent().unwrap_or(&self.style.indent).to_owned();
-        let mut list = Cutter::new(value).list(Style { indent, ..self.style.clone() })?;
-        list.style.lines = value.contains('\n') || list.items.is_empty() && self.style.lines;
+        let ListEntry { value, .. } = &*self.entries[at];
+        let indent = self.entries[at].indent().unwrap_or(&self.format.indent).to_owned();
+        let mut list = Self::split(value, TextFormat { indent, ..self.format.clone() })?;
+        list.format.multiline = value.contains('\n') || list.entries.is_empty() && self.format.multiline;
         Ok(list)
     }
 
-    /// The text.
+    /// Renders the text.
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(self.len_bytes());
         text.push_str(&self.open);
-        for item in &self.items {
-            text.push_str(&item.lead);
-            if let Some(key) = &item.key {
+        for entry in &self.entries {
+            text.push_str(&entry.before);
+            if let Some(key) = &entry.key {
                 text.push_str(&key.text);
             }
-            text.push_str(&item.value);
-            text.push_str(&item.tail);
-            if item.comma {
+            text.push_str(&entry.value);
+            text.push_str(&entry.after);
+            if entry.comma {
                 text.push(',');
             }
         }
@@ -151,220 +168,216 @@ impl List {
     }
 
     fn len_bytes(&self) -> usize {
-        let of = |item: &Arc<Item>| {
-            let key = item.key.as_ref().map_or(0, |key| key.text.len());
-            item.lead.len() + key + item.value.len() + item.tail.len() + 1
+        let entry_bytes = |entry: &Arc<ListEntry>| {
+            let key = entry.key.as_ref().map_or(0, |key| key.text.len());
+            entry.before.len() + key + entry.value.len() + entry.after.len() + 1
         };
-        self.open.len() + self.items.iter().map(of).sum::<usize>() + self.end.len() + self.close.len()
+        self.open.len()
+            + self.entries.iter().map(entry_bytes).sum::<usize>()
+            + self.end.len()
+            + self.close.len()
     }
 
-    /// How many entries there are.
     pub fn len(&self) -> usize {
-        self.items.len()
+        self.entries.len()
     }
 
-    /// Whether it is an object.
     pub fn is_object(&self) -> bool {
         self.open.ends_with('{')
     }
 
-    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.entries.is_empty()
     }
 
-    /// The keys of an object, in their order.
+    /// Returns the keys of an object, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.items.iter().filter_map(|item| Some(item.key.as_ref()?.name.as_str()))
+        self.entries.iter().filter_map(|entry| Some(entry.key.as_ref()?.name.as_str()))
     }
 
-    /// The texts of the entries, in their order.
+    /// Returns the texts of the values, in order.
     pub fn values(&self) -> impl Iterator<Item = &str> {
-        self.items.iter().map(|item| item.value.as_str())
+        self.entries.iter().map(|entry| entry.value.as_str())
     }
 
-    /// The text of the value of a key.
+    /// Returns the text of the value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.at(key).map(|at| self.items[at].value.as_str())
+        self.position(key).map(|at| self.entries[at].value.as_str())
     }
 
-    /// The place of a key.
-    pub fn at(&self, key: &str) -> Option<usize> {
-        self.items.iter().position(|item| item.key.as_ref().is_some_and(|own| own.name == key))
+    /// Returns the index of a key.
+    pub fn position(&self, key: &str) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.key.as_ref().is_some_and(|own| own.name == key))
     }
 
-    /// Gives a key of an object a value: in its place, or at the end.
+    /// Sets the value of a key: in its place, or at the end.
     pub fn set(&mut self, key: &str, value: &Json) {
-        match self.at(key) {
+        match self.position(key) {
             Some(at) => self.replace(at, value),
             None => self.push(Some(key), value),
         }
     }
 
-    /// Writes another value in the place of one.
+    /// Replaces the value at an index.
     pub fn replace(&mut self, at: usize, value: &Json) {
-        let indent = self.items[at].indent().unwrap_or(&self.style.indent).to_owned();
-        let old = &self.items[at].value;
+        let indent = self.entries[at].indent().unwrap_or(&self.format.indent).to_owned();
+        let old = &self.entries[at].value;
         let scalar = !old.starts_with(['{', '[']);
-        let lines = old.contains('\n') || self.style.lines && (scalar || old.len() == 2);
-        let spaced = self.style.lines || old.contains("\": ");
-        let text = self.style.written(value, &indent, lines, spaced);
-        self.put(at, text);
+        let multiline = old.contains('\n') || self.format.multiline && (scalar || old.len() == 2);
+        let spaced = self.format.multiline || old.contains("\": ");
+        let text = self.format.render(value, &indent, multiline, spaced);
+        self.put_text(at, text);
     }
 
-    /// Puts a text, which is JSON, in the place of a value.
-    pub fn put(&mut self, at: usize, text: String) {
-        Arc::make_mut(&mut self.items[at]).value = text;
+    /// Replaces the value at an index by a text, which must be JSON.
+    pub fn put_text(&mut self, at: usize, text: String) {
+        Arc::make_mut(&mut self.entries[at]).value = text;
     }
 
-    /// Puts the text of an inner list, changed, in its place.
-    pub fn put_inner(&mut self, key: &str, inner: &List) {
-        if let Some(at) = self.at(key) {
-            self.put(at, inner.text());
+    /// Replaces the value of a key by a changed inner list.
+    pub fn put_inner(&mut self, key: &str, inner: &EntryList) {
+        if let Some(at) = self.position(key) {
+            self.put_text(at, inner.text());
         }
     }
 
-    /// Adds an entry at the end; with a key to an object, without one to an array.
+    /// Appends an entry; with a key to an object, without one to an array.
     pub fn push(&mut self, key: Option<&str>, value: &Json) {
-        let lines = self.items.last().map_or(self.style.lines, |last| last.indent().is_some());
-        let deeper = format!("{}{}", self.style.indent, self.style.unit);
-        let indent = self.items.last().and_then(|last| last.indent()).unwrap_or(&deeper).to_owned();
-        let (own_line, last_line) = if lines {
-            (
-                format!("{}{indent}", self.style.newline),
-                format!("{}{}", self.style.newline, self.style.indent),
-            )
-        } else if self.items.is_empty() {
+        let multiline = self.entries.last().map_or(self.format.multiline, |last| last.indent().is_some());
+        let deeper = format!("{}{}", self.format.indent, self.format.unit);
+        let indent = self.entries.last().and_then(|last| last.indent()).unwrap_or(&deeper).to_owned();
+        // White space before the new entry, and before the bracket if the list was empty.
+        let (own_line, bracket_line) = if multiline {
+            let newline = self.format.newline;
+            (format!("{newline}{indent}"), format!("{newline}{}", self.format.indent))
+        } else if self.entries.is_empty() {
             (String::new(), String::new())
         } else {
-            let same = self
-                .items
+            let same_as_last = self
+                .entries
                 .last()
-                .map(|last| &last.lead)
-                .filter(|lead| self.items.len() > 1 && lead.chars().all(char::is_whitespace));
-            (same.map_or_else(|| " ".to_owned(), Clone::clone), String::new())
+                .map(|last| &last.before)
+                .filter(|before| self.entries.len() > 1 && before.chars().all(char::is_whitespace));
+            (same_as_last.map_or_else(|| " ".to_owned(), Clone::clone), String::new())
         };
-        let key = key.map(|name| Key { name: name.to_owned(), text: self.key_text(name, lines) });
+        let key = key.map(|name| EntryKey { name: name.to_owned(), text: self.key_text(name, multiline) });
         let spaced =
-            key.as_ref().map_or(own_line == " " && self.items.len() > 1, |key| key.text.ends_with(' '));
-        let value = self.style.written(value, &indent, lines, spaced);
-        let trailing = self.items.last().is_some_and(|last| last.comma);
-        // What stands before the bracket now: comments go before the new entry, the last line break stays last.
-        let before = match self.items.last_mut().filter(|last| !last.comma) {
+            key.as_ref().map_or(own_line == " " && self.entries.len() > 1, |key| key.text.ends_with(' '));
+        let value = self.format.render(value, &indent, multiline, spaced);
+        let trailing_comma = self.entries.last().is_some_and(|last| last.comma);
+        // The text before the bracket: comments go before the new entry, the last line break stays last.
+        let trivia = match self.entries.last_mut().filter(|last| !last.comma) {
             Some(last) => {
                 let last = Arc::make_mut(last);
                 last.comma = true;
-                std::mem::take(&mut last.tail)
+                std::mem::take(&mut last.after)
             }
             None => std::mem::take(&mut self.end),
         };
-        let (comments, rest) = comments(&before);
-        let own_line = if !comments.is_empty() && rest.contains('\n') {
-            format!("{}{indent}", self.style.newline)
+        let (comments, space) = split_comments(&trivia);
+        let own_line = if !comments.is_empty() && space.contains('\n') {
+            format!("{}{indent}", self.format.newline)
         } else {
             own_line
         };
-        let rest = if rest.is_empty() && self.items.is_empty() { last_line } else { rest.to_owned() };
-        let mut item =
-            Item { lead: format!("{comments}{own_line}"), key, value, tail: rest, comma: trailing };
-        if trailing {
-            self.end = std::mem::take(&mut item.tail);
+        let space = if space.is_empty() && self.entries.is_empty() { bracket_line } else { space.to_owned() };
+        let before = format!("{comments}{own_line}");
+        let mut entry = ListEntry { before, key, value, after: space, comma: trailing_comma };
+        if trailing_comma {
+            self.end = std::mem::take(&mut entry.after);
         }
-        self.items.push(Arc::new(item));
+        self.entries.push(Arc::new(entry));
     }
 
-    /// Takes an entry out. Comments beside it stay.
+    /// Removes an entry. Comments next to it stay.
     pub fn remove(&mut self, at: usize) {
-        let removed = self.items.remove(at);
-        let Item { lead, tail, comma, .. } = &*removed;
-        if let Some(next) = self.items.get_mut(at) {
+        let removed = self.entries.remove(at);
+        let ListEntry { before, after, comma, .. } = &*removed;
+        if let Some(next) = self.entries.get_mut(at) {
             let next = Arc::make_mut(next);
-            next.lead = joined(&[lead, tail, &next.lead], First);
-        } else if *comma || self.items.is_empty() {
-            self.end = joined(&[lead, tail, &self.end], Last);
-        } else if let Some(last) = self.items.last_mut() {
+            next.before = join_trivia(&[before, after, &next.before], KeptSpace::First);
+        } else if *comma || self.entries.is_empty() {
+            self.end = join_trivia(&[before, after, &self.end], KeptSpace::Last);
+        } else if let Some(last) = self.entries.last_mut() {
             let last = Arc::make_mut(last);
             last.comma = false;
-            last.tail = joined(&[&last.tail, lead, tail], Last);
+            last.after = join_trivia(&[&last.after, before, after], KeptSpace::Last);
         }
     }
 
-    /// `"key": `, as the others have it.
-    fn key_text(&self, name: &str, lines: bool) -> String {
-        let others = self.items.last().and_then(|last| {
+    /// Renders `"key": ` in the format of the other keys.
+    fn key_text(&self, name: &str, multiline: bool) -> String {
+        let same_as_last = self.entries.last().and_then(|last| {
             let text = &last.key.as_ref()?.text;
-            let behind = &text[text.rfind('"')? + 1..];
-            (behind.trim() == ":").then_some(behind)
+            let colon = &text[text.rfind('"')? + 1..];
+            (colon.trim() == ":").then_some(colon)
         });
-        let behind = others.unwrap_or(if lines { ": " } else { ":" });
-        format!("{}{behind}", Json::from(name))
+        let colon = same_as_last.unwrap_or(if multiline { ": " } else { ":" });
+        format!("{}{colon}", Json::from(name))
     }
 }
 
-impl Item {
-    /// How far it is indented, where it begins a line.
+impl ListEntry {
+    /// Returns the indentation of the entry, if it starts a line.
     fn indent(&self) -> Option<&str> {
-        let line = &self.lead[self.lead.rfind('\n')? + 1..];
+        let line = &self.before[self.before.rfind('\n')? + 1..];
         Some(&line[..line.len() - line.trim_start().len()])
     }
 }
 
-impl Style {
-    fn written(&self, value: &Json, indent: &str, lines: bool, spaced: bool) -> String {
+impl TextFormat {
+    fn render(&self, value: &Json, indent: &str, multiline: bool, spaced: bool) -> String {
         let mut text = String::new();
-        match (lines, spaced) {
-            (true, _) => self.write(value, indent, &mut text),
-            (false, true) => spaced_line(value, &mut text),
+        match (multiline, spaced) {
+            (true, _) => self.write_lines(value, indent, &mut text),
+            (false, true) => write_spaced(value, &mut text),
             (false, false) => text = value.to_string(),
         }
         text
     }
 
-    /// Objects get lines; so do arrays that hold more than plain values.
-    fn write(&self, value: &Json, indent: &str, out: &mut String) {
+    /// Writes a value. Objects get one line per key; so do arrays that hold more than scalars per element.
+    fn write_lines(&self, value: &Json, indent: &str, out: &mut String) {
         let deeper = format!("{indent}{}", self.unit);
-        let plain = |item: &Json| !item.is_object() && !item.is_array();
+        let scalar = |value: &Json| !value.is_object() && !value.is_array();
         match value {
             Json::Object(fields) if !fields.is_empty() => {
                 for (index, (key, value)) in fields.iter().enumerate() {
                     let before = if index == 0 { "{" } else { "," };
                     out.push_str(&format!("{before}{}{deeper}{}: ", self.newline, Json::from(key.as_str())));
-                    self.write(value, &deeper, out);
+                    self.write_lines(value, &deeper, out);
                 }
                 out.push_str(&format!("{}{indent}}}", self.newline));
             }
-            Json::Array(items) if !items.iter().all(plain) => {
-                for (index, item) in items.iter().enumerate() {
+            Json::Array(elements) if !elements.iter().all(scalar) => {
+                for (index, element) in elements.iter().enumerate() {
                     let before = if index == 0 { "[" } else { "," };
                     out.push_str(&format!("{before}{}{deeper}", self.newline));
-                    self.write(item, &deeper, out);
+                    self.write_lines(element, &deeper, out);
                 }
                 out.push_str(&format!("{}{indent}]", self.newline));
             }
-            value => spaced_line(value, out),
+            value => write_spaced(value, out),
         }
     }
 }
 
-/// On one line, as people write it.
-fn spaced_line(value: &Json, out: &mut String) {
+/// Writes a value on one line, with spaces.
+fn write_spaced(value: &Json, out: &mut String) {
     match value {
         Json::Object(fields) if !fields.is_empty() => {
             for (index, (key, value)) in fields.iter().enumerate() {
-                out.push_str(&format!(
-                    "{} {}: ",
-                    if index == 0 { "{" } else { "," },
-                    Json::from(key.as_str())
-                ));
-                spaced_line(value, out);
+                let before = if index == 0 { "{" } else { "," };
+                out.push_str(&format!("{before} {}: ", Json::from(key.as_str())));
+                write_spaced(value, out);
             }
             out.push_str(" }");
         }
-        Json::Array(items) => {
+        Json::Array(elements) => {
             out.push('[');
-            for (index, item) in items.iter().enumerate() {
+            for (index, element) in elements.iter().enumerate() {
                 out.push_str(if index == 0 { "" } else { ", " });
-                spaced_line(item, out);
+                write_spaced(element, out);
             }
             out.push(']');
         }
@@ -372,8 +385,8 @@ fn spaced_line(value: &Json, out: &mut String) {
     }
 }
 
-/// White space and comments, cut behind the last comment; what is on its line stays with it.
-fn comments(trivia: &str) -> (&str, &str) {
+/// Splits white space and comments after the last comment; spaces behind a comment stay on its line.
+fn split_comments(trivia: &str) -> (&str, &str) {
     let end = trivia.trim_end().len();
     if end == 0 {
         return ("", trivia);
@@ -382,20 +395,20 @@ fn comments(trivia: &str) -> (&str, &str) {
     trivia.split_at(line)
 }
 
-/// Which white space stays where there is nothing else.
-enum Stays {
+/// Selects the piece whose white space remains after a removal.
+#[derive(Clone, Copy)]
+enum KeptSpace {
     First,
     Last,
 }
-use Stays::{First, Last};
 
-/// Pieces of white space and comments as one: all comments, and the white space of the piece that stays.
-fn joined(pieces: &[&str], stays: Stays) -> String {
+/// Joins pieces of white space and comments: keeps all comments, and the white space of the selected piece.
+fn join_trivia(pieces: &[&str], kept: KeptSpace) -> String {
     let blank = |piece: &&&str| piece.trim().is_empty();
     if pieces.iter().all(|piece| piece.trim().is_empty()) {
-        let piece = match stays {
-            First => pieces.first(),
-            Last => pieces.last(),
+        let piece = match kept {
+            KeptSpace::First => pieces.first(),
+            KeptSpace::Last => pieces.last(),
         };
         return piece.map(|piece| (*piece).to_owned()).unwrap_or_default();
     }
@@ -405,127 +418,61 @@ fn joined(pieces: &[&str], stays: Stays) -> String {
         all.push_str(if at_space { piece.trim_start_matches([' ', '\t']) } else { piece });
     }
     // The bracket keeps its line.
-    if let (Last, Some(last)) = (stays, pieces.last().filter(blank)) {
-        let (comments, _) = comments(&all);
-        // A comment to the end of its line needs that end.
-        let rest = last.find(['\r', '\n']).map_or(&all[comments.len()..], |line| &last[line..]);
-        all = format!("{comments}{rest}");
+    if let (KeptSpace::Last, Some(last)) = (kept, pieces.last().filter(blank)) {
+        let (comments, _) = split_comments(&all);
+        // A line comment needs its line break.
+        let space = last.find(['\r', '\n']).map_or(&all[comments.len()..], |line| &last[line..]);
+        all = format!("{comments}{space}");
     }
     all
 }
 
-/// Finds the ends of entries. It knows no more of JSON than that.
-struct Cutter<'a> {
-    text: &'a str,
-    scanner: Scanner<'a>,
+/// Parses JSON with comments. The parser rejects values nested deeper than about 512 levels.
+pub(crate) fn parse_value(text: &str) -> Result<Ast<'_>, TextError> {
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS)
+        .map_err(|error| TextError::Syntax(Arc::new(error)))?;
+    parsed.value.ok_or(TextError::Empty)
 }
 
-/// What matters of a token.
-enum Mark {
-    Open,
-    Close,
-    Comma,
-    Colon,
-    String(String),
-    Other,
+/// Position of an entry in a text.
+struct EntrySpan {
+    /// Decoded key, for an entry of an object.
+    name: Option<String>,
+    /// Start of the key, or of the value if there is no key.
+    start: usize,
+    value: Range,
 }
 
-impl<'a> Cutter<'a> {
-    fn new(text: &'a str) -> Self {
-        Self { text, scanner: Scanner::new(text, &ScannerOptions::default()) }
+/// Returns the entries of an object or an array, and `None` for other values.
+fn entry_spans(value: Ast<'_>) -> Option<Vec<EntrySpan>> {
+    match value {
+        Ast::Object(object) => {
+            let spans = object.properties.into_iter().map(|property| EntrySpan {
+                start: property.range.start,
+                value: property.value.range(),
+                name: Some(property.name.into_string()),
+            });
+            Some(spans.collect())
+        }
+        Ast::Array(array) => {
+            let spans = array.elements.iter().map(|element| EntrySpan {
+                name: None,
+                start: element.range().start,
+                value: element.range(),
+            });
+            Some(spans.collect())
+        }
+        _ => None,
     }
+}
 
-    fn syntax(&self, what: &'static str) -> TextError {
-        TextError::Cut { what, at: self.scanner.token_start().min(self.text.len()) }
-    }
-
-    /// The next token that is no comment, with its place.
-    fn next(&mut self) -> Result<Option<(Mark, usize, usize)>, TextError> {
-        loop {
-            let token = self.scanner.scan().map_err(|_| self.syntax("an unknown character"))?;
-            let mark = match token {
-                None => return Ok(None),
-                Some(Token::CommentLine(_) | Token::CommentBlock(_)) => continue,
-                Some(Token::OpenBrace | Token::OpenBracket) => Mark::Open,
-                Some(Token::CloseBrace | Token::CloseBracket) => Mark::Close,
-                Some(Token::Comma) => Mark::Comma,
-                Some(Token::Colon) => Mark::Colon,
-                Some(Token::String(text)) => Mark::String(text.into_owned()),
-                Some(Token::Word(_) | Token::Boolean(_) | Token::Number(_) | Token::Null) => Mark::Other,
-            };
-            return Ok(Some((mark, self.scanner.token_start(), self.scanner.token_end())));
+/// Returns the position of the comma in white space and comments.
+fn find_comma(trivia: &str) -> Option<usize> {
+    let mut scanner = Scanner::new(trivia, &ScannerOptions::default());
+    while let Ok(Some(token)) = scanner.scan() {
+        if token == Token::Comma {
+            return Some(scanner.token_start());
         }
     }
-
-    fn some(&mut self) -> Result<(Mark, usize, usize), TextError> {
-        self.next()?.ok_or_else(|| self.syntax("the end of the text"))
-    }
-
-    fn list(mut self, style: Style) -> Result<List, TextError> {
-        let (mark, start, open_end) = self.some()?;
-        if !matches!(mark, Mark::Open) {
-            return Err(TextError::Shape);
-        }
-        let is_object = self.text[start..].starts_with('{');
-        let (mut items, mut from): (Vec<Arc<Item>>, _) = (Vec::new(), open_end);
-        let close = loop {
-            let (mark, start, end) = self.some()?;
-            if matches!(mark, Mark::Close) {
-                break start;
-            }
-            let lead = self.text[from..start].to_owned();
-            let (key, (mark, start, end)) =
-                if is_object { self.member(mark, start)? } else { (None, (mark, start, end)) };
-            let end = self.value(&mark, end)?;
-            let (after, stop, behind) = self.some()?;
-            let comma = matches!(after, Mark::Comma);
-            let (value, tail) = (self.text[start..end].to_owned(), self.text[end..stop].to_owned());
-            items.push(Arc::new(Item { lead, key, value, tail, comma }));
-            match after {
-                Mark::Comma => from = behind,
-                Mark::Close => {
-                    from = stop;
-                    break stop;
-                }
-                _ => return Err(self.syntax("a missing comma")),
-            }
-        };
-        if self.next()?.is_some() {
-            return Err(self.syntax("something behind the end"));
-        }
-        let (open, end) = (self.text[..open_end].to_owned(), self.text[from..close].to_owned());
-        Ok(List { open, items, end, close: self.text[close..].to_owned(), style })
-    }
-
-    /// A key and its colon, then the first token of its value.
-    #[expect(clippy::type_complexity, reason = "a token is three values here and everywhere")]
-    fn member(&mut self, mark: Mark, start: usize) -> Result<(Option<Key>, (Mark, usize, usize)), TextError> {
-        let Mark::String(name) = mark else { return Err(self.syntax("a missing key")) };
-        if !matches!(self.some()?.0, Mark::Colon) {
-            return Err(self.syntax("a missing colon"));
-        }
-        let value = self.some()?;
-        Ok((Some(Key { name, text: self.text[start..value.1].to_owned() }), value))
-    }
-
-    /// Where a value ends that began with this token.
-    fn value(&mut self, first: &Mark, end: usize) -> Result<usize, TextError> {
-        match first {
-            Mark::String(_) | Mark::Other => return Ok(end),
-            Mark::Open => {}
-            Mark::Close | Mark::Comma | Mark::Colon => return Err(self.syntax("a missing value")),
-        }
-        let mut depth = 1;
-        loop {
-            let (mark, _, end) = self.some()?;
-            match mark {
-                Mark::Open => depth += 1,
-                Mark::Close => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                return Ok(end);
-            }
-        }
-    }
+    None
 }

@@ -1,29 +1,28 @@
-//! What an agent is made of: its model, its instructions, and what a run may cost.
+//! Settings of an agent: its model, its instructions, and the budgets of a run.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::{HumanDuration, Secret, Text};
+use crate::{ConfigString, HumanDuration, Secret};
 
-/// How a model is spoken to, and where it is.
+/// Vendor API of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelProvider {
-    /// OpenAI, and whatever speaks its protocol at another address: vLLM, llama.cpp, LM Studio and many more.
+    /// OpenAI, and servers with an OpenAI-compatible API: vLLM, llama.cpp, LM Studio and many more.
     Openai,
-    /// OpenAI's models at Azure.
+    /// OpenAI models hosted on Azure.
     Azure,
-    /// Ollama, on this machine unless another address is given.
+    /// Ollama, on this machine unless another URL is given.
     Ollama,
-    /// Anthropic.
     Anthropic,
     /// Google Gemini.
     Gemini,
 }
 
 impl ModelProvider {
-    /// Its name in files.
+    /// Name in configuration files.
     pub fn label(self) -> &'static str {
         match self {
             Self::Openai => "openai",
@@ -34,8 +33,8 @@ impl ModelProvider {
         }
     }
 
-    /// Where it is, where nobody says; `None` where everybody has a place of one's own.
-    pub fn place(self) -> Option<&'static str> {
+    /// Default URL of the API. `None` for Azure, where every deployment has its own.
+    pub fn default_url(self) -> Option<&'static str> {
         match self {
             Self::Openai => Some("https://api.openai.com/v1"),
             Self::Azure => None,
@@ -45,7 +44,7 @@ impl ModelProvider {
         }
     }
 
-    /// The variable that usually holds its key.
+    /// Environment variable that usually holds the API key.
     pub fn key_variable(self) -> Option<&'static str> {
         match self {
             Self::Openai => Some("OPENAI_API_KEY"),
@@ -57,131 +56,129 @@ impl ModelProvider {
     }
 }
 
-/// A model.
+/// Model of an agent, and how to call it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelSpec {
-    /// How it is spoken to.
     pub provider: ModelProvider,
-    /// Its name there; at Azure that of the deployment.
+    /// Name of the model; on Azure, the name of the deployment.
     pub name: String,
-    /// Where it is.
-    pub url: Text,
-    /// The key it wants, where it wants one.
+    /// Base URL of the API.
+    pub url: ConfigString,
+    /// API key, if the provider requires one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Secret>,
-    /// How freely it chooses its words; its own default where nobody says.
+    /// Sampling temperature. `None` leaves it to the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// The most tokens of one answer.
+    /// Maximum tokens of one response.
     pub max_tokens: u32,
-    /// How long one answer may take.
+    /// Deadline of one response.
     pub timeout: HumanDuration,
-    /// How often a request is made again that failed for a reason that passes.
+    /// Retries of a request after a transient failure.
     pub retries: u32,
-    /// Whether answers come piece by piece.
+    /// True if responses are streamed.
     pub stream: bool,
-    /// Bytes of one tool's result that it is given.
+    /// Bytes of one tool result passed to the model. Longer results are truncated.
     pub max_result: usize,
-    /// What its tokens cost.
+    /// Token prices, used to compute the cost of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prices: Option<Prices>,
+    pub prices: Option<TokenPrices>,
 }
 
-/// What a million tokens cost, in a currency that whoever writes it knows.
+/// Prices per million tokens, in any one currency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Prices {
-    /// Of what it reads.
+pub struct TokenPrices {
+    /// Input tokens.
     pub input: f64,
-    /// Of what it reads again and had kept.
+    /// Input tokens served from the provider's cache.
     pub cached_input: f64,
-    /// Of what it writes.
+    /// Output tokens.
     pub output: f64,
 }
 
-/// What one run may use. Whatever is reached first ends it.
+/// Limits of one run. The run ends as soon as any of them is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Budgets {
-    /// Calls of tools.
+pub struct RunBudgets {
+    /// Tool calls.
     pub calls: u32,
-    /// Calls of tools that are not known to only read.
+    /// Calls of tools that are not known to be read-only.
     pub writes: u32,
-    /// Tokens that the model reads and writes.
+    /// Input and output tokens of the model.
     pub tokens: u64,
-    /// Money, in the currency of the prices.
+    /// Cost, in the currency of the prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// Time.
+    /// Duration.
     pub time: HumanDuration,
 }
 
-impl Default for Budgets {
+impl Default for RunBudgets {
     fn default() -> Self {
         let time = HumanDuration::from_secs(30 * 60);
         Self { calls: 100, writes: 50, tokens: 1_000_000, cost: None, time }
     }
 }
 
-/// Who answers what a server asks for in the middle of a call.
+/// Answer to a request that a server sends during a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answering {
-    /// Nobody.
+pub enum AnswerPolicy {
+    /// The request is rejected.
     #[default]
     Deny,
-    /// The person is asked.
+    /// A person answers.
     Ask,
     /// The model answers.
     Model,
 }
 
-/// An agent, as a project wants it.
+/// `agent` of the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct AgentRules {
-    /// Its model; without one the planner that is built in serves.
+pub struct AgentConfig {
+    /// Model of the agent. Without one the built-in planner runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelSpec>,
-    /// What it is told before everything else.
+    /// System instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
-    /// The tools it may use, `*` standing for any text; all that its caller may use where there is none.
+    /// Tools the agent may use; `*` matches any characters. Empty: every tool its caller may use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// Prompts of servers whose texts are part of its instructions, as `server/prompt`.
+    /// Prompts of servers that become part of the instructions, as `server/prompt`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<String>,
-    /// Resources of servers that it is given from the start, by their addresses.
+    /// URIs of resources that are part of the first message.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
     /// Folders with skills.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<PathBuf>,
-    /// What one run may use.
-    pub budgets: Budgets,
-    /// Who answers when a server wants a text of a model.
-    pub sampling: Answering,
-    /// Who answers when a server asks a person.
-    pub elicitation: Answering,
+    /// Limits of one run.
+    pub budgets: RunBudgets,
+    /// Handling of sampling requests: a server asks for a model completion.
+    pub sampling: AnswerPolicy,
+    /// Handling of elicitation requests: a server asks a person.
+    pub elicitation: AnswerPolicy,
 }
 
-impl AgentRules {
-    /// Whether nothing was said.
+impl AgentConfig {
+    /// True if every setting has its default value.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A number from zero on: a price, a share.
+/// Finite number that is not negative, such as a price.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Amount(f64);
 
-/// A text is not such a number.
+/// The string is not such a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("write a number from 0 on, such as `0.25`")]
+#[error("a number that is not negative is expected, such as `0.25`")]
 pub struct AmountError;
 
 impl Amount {
-    /// The number.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -197,7 +194,7 @@ impl std::str::FromStr for Amount {
 }
 
 #[test]
-fn amounts_are_not_below_zero() {
+fn rejects_negative_amounts() {
     assert_eq!("0.25".parse::<Amount>().unwrap().get(), 0.25);
     for wrong in ["-1", "NaN", "inf", "a lot", ""] {
         assert!(wrong.parse::<Amount>().is_err(), "{wrong}");

@@ -1,7 +1,7 @@
-//! An HTTP API that an OpenAPI document describes: where the document is, what of it may be used, and as whom.
+//! An HTTP API described by an OpenAPI document: location of the document, the operations to expose, credentials.
 //!
-//! Each operation becomes a tool. Invariant: an `ApiSpec` says everything that the operator has to say; the document
-//! decides nothing about where credentials go.
+//! Each operation becomes a tool. Invariant: an `ApiSpec` holds every decision of the operator; the document cannot
+//! decide where credentials are sent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,142 +10,138 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use crate::network::Network;
-use crate::{HumanDuration, ServerName, Text, wildcard};
+use crate::{ConfigString, HumanDuration, ServerName, wildcard};
 
-/// One API.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ApiSpec {
-    /// Its name in the configuration, which stands before the names of its tools.
+    /// Name in the configuration; prefix of its tools' names.
     pub name: ServerName,
-    /// Where it is described.
+    /// The OpenAPI document.
     pub document: ApiDocument,
-    /// Where it is, in place of what the document says.
+    /// Base URL, overriding `servers` of the document.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub base_url: Option<Text>,
-    /// Values for the variables in the address that the document gives.
+    pub base_url: Option<ConfigString>,
+    /// Values of the server variables in the document's URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
-    /// The operations that become tools; all where nothing is said.
+    /// Operations that become tools. Empty: all of them.
     #[serde(skip_serializing_if = "OperationFilter::is_empty")]
     pub include: OperationFilter,
-    /// The operations that do not.
+    /// Operations that do not become tools, even if included.
     #[serde(skip_serializing_if = "OperationFilter::is_empty")]
     pub exclude: OperationFilter,
-    /// Credentials, by the names of the document's `securitySchemes`.
+    /// Credentials by name of the document's `securitySchemes`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub auth: BTreeMap<String, Text>,
+    pub auth: BTreeMap<String, ConfigString>,
     /// Headers of every request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, Text>,
-    /// How long one call may take.
+    pub headers: BTreeMap<String, ConfigString>,
+    /// Deadline of one call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<HumanDuration>,
-    /// What stands before the name of each tool.
+    /// Additional prefix of every tool's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// Networks that it may be in, beside the internet.
+    /// Non-public networks allowed for the API.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_networks: Vec<Network>,
-    /// Whether a result that does not fit the schema of its operation is refused.
+    /// Reject results that do not match the schema of their operation, instead of only warning.
     #[serde(rename = "output_validation", serialize_with = "output_validation")]
     pub strict_output: bool,
-    /// Where a document that was fetched is kept.
+    /// Cache folder for a downloaded document.
     #[serde(skip)]
     pub cache: PathBuf,
 }
 
-/// As the configuration writes it.
+/// Serializes the flag as the configuration spells it.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
 fn output_validation<S: Serializer>(strict: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if *strict { "strict" } else { "warn" })
 }
 
-/// Where an API is described.
+/// Location of an OpenAPI document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ApiDocument {
-    /// In a file of the project.
+    /// A file of the project.
     File {
-        /// Its path as it was written.
+        /// Path as written in the configuration.
         path: String,
-        /// What it says, as JSON.
+        /// Content, converted to JSON.
         json: Arc<str>,
     },
-    /// At an address, which is asked when Toolgate starts.
-    Url(Text),
+    /// A URL, fetched when Toolgate starts.
+    Url(ConfigString),
 }
 
 impl ApiDocument {
-    /// Where it is, for messages.
-    pub fn place(&self) -> &str {
+    /// Path or redacted URL, for messages.
+    pub fn location(&self) -> &str {
         match self {
             Self::File { path, .. } => path,
-            Self::Url(url) => url.shown(),
+            Self::Url(url) => url.redacted(),
         }
     }
 }
 
 impl Serialize for ApiDocument {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.place())
+        serializer.serialize_str(self.location())
     }
 }
 
-/// Which operations of a document are meant. `*` in a word stands for any text.
+/// Filter of operations in a document. In every pattern `*` matches any characters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct OperationFilter {
-    /// By `operationId`.
+    /// Patterns of `operationId`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<String>,
-    /// By tag.
+    /// Patterns of tags.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// By method, in capitals.
+    /// HTTP methods in upper case.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
-    /// By path, as the document writes it.
+    /// Patterns of paths, as the document writes them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
 }
 
-/// What a filter looks at.
+/// Properties of an operation that a filter matches.
 #[derive(Debug, Clone, Copy)]
-pub struct Looked<'a> {
-    /// The `operationId`.
+pub struct ApiOperation<'a> {
     pub operation: &'a str,
-    /// The tags.
     pub tags: &'a [&'a str],
-    /// The method, in capitals.
+    /// HTTP method in upper case.
     pub method: &'a str,
-    /// The path.
     pub path: &'a str,
 }
 
 impl OperationFilter {
-    /// Whether nothing is said.
+    /// True if no pattern is given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether an operation fits every kind of word that is given.
-    pub fn fits_all(&self, looked: Looked<'_>) -> bool {
-        self.kinds(looked).into_iter().all(|fits| fits.unwrap_or(true))
+    /// Returns true if the operation matches every kind of pattern that is given.
+    pub fn matches_all(&self, operation: ApiOperation<'_>) -> bool {
+        self.match_kinds(operation).into_iter().all(|matches| matches.unwrap_or(true))
     }
 
-    /// Whether an operation fits any of the words.
-    pub fn fits_any(&self, looked: Looked<'_>) -> bool {
-        self.kinds(looked).into_iter().any(|fits| fits.unwrap_or(false))
+    /// Returns true if the operation matches any pattern.
+    pub fn matches_any(&self, operation: ApiOperation<'_>) -> bool {
+        self.match_kinds(operation).into_iter().any(|matches| matches.unwrap_or(false))
     }
 
-    /// For each kind of word whether one of them fits; `None` where there are none.
-    fn kinds(&self, looked: Looked<'_>) -> [Option<bool>; 4] {
-        let any = |words: &[String], fits: &dyn Fn(&str) -> bool| {
-            (!words.is_empty()).then(|| words.iter().any(|word| fits(word)))
+    /// Returns for each kind of pattern whether one of them matches; `None` if that kind has no patterns.
+    fn match_kinds(&self, operation: ApiOperation<'_>) -> [Option<bool>; 4] {
+        let any = |patterns: &[String], matches: &dyn Fn(&str) -> bool| {
+            (!patterns.is_empty()).then(|| patterns.iter().any(|pattern| matches(pattern)))
         };
         [
-            any(&self.operations, &|word| wildcard::fits(word, looked.operation)),
-            any(&self.tags, &|word| looked.tags.iter().any(|tag| wildcard::fits(word, tag))),
-            any(&self.methods, &|word| wildcard::fits(word, looked.method)),
-            any(&self.paths, &|word| wildcard::fits(word, looked.path)),
+            any(&self.operations, &|pattern| wildcard::matches(pattern, operation.operation)),
+            any(&self.tags, &|pattern| operation.tags.iter().any(|tag| wildcard::matches(pattern, tag))),
+            any(&self.methods, &|pattern| wildcard::matches(pattern, operation.method)),
+            any(&self.paths, &|pattern| wildcard::matches(pattern, operation.path)),
         ]
     }
 }
@@ -155,17 +151,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_and_any() {
-        let looked = Looked { operation: "getPet", tags: &["pets"], method: "GET", path: "/pets/{id}" };
+    fn filters_by_all_or_any_kind() {
+        let pet = ApiOperation { operation: "getPet", tags: &["pets"], method: "GET", path: "/pets/{id}" };
         let filter = |tags: &[&str], methods: &[&str]| OperationFilter {
             tags: tags.iter().map(ToString::to_string).collect(),
             methods: methods.iter().map(ToString::to_string).collect(),
             ..OperationFilter::default()
         };
-        assert!(filter(&[], &[]).fits_all(looked) && !filter(&[], &[]).fits_any(looked));
-        assert!(filter(&["pets"], &["GET"]).fits_all(looked));
-        assert!(!filter(&["pets"], &["POST"]).fits_all(looked));
-        assert!(filter(&["pets"], &["POST"]).fits_any(looked));
-        assert!(!filter(&["x"], &["POST"]).fits_any(looked));
+        assert!(filter(&[], &[]).matches_all(pet) && !filter(&[], &[]).matches_any(pet));
+        assert!(filter(&["pets"], &["GET"]).matches_all(pet));
+        assert!(!filter(&["pets"], &["POST"]).matches_all(pet));
+        assert!(filter(&["pets"], &["POST"]).matches_any(pet));
+        assert!(!filter(&["x"], &["POST"]).matches_any(pet));
     }
 }

@@ -1,68 +1,68 @@
-//! How the execution log is kept.
+//! Settings of the execution log.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::redact::Pattern;
+use crate::secret_pattern::SecretPattern;
 use crate::size::SizeError;
 use crate::{ByteSize, HumanDuration};
 
 /// `audit` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AuditRules {
-    /// Where it is, seen from the project folder.
+pub struct AuditConfig {
+    /// Folder of the log, relative to the project folder.
     pub folder: PathBuf,
-    /// What of arguments and of output is written down in full, each.
+    /// Bytes of arguments, and of output, kept per call. Longer bodies are truncated.
     pub max_body: ByteSize,
-    /// How old the last record of a file gets before the file is removed.
+    /// Retention: a file is removed once its last record is older than this.
     pub keep: HumanDuration,
-    /// Whether calls that may be repeated go on when the disk is full.
+    /// Handling of idempotent calls while the disk is full.
     pub on_full: OnFull,
-    /// Room on the disk that is kept for the ends of calls.
-    pub reserve: Reserve,
-    /// Shapes of secrets beside those that everybody's have.
-    pub redact: Vec<Pattern>,
+    /// Disk space reserved for the end records of calls that already started.
+    pub reserve: DiskReserve,
+    /// Additional patterns of secrets to redact, besides the built-in ones.
+    pub redact: Vec<SecretPattern>,
 }
 
-impl Default for AuditRules {
+impl Default for AuditConfig {
     fn default() -> Self {
         Self {
             folder: ".toolgate/log".into(),
             max_body: ByteSize::from_mib(1),
             keep: HumanDuration::from_secs(30 * 24 * 60 * 60),
             on_full: OnFull::Deny,
-            reserve: Reserve(Some(ByteSize::from_mib(64))),
+            reserve: DiskReserve(Some(ByteSize::from_mib(64))),
             redact: Vec::new(),
         }
     }
 }
 
-impl AuditRules {
-    /// Whether nothing else was said.
+impl AuditConfig {
+    /// True if every setting has its default value.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What becomes of calls that may be repeated when the disk is full. Others are refused whatever it says.
+/// Handling of idempotent calls while the disk is full. Other calls are always denied then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFull {
-    /// They are refused.
+    /// Deny them.
     #[default]
     Deny,
-    /// They are made, and written down when there is room again.
+    /// Execute them, and write their records once there is space again.
     Allow,
 }
 
-/// Room on the disk, or none.
+/// Reserved disk space. `None` reserves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Reserve(pub Option<ByteSize>);
+pub struct DiskReserve(pub Option<ByteSize>);
 
-impl FromStr for Reserve {
+impl FromStr for DiskReserve {
     type Err = SizeError;
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
@@ -71,8 +71,8 @@ impl FromStr for Reserve {
 }
 
 #[test]
-fn room_or_none() {
-    assert_eq!("none".parse(), Ok(Reserve(None)));
-    assert_eq!("2MiB".parse(), Ok(Reserve(Some(ByteSize::from_mib(2)))));
-    assert_eq!("0".parse::<Reserve>(), Err(SizeError::NotPositive));
+fn parses_size_or_none() {
+    assert_eq!("none".parse(), Ok(DiskReserve(None)));
+    assert_eq!("2MiB".parse(), Ok(DiskReserve(Some(ByteSize::from_mib(2)))));
+    assert_eq!("0".parse::<DiskReserve>(), Err(SizeError::NotPositive));
 }

@@ -1,65 +1,63 @@
-//! The tools that Toolgate brings along, as the configuration wants them. What it does not name is not there.
+//! Settings of the built-in tools. A tool without settings does not exist.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::{ByteSize, HumanDuration, Secret, Text};
+use crate::{ByteSize, ConfigString, HumanDuration, Secret};
 
-/// Which of them there are, and how they are used.
+/// `builtins` of the configuration.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct BuiltinRules {
-    /// People can be asked.
+pub struct BuiltinConfig {
+    /// Enables questions to people.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub human_input: Option<HumanInput>,
-    /// The web can be searched.
+    pub human_input: Option<HumanInputConfig>,
+    /// Enables web search.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub web_search: Option<WebSearch>,
-    /// Code can be run.
+    pub web_search: Option<WebSearchConfig>,
+    /// Enables code execution.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub code_execution: Option<CodeExecution>,
+    pub code_execution: Option<CodeExecutionConfig>,
 }
 
-/// How people are asked: by the tool `request_human_input`, and by rules that ask.
+/// Questions to people: those of the tool `request_human_input`, and approvals that the policy demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct HumanInput {
-    /// How long a person has to answer.
+pub struct HumanInputConfig {
+    /// Time a person has to answer.
     pub timeout: HumanDuration,
 }
 
-/// Who searches the web, and within which limits.
+/// Settings of the tool `web_search`.
 #[derive(Debug, Clone, Serialize)]
-pub struct WebSearch {
-    /// Who.
-    pub provider: Provider,
-    /// Where.
-    pub url: Text,
-    /// What it wants to see, where it wants something.
+pub struct WebSearchConfig {
+    pub provider: SearchProvider,
+    /// Endpoint of the search API.
+    pub url: ConfigString,
+    /// API key, if the provider requires one.
     #[serde(skip)]
     pub key: Option<Secret>,
-    /// The most results that are given.
+    /// Maximum number of results returned.
     pub max_results: u32,
-    /// How long a search may take.
+    /// Deadline of one search.
     pub timeout: HumanDuration,
 }
 
 /// A search engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Provider {
-    /// An instance of SearXNG.
+pub enum SearchProvider {
+    /// A self-hosted SearXNG instance.
     Searxng,
     /// Brave Search.
     Brave,
-    /// Tavily.
     Tavily,
-    /// The page of DuckDuckGo without scripts.
+    /// The HTML page of DuckDuckGo: needs neither a key nor JavaScript.
     Duckduckgo,
 }
 
-impl Provider {
-    /// Its name in the configuration.
+impl SearchProvider {
+    /// Name in the configuration.
     pub fn label(self) -> &'static str {
         match self {
             Self::Searxng => "searxng",
@@ -69,8 +67,8 @@ impl Provider {
         }
     }
 
-    /// Where it is, where there is one such place.
-    pub fn place(self) -> Option<&'static str> {
+    /// Public endpoint of the provider. `None` for SearXNG, which is self-hosted.
+    pub fn default_url(self) -> Option<&'static str> {
         match self {
             Self::Searxng => None,
             Self::Brave => Some("https://api.search.brave.com/res/v1/web/search"),
@@ -79,29 +77,28 @@ impl Provider {
         }
     }
 
-    /// Whether it wants a key.
-    pub fn wants_key(self) -> bool {
+    pub fn requires_key(self) -> bool {
         matches!(self, Self::Brave | Self::Tavily)
     }
 }
 
-/// What code may use that callers bring along.
+/// Limits of code that callers submit for execution.
 #[derive(Debug, Clone, Serialize)]
-pub struct CodeExecution {
-    /// Whether the kernel keeps it from everything but its own folder, and from the network.
+pub struct CodeExecutionConfig {
+    /// Run the code in a sandbox: no network, and no files outside its own folder.
     pub sandbox: bool,
-    /// How long it may run.
+    /// Deadline of one run.
     pub timeout: HumanDuration,
-    /// The memory that all its processes may hold.
+    /// Memory limit of all its processes together.
     pub max_memory: ByteSize,
-    /// What it may write to stdout, and to stderr.
+    /// Bytes it may write to stdout, and to stderr.
     pub max_output: ByteSize,
-    /// How many processes it may have.
+    /// Maximum number of processes.
     pub max_processes: NonZeroU32,
-    /// What its files may take.
+    /// Disk space its files may use.
     pub max_disk: ByteSize,
-    /// The Python that runs it.
-    pub python: Text,
-    /// What it may read in the sandbox, beside what every program needs.
+    /// Python interpreter that runs it.
+    pub python: ConfigString,
+    /// Paths readable inside the sandbox, besides those every program needs.
     pub read: Vec<PathBuf>,
 }

@@ -1,7 +1,7 @@
-//! A call: who makes it, in which context, and how it ends.
+//! A tool call: its context, its errors and its result.
 //!
-//! The JSON names are those of the tool interface specification. Invariant: a result is either data or
-//! an error, always with hints and metadata, and the data of a success is never `null`.
+//! The JSON names are those of the tool interface specification. Invariant: a result is either data or an error, always
+//! with hints and metadata, and the data of a success is never `null`.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,79 +12,79 @@ use serde_json::Value;
 use crate::hints::AgentHints;
 use crate::tool::Permission;
 
-/// Where a call comes from and what it belongs to.
+/// Origin of a call.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolContext {
-    /// The person behind it, where there is one.
+    /// User on whose behalf the call is made, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// The session it belongs to, where there is one.
+    /// Session the call belongs to, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// What links it with other calls.
+    /// ID that links the call with related calls.
     pub correlation_id: String,
-    /// The trace it is part of, 32 hexadecimal digits.
+    /// Trace ID: 32 hexadecimal digits.
     pub trace_id: String,
-    /// The agent that calls.
+    /// Agent that makes the call.
     pub agent_id: String,
-    /// Its version.
+    /// Version of that agent.
     pub agent_version: String,
-    /// When it was made, in UTC.
+    /// Time of the call, in UTC.
     pub timestamp: String,
-    /// What else is known.
+    /// Further data about the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
 }
 
-/// What went wrong, in one word that programs can rely on.
+/// Stable error code that programs can rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// The arguments do not fit the schema.
+    /// The arguments do not match the schema.
     InvalidArguments,
-    /// There is no such tool, for this caller.
+    /// No such tool, as far as this caller may know.
     ToolNotFound,
-    /// The caller may not do this.
+    /// The caller lacks a permission, or a policy denied the call.
     Unauthorized,
-    /// The caller has used its allowance.
+    /// The caller exceeded its rate limit.
     RateLimited,
-    /// Too much is going on.
+    /// Too many calls run already.
     Overloaded,
-    /// It took too long.
+    /// The deadline passed.
     Timeout,
-    /// The server is not there.
+    /// The server cannot be reached.
     ServiceUnavailable,
-    /// The server failed in the middle of it.
+    /// The server failed during the call.
     ProviderFailure,
-    /// The tool ran and failed.
+    /// The tool ran and reported an error.
     ToolExecutionError,
-    /// The result does not fit the schema.
+    /// The result does not match the schema.
     InvalidOutput,
-    /// The result is larger than allowed.
+    /// The result exceeds the size limit.
     OutputTooLarge,
-    /// The caller left.
+    /// The caller disconnected or cancelled.
     Cancelled,
-    /// The tool was taken away.
+    /// The tool is past its removal date.
     DeprecatedRemoved,
-    /// What must be written down cannot be.
+    /// The execution log cannot be written.
     StorageUnavailable,
 }
 
-/// Whose problem it is.
+/// Category of an error, by where it has to be fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorClass {
-    /// What the caller sent.
+    /// In the request.
     Validation,
-    /// A rule.
+    /// In permissions, limits or the tool's own rules.
     Business,
-    /// The machinery.
+    /// In the gateway or a server.
     System,
 }
 
 impl ErrorCode {
-    /// Its name in JSON, metrics and records.
+    /// Name in JSON, metrics and records.
     pub fn label(self) -> &'static str {
         match self {
             Self::InvalidArguments => "invalid_arguments",
@@ -104,7 +104,6 @@ impl ErrorCode {
         }
     }
 
-    /// Whose problem it is.
     pub fn class(self) -> ErrorClass {
         match self {
             Self::InvalidArguments | Self::ToolNotFound => ErrorClass::Validation,
@@ -123,40 +122,40 @@ impl ErrorCode {
     }
 }
 
-/// A step of the road.
+/// Stage of the pipeline, in the order of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Which tool a name means.
+    /// Finds the tool of a name.
     Resolve,
-    /// Whether the caller may.
+    /// Checks permissions and policy.
     Authorize,
-    /// Whether the arguments fit.
+    /// Validates the arguments.
     ValidateInput,
-    /// Whether secrets would leave.
+    /// Checks the arguments for secrets.
     Egress,
-    /// Whether the caller has calls left.
+    /// Applies the caller's rate limit.
     RateLimit,
-    /// Whether the result is known.
+    /// Looks up a cached result.
     Cache,
-    /// Whether there is room.
+    /// Waits for a free slot of the tool.
     Slots,
-    /// Writing it down before it is sent.
+    /// Writes the start record, before anything is sent.
     Record,
-    /// Running it.
+    /// Calls the tool.
     Invoke,
-    /// Making the reply a result.
+    /// Converts the reply to a result.
     Convert,
-    /// Whether the result fits.
+    /// Validates the result.
     ValidateOutput,
-    /// Keeping what is too large to be given whole.
+    /// Stores a result too large to be returned inline.
     Keep,
-    /// What to tell the caller beside.
+    /// Attaches hints.
     Hints,
 }
 
 impl Stage {
-    /// Its name in traces, records and metrics.
+    /// Name in traces, records and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Resolve => "resolve",
@@ -176,56 +175,55 @@ impl Stage {
     }
 }
 
-/// What is known about whether the tool did something.
+/// Progress of the tool when the call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It did not begin.
+pub enum ExecutionState {
+    /// The tool was not called: nothing has changed.
     NotStarted,
-    /// It ended.
+    /// The tool ran to its end.
     Finished,
-    /// It may have done all, a part or nothing.
+    /// The tool may have run completely, in part or not at all.
     Unknown,
 }
 
-/// Why a call came to nothing.
+/// Error of a call.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
-    /// In one word.
     pub code: ErrorCode,
-    /// Where on the road.
+    /// Stage that failed.
     pub stage: Stage,
-    /// For the caller: nothing in it that the caller should not know.
+    /// Message for the caller. Contains nothing that the caller must not know.
     pub message: String,
-    /// The way out, where there is one to name.
+    /// Fix for the caller, if known.
     pub hint: Option<String>,
-    /// When it may be tried again.
+    /// Time until a retry makes sense.
     pub retry_after: Option<Duration>,
-    /// Whether the tool did something.
-    pub outcome: Outcome,
-    /// What decided, where it was denied.
+    /// Progress of the tool when the call ended.
+    pub outcome: ExecutionState,
+    /// Reason of a denial.
     pub denial: Option<Box<Denial>>,
-    /// What joins it with the record of the call; known when the call has ended.
+    /// ID of the call's record; set when the call has ended.
     pub correlation_id: Option<Box<str>>,
-    /// For the log alone.
+    /// Cause, for the log only.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What decided against a call. For the log, and for the door where the caller may know of the tool.
+/// Reason of a denial. For the log, and for the caller if it may know of the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// The permissions that the caller lacks, where that is why.
+    /// Permissions that the caller lacks.
     pub missing: Vec<Permission>,
-    /// The rules that decided, by their names; `permissions` where those did.
+    /// Names of the policy rules that denied; `permissions` if the permission check did.
     pub rules: Vec<String>,
 }
 
 impl CallError {
-    /// An error before anything was sent.
+    /// Creates an error for a call that was not sent.
     pub fn new(code: ErrorCode, stage: Stage, message: impl Into<String>) -> Self {
-        let (message, outcome) = (message.into(), Outcome::NotStarted);
+        let (message, outcome) = (message.into(), ExecutionState::NotStarted);
         Self {
             code,
             stage,
@@ -239,28 +237,28 @@ impl CallError {
         }
     }
 
-    /// The same with the way out.
+    /// Adds a hint.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same where the tool may have done something.
+    /// Sets whether the tool ran.
     #[must_use]
-    pub fn with_outcome(mut self, outcome: Outcome) -> Self {
+    pub fn with_outcome(mut self, outcome: ExecutionState) -> Self {
         self.outcome = outcome;
         self
     }
 
-    /// The same with what the log should know.
+    /// Adds a cause, for the log only.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Whether the same call may be made again without harm and with a chance.
+    /// Returns true if a retry of the same call is safe and may succeed.
     pub fn is_retryable(&self) -> bool {
         let may_pass = matches!(
             self.code,
@@ -271,7 +269,7 @@ impl CallError {
                 | ErrorCode::ProviderFailure
                 | ErrorCode::StorageUnavailable
         );
-        may_pass && self.outcome == Outcome::NotStarted
+        may_pass && self.outcome == ExecutionState::NotStarted
     }
 }
 
@@ -279,7 +277,7 @@ impl Serialize for CallError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Shown<'a> {
+        struct ErrorBody<'a> {
             code: ErrorCode,
             class: ErrorClass,
             stage: Stage,
@@ -289,11 +287,11 @@ impl Serialize for CallError {
             retryable: bool,
             #[serde(skip_serializing_if = "Option::is_none")]
             retry_after_ms: Option<u128>,
-            outcome: Outcome,
+            outcome: ExecutionState,
             #[serde(skip_serializing_if = "Option::is_none")]
             correlation_id: Option<&'a str>,
         }
-        let shown = Shown {
+        let body = ErrorBody {
             code: self.code,
             class: self.code.class(),
             stage: self.stage,
@@ -304,57 +302,52 @@ impl Serialize for CallError {
             outcome: self.outcome,
             correlation_id: self.correlation_id.as_deref(),
         };
-        shown.serialize(serializer)
+        body.serialize(serializer)
     }
 }
 
-/// When and by what a result was made.
+/// Time and origin of a result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResultMetadata {
-    /// The version of the tool.
+    /// Version of the tool.
     pub tool_version: String,
-    /// When it ran, in UTC.
+    /// Time of the call, in UTC.
     pub timestamp: String,
     /// Milliseconds from the request to the result.
     pub execution_time: f64,
-    /// The version of Toolgate.
+    /// Version of Toolgate.
     pub service_version: &'static str,
-    /// The trace it is part of.
+    /// Trace ID.
     pub trace_id: String,
-    /// What links it with other calls.
+    /// ID that links the call with related calls.
     pub correlation_id: String,
-    /// Whether it was known already.
+    /// True if the result came from the cache.
     pub cached: bool,
 }
 
-/// How a call ended, with all that a caller gets. `D` is the data, `E` what is said where there is none.
+/// Result of a call as the caller receives it. `D` is the type of the data, `E` that of the error.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolResult<D, E = CallError> {
-    /// `success` or `error`.
-    pub status: Status,
-    /// What the tool gave; never `null` for a success.
+    pub status: ResultStatus,
+    /// Data returned by the tool; never `null` if the call succeeded.
     pub data: Option<D>,
-    /// Why there is none.
+    /// Error, if the call failed.
     pub error: Option<E>,
-    /// What to do next, and how far to trust it.
+    /// Suggested next steps, and how far to trust the result.
     pub agent_hints: AgentHints,
-    /// When and by what it was made.
     pub metadata: ResultMetadata,
 }
 
-/// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// With data.
+pub enum ResultStatus {
     Success,
-    /// With an error.
     Error,
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for ResultStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Success => "success",

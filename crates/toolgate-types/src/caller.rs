@@ -1,4 +1,4 @@
-//! Who calls, and what it may do.
+//! Callers and their permissions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,20 @@ use serde::Serialize;
 
 use crate::tool::Permission;
 
-/// The longest id of a caller.
-const LONGEST_ID: usize = 128;
+/// Maximum length of a caller ID.
+const MAX_ID_LENGTH: usize = 128;
 
-/// Who calls: an agent, a program, a person.
+/// ID of a caller: an agent, a program, a person.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct CallerId(Arc<str>);
 
-/// A text is not the id of a caller.
+/// The string is not a caller ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the id of a caller has 1 to {LONGEST_ID} letters, digits and `. _ - @ : /`")]
+#[error("the id of a caller has 1 to {MAX_ID_LENGTH} letters, digits and `. _ - @ : /`")]
 pub struct CallerIdError;
 
 impl CallerId {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -33,7 +32,7 @@ impl FromStr for CallerId {
 
     fn from_str(text: &str) -> Result<Self, CallerIdError> {
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':' | '/');
-        let fits = (1..=LONGEST_ID).contains(&text.len()) && text.chars().all(good);
+        let fits = (1..=MAX_ID_LENGTH).contains(&text.len()) && text.chars().all(good);
         if fits { Ok(Self(text.into())) } else { Err(CallerIdError) }
     }
 }
@@ -44,67 +43,67 @@ impl fmt::Display for CallerId {
     }
 }
 
-/// A caller with what it was given.
+/// An authenticated caller and its permissions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Caller {
-    /// Who it is.
     pub id: CallerId,
-    /// What it may do; nothing where it is empty.
+    /// Permissions granted to it. Empty: none.
     pub permissions: Vec<PermissionPattern>,
 }
 
 impl Caller {
-    /// The person at the machine.
+    /// ID of the person who owns the machine.
     pub const OWNER: &'static str = "owner";
-    /// Whoever says nothing of itself.
+    /// ID of callers without a credential.
     pub const ANONYMOUS: &'static str = "anonymous";
 
-    /// The person at the machine where nothing is said about it: whoever sits there owns what is on it.
+    /// Owner with every permission, used unless the configuration restricts it: it owns the files anyway.
     pub fn owner() -> Self {
-        let permissions = vec![PermissionPattern { resource: Word::Any, action: Word::Any }];
+        let permissions = vec![PermissionPattern { resource: PatternWord::Any, action: PatternWord::Any }];
         Self { id: CallerId(Self::OWNER.into()), permissions }
     }
 
-    /// Whether it was given a permission.
-    pub fn has(&self, permission: &Permission) -> bool {
+    pub fn has_permission(&self, permission: &Permission) -> bool {
         self.permissions.iter().any(|pattern| pattern.covers(permission))
     }
 
-    /// Whether it was given a permission by its name. A star does not count: some things are only for whom somebody
-    /// meant to have them.
-    pub fn has_by_name(&self, permission: &Permission) -> bool {
+    /// Returns true if a permission was granted by its exact name. Wildcards do not count: some permissions must be
+    /// granted deliberately.
+    pub fn has_explicit_permission(&self, permission: &Permission) -> bool {
         let named = |pattern: &PermissionPattern| {
-            pattern.resource != Word::Any && pattern.action != Word::Any && pattern.covers(permission)
+            pattern.resource != PatternWord::Any
+                && pattern.action != PatternWord::Any
+                && pattern.covers(permission)
         };
         self.permissions.iter().any(named)
     }
 
-    /// Whether it has all that a pattern gives, and so may give it to another.
-    pub fn has_all_of(&self, pattern: &PermissionPattern) -> bool {
+    /// Returns true if the caller has every permission a pattern covers, and so may grant the pattern to others.
+    pub fn can_grant(&self, pattern: &PermissionPattern) -> bool {
         self.permissions.iter().any(|own| own.includes(pattern))
     }
 
-    /// Whether it was given anything on what a permission is about.
-    pub fn knows_of(&self, permission: &Permission) -> bool {
+    /// Returns true if the caller has any permission on the resource of `permission`.
+    pub fn has_any_permission_on(&self, permission: &Permission) -> bool {
         self.permissions.iter().any(|pattern| pattern.resource.covers(permission.resource()))
     }
 }
 
-/// Permissions that a caller is given: `cards:create`, `cards:*`, `*:read`, `*:*`. A star stands for a
-/// whole word, and for nothing less.
+/// Permissions granted to a caller: `cards:create`, `cards:*`, `*:read`, `*:*`. A star replaces a whole word, never a
+/// part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionPattern {
-    resource: Word,
-    action: Word,
+    resource: PatternWord,
+    action: PatternWord,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Word {
+enum PatternWord {
     Any,
     One(Box<str>),
 }
 
-impl Word {
+impl PatternWord {
     fn covers(&self, word: &str) -> bool {
         match self {
             Self::Any => true,
@@ -113,33 +112,34 @@ impl Word {
     }
 }
 
-/// A text is not a pattern of permissions.
+/// The string is not a permission pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a permission is given as `resource:action`, each a word or `*`, such as `cards:*`")]
-pub struct PatternError;
+pub struct PermissionPatternError;
 
 impl PermissionPattern {
-    /// Whether it gives a permission.
     pub fn covers(&self, permission: &Permission) -> bool {
         self.resource.covers(permission.resource()) && self.action.covers(permission.action())
     }
 
-    /// Whether it gives all that another one gives.
+    /// Returns true if this pattern covers everything that `other` covers.
     pub fn includes(&self, other: &Self) -> bool {
-        let word = |own: &Word, other: &Word| *own == Word::Any || own == other;
+        let word = |own: &PatternWord, other: &PatternWord| *own == PatternWord::Any || own == other;
         word(&self.resource, &other.resource) && word(&self.action, &other.action)
     }
 }
 
 impl FromStr for PermissionPattern {
-    type Err = PatternError;
+    type Err = PermissionPatternError;
 
-    fn from_str(text: &str) -> Result<Self, PatternError> {
-        let (resource, action) = text.split_once(':').ok_or(PatternError)?;
-        // Whatever is not a star must make a permission.
+    fn from_str(text: &str) -> Result<Self, PermissionPatternError> {
+        let (resource, action) = text.split_once(':').ok_or(PermissionPatternError)?;
+        // With every star replaced by a word, the rest must be a valid permission.
         let plain = |text: &'_ str| if text == "*" { "x".to_owned() } else { text.to_owned() };
-        format!("{}:{}", plain(resource), plain(action)).parse::<Permission>().map_err(|_| PatternError)?;
-        let word = |text: &str| if text == "*" { Word::Any } else { Word::One(text.into()) };
+        format!("{}:{}", plain(resource), plain(action))
+            .parse::<Permission>()
+            .map_err(|_| PermissionPatternError)?;
+        let word = |text: &str| if text == "*" { PatternWord::Any } else { PatternWord::One(text.into()) };
         let (resource, action) = (word(resource), word(action));
         Ok(Self { resource, action })
     }
@@ -147,9 +147,9 @@ impl FromStr for PermissionPattern {
 
 impl fmt::Display for PermissionPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |word: &Word| match word {
-            Word::Any => "*".to_owned(),
-            Word::One(one) => one.to_string(),
+        let word = |word: &PatternWord| match word {
+            PatternWord::Any => "*".to_owned(),
+            PatternWord::One(one) => one.to_string(),
         };
         write!(f, "{}:{}", word(&self.resource), word(&self.action))
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stand_for_whole_words() {
+    fn stars_match_whole_words() {
         assert!(covers("cards:create", "cards:create"));
         assert!(covers("cards:*", "cards:create") && covers("*:read", "cards:read") && covers("*:*", "a:b"));
         assert!(!covers("cards:create", "cards:read"));
@@ -184,10 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_more_than_it_has() {
+    fn callers_can_grant_only_what_they_have() {
         let has = |own: &[&str], other: &str| {
             let permissions = own.iter().map(|pattern| pattern.parse().unwrap()).collect();
-            Caller { id: "ann".parse().unwrap(), permissions }.has_all_of(&other.parse().unwrap())
+            Caller { id: "ann".parse().unwrap(), permissions }.can_grant(&other.parse().unwrap())
         };
         assert!(has(&["*:*"], "mail:*") && has(&["mail:*"], "mail:read") && has(&["mail:*"], "mail:*"));
         assert!(has(&["mail:read", "s:*"], "s:x") && has(&["*:read"], "mail:read"));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn ids() {
+    fn validates_ids() {
         assert!("ann@example.com".parse::<CallerId>().is_ok());
         for bad in ["", "a b", "a\nb", "ä", &"x".repeat(129)] {
             assert!(bad.parse::<CallerId>().is_err(), "{bad}");
@@ -205,14 +205,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pattern_covers_what_its_words_cover(resource in "[a-z]{1,3}|\\*", action in "[a-z]{1,3}|\\*", permission in "[a-z]{1,3}:[a-z]{1,3}") {
+        fn pattern_covers_by_words(resource in "[a-z]{1,3}|\\*", action in "[a-z]{1,3}|\\*", permission in "[a-z]{1,3}:[a-z]{1,3}") {
             let (r, a) = permission.split_once(':').unwrap();
             let expected = (resource == "*" || resource == r) && (action == "*" || action == a);
             prop_assert_eq!(covers(&format!("{resource}:{action}"), &permission), expected);
         }
 
         #[test]
-        fn a_pattern_reads_as_it_is_written(text in "([a-z]{1,4}|\\*):([a-z]{1,4}|\\*)") {
+        fn pattern_round_trips(text in "([a-z]{1,4}|\\*):([a-z]{1,4}|\\*)") {
             prop_assert_eq!(text.parse::<PermissionPattern>().unwrap().to_string(), text);
         }
     }

@@ -1,12 +1,12 @@
-//! The rules of the full contract that a text keeps or does not.
+//! Rules of the full tool contract that concern a single string.
 //!
-//! They stand here once, for `toolgate check` and for tools written in Rust, which cannot be built without
-//! keeping them. Invariant: every one can be asked while a program is compiled.
+//! `toolgate check` and the Rust SDK share them; a tool written in Rust does not build if it breaks one. Invariant:
+//! every rule is a `const fn`, so that it can be checked at compile time.
 
-/// A description with fewer characters tells no model when to use a tool.
-pub const SHORTEST_DESCRIPTION: usize = 50;
+/// Minimum characters of a description. A shorter one does not tell a model when to use the tool.
+pub const MIN_DESCRIPTION_LENGTH: usize = 50;
 
-/// Whether a name is a verb and a noun in kebab-case, such as `create-card`.
+/// Returns true if a name is verb and noun in kebab-case, such as `create-card`.
 pub const fn is_verb_noun(name: &str) -> bool {
     let (bytes, mut at, mut word, mut words) = (name.as_bytes(), 0, 0, 0);
     while at < bytes.len() {
@@ -21,8 +21,8 @@ pub const fn is_verb_noun(name: &str) -> bool {
     word > 0 && words > 0
 }
 
-/// Whether a version is three numbers, such as `1.2.3`. What may follow `-` or `+` is not looked at.
-pub const fn is_semantic(version: &str) -> bool {
+/// Returns true if a version has three numbers, such as `1.2.3`. A suffix after `-` or `+` is not checked.
+pub const fn is_semantic_version(version: &str) -> bool {
     let (bytes, mut at, mut digits, mut numbers) = (version.as_bytes(), 0, 0, 1);
     while at < bytes.len() {
         match bytes[at] {
@@ -37,11 +37,11 @@ pub const fn is_semantic(version: &str) -> bool {
     digits > 0 && numbers == 3
 }
 
-/// How many characters a text has.
-pub const fn characters(text: &str) -> usize {
+/// Counts the characters of a string. `str::chars` is not available in a `const fn`.
+pub const fn count_characters(text: &str) -> usize {
     let (bytes, mut at, mut count) = (text.as_bytes(), 0, 0);
     while at < bytes.len() {
-        // All but the bytes that go on with a character.
+        // Skip UTF-8 continuation bytes.
         if bytes[at] & 0b1100_0000 != 0b1000_0000 {
             count += 1;
         }
@@ -50,12 +50,12 @@ pub const fn characters(text: &str) -> usize {
     count
 }
 
-/// Whether a description is long enough to choose by.
-pub const fn is_description(text: &str) -> bool {
-    characters(text.trim_ascii()) >= SHORTEST_DESCRIPTION
+/// Returns true if a description has at least [`MIN_DESCRIPTION_LENGTH`] characters.
+pub const fn is_sufficient_description(text: &str) -> bool {
+    count_characters(text.trim_ascii()) >= MIN_DESCRIPTION_LENGTH
 }
 
-/// Whether a text is a permission: `resource:action`.
+/// Returns true if a string is a permission: `resource:action`.
 pub const fn is_permission(text: &str) -> bool {
     let (bytes, mut at, mut word, mut colons) = (text.as_bytes(), 0, 0, 0);
     while at < bytes.len() {
@@ -71,7 +71,7 @@ pub const fn is_permission(text: &str) -> bool {
 }
 
 #[test]
-fn names() {
+fn checks_names() {
     for good in ["create-card", "search-decks", "get-card-2", "a-b-c"] {
         assert!(is_verb_noun(good), "{good}");
     }
@@ -81,17 +81,17 @@ fn names() {
 }
 
 #[test]
-fn versions() {
+fn checks_versions() {
     for good in ["1.2.3", "0.0.0", "1.2.3-beta.1", "1.2.3+x"] {
-        assert!(is_semantic(good), "{good}");
+        assert!(is_semantic_version(good), "{good}");
     }
     for bad in ["1.2", "1.2.3.4", "v1.2.3", "1..3", "1.2.", "", "1.2.x"] {
-        assert!(!is_semantic(bad), "{bad}");
+        assert!(!is_semantic_version(bad), "{bad}");
     }
 }
 
 #[test]
-fn descriptions_are_counted_in_characters() {
-    assert!(is_description(&"ß".repeat(50)));
-    assert!(!is_description(&format!("  {}  ", "ß".repeat(49))));
+fn description_length_counts_characters() {
+    assert!(is_sufficient_description(&"ß".repeat(50)));
+    assert!(!is_sufficient_description(&format!("  {}  ", "ß".repeat(49))));
 }

@@ -1,27 +1,27 @@
-//! What must not leave: texts that no argument of a call may hold.
+//! Egress filter settings: strings that no argument of a call may contain.
 
 use serde::Serialize;
 
 use crate::Secret;
 
-/// The fewest characters of a canary: a shorter text is in half of all calls by chance.
-pub const SHORTEST_CANARY: usize = 8;
+/// Minimum characters of a canary. A shorter string occurs in many calls by chance.
+pub const MIN_CANARY_LENGTH: usize = 8;
 
-/// `egress` of the configuration. Nothing is looked for by default.
+/// `egress` of the configuration. Off by default.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct EgressRules {
-    /// Texts that were put where nobody has a reason to read; one in a call shows that somebody did. Each
-    /// has at least [`SHORTEST_CANARY`] characters.
+pub struct EgressConfig {
+    /// Strings planted where nothing has a reason to read them. A canary in a call proves that something did. Each has
+    /// at least [`MIN_CANARY_LENGTH`] characters.
     pub canaries: Vec<Secret>,
-    /// Whether secrets are looked for as well: those that are known, and what has the shape of one.
+    /// Also check arguments for secrets: known values, and strings that have the shape of a key.
     pub secrets: bool,
-    /// The secrets that are known.
+    /// Values of known secrets.
     #[serde(skip)]
     pub known: Vec<Secret>,
 }
 
-impl EgressRules {
-    /// Whether nothing is looked for.
+impl EgressConfig {
+    /// True if nothing is checked.
     pub fn is_off(&self) -> bool {
         self.canaries.is_empty() && !self.secrets
     }

@@ -1,161 +1,160 @@
-//! Hints for the agent that called: what to do next, how far to trust the result, what could go wrong.
+//! Hints for the calling agent: next steps, confidence in the result, risks.
 //!
-//! The JSON names are those of the tool interface specification. Invariant: every core field is there on
-//! every result, and every share of one is between 0 and 1.
+//! The JSON names are those of the tool interface specification. Invariant: every core field is present in every
+//! result, and every [`Ratio`] is between 0 and 1.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A share of one: 0 is none, 1 is all.
+/// Number between 0 and 1, both included.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
-pub struct Share(f64);
+pub struct Ratio(f64);
 
-/// A number is not a share of one.
+/// The number is not between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{0} is not between 0 and 1")]
-pub struct NotAShare(pub f64);
+pub struct RatioError(pub f64);
 
-impl Share {
-    /// Nothing.
-    pub const NONE: Self = Self(0.0);
-    /// Everything.
-    pub const ALL: Self = Self(1.0);
+impl Ratio {
+    /// The lowest value.
+    pub const ZERO: Self = Self(0.0);
+    /// The highest value.
+    pub const ONE: Self = Self(1.0);
 
-    /// The nearest share to a number; what is no number is nothing.
-    pub fn nearest(number: f64) -> Self {
-        // Three digits are more than any of these figures can bear.
+    /// Creates a ratio from any number: rounded to three digits, clamped to 0–1; NaN becomes 0.
+    pub fn clamped(number: f64) -> Self {
+        // The estimates are less precise than three digits.
         let rounded = (number * 1000.0).round() / 1000.0;
         Self(if rounded.is_nan() { 0.0 } else { rounded.clamp(0.0, 1.0) })
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> f64 {
         self.0
     }
 }
 
-impl TryFrom<f64> for Share {
-    type Error = NotAShare;
+impl TryFrom<f64> for Ratio {
+    type Error = RatioError;
 
-    fn try_from(number: f64) -> Result<Self, NotAShare> {
-        if (0.0..=1.0).contains(&number) { Ok(Self(number)) } else { Err(NotAShare(number)) }
+    fn try_from(number: f64) -> Result<Self, RatioError> {
+        if (0.0..=1.0).contains(&number) { Ok(Self(number)) } else { Err(RatioError(number)) }
     }
 }
 
-impl From<Share> for f64 {
-    fn from(share: Share) -> Self {
-        share.0
+impl From<Ratio> for f64 {
+    fn from(ratio: Ratio) -> Self {
+        ratio.0
     }
 }
 
-/// How often something goes well at least, with nine chances in ten: the lower end of Wilson's interval.
-/// What was never tried is as good as not known.
+/// Estimates the success rate of a tool: lower bound of the Wilson score interval at 90 % confidence (one-sided). With
+/// few attempts the bound is low.
 pub fn reliability(tried: u64, good: u64) -> f64 {
     const Z: f64 = 1.28;
-    // Two tries, one good and one bad, stand for what anyone would guess beforehand.
+    // Prior of one success and one failure, so that a tool without attempts starts at an even chance.
     let (n, good) = (tried as f64 + 2.0, good as f64 + 1.0);
     let rate = good / n;
     let spread = Z * (rate * (1.0 - rate) / n + Z * Z / (4.0 * n * n)).sqrt();
     ((rate + Z * Z / (2.0 * n) - spread) / (1.0 + Z * Z / n)).clamp(0.0, 1.0)
 }
 
-/// What a caller should know beside the data. The fields before `reasoning` are always there.
+/// Hints about a result. The fields before `reasoning` are always present.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentHints {
-    /// What to do next, the most urgent first.
+    /// Next steps, most urgent first.
     pub suggested_next_actions: Vec<NextAction>,
-    /// What the result is about or refers to.
+    /// Things the result is about or refers to.
     pub related_resources: Vec<RelatedResource>,
-    /// How far the result can be relied on.
-    pub confidence: Share,
-    /// How reliable the source is.
+    /// Confidence in the result.
+    pub confidence: Ratio,
+    /// Reliability of the source.
     pub source_quality: SourceQuality,
-    /// How long this holds.
+    /// Validity of the hints.
     pub validity_period: ValidityPeriod,
-    /// What would have made the hints better.
+    /// Context that would have improved the hints.
     pub context_needed: Vec<String>,
-    /// What was taken for granted.
+    /// Assumptions behind the result.
     pub assumptions: Vec<String>,
-    /// What could go wrong.
+    /// Possible problems.
     pub risk_factors: Vec<RiskFactor>,
-    /// Which suggested actions wait for others.
+    /// Order constraints between the suggested actions.
     pub dependencies: Vec<Dependency>,
-    /// What following the suggestions brings and costs.
+    /// Benefit and effort of following the suggestions.
     pub estimated_impact: EstimatedImpact,
-    /// How the suggestions fit what the user prefers.
+    /// Fit of the suggestions with the user's preferences.
     pub preference_alignment: Vec<PreferenceAlignment>,
-    /// Why these hints.
+    /// Explanation of the hints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
-    /// What to be careful about.
+    /// Warnings about the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
-    /// Other ways to the same end.
+    /// Other ways to reach the goal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
-    /// What bounds the suggestions.
+    /// Limits that the suggestions respect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub constraints: Vec<String>,
-    /// Where the hints come from.
+    /// Origin of the hints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<HintsMetadata>,
 }
 
-/// How urgent or how bad something is.
+/// Urgency of an action, or severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// At once, or at any cost.
+    /// Act at once.
     Critical,
-    /// Soon.
+    /// Act soon.
     High,
-    /// In its turn.
+    /// Act in the normal course of work.
     Medium,
-    /// When there is time.
+    /// Act when there is time.
     Low,
 }
 
-/// Something to do next.
+/// Suggested next step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NextAction {
-    /// A name for it: a tool, or a word for what to do.
+    /// Name of a tool, or a word for the action.
     pub action: String,
-    /// How urgent it is.
     pub priority: Severity,
-    /// What it needs.
+    /// Input of the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
-    /// What it is, for people.
+    /// Description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// How long it takes, in milliseconds.
+    /// Expected duration in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_time: Option<u64>,
-    /// What it costs, in a unit that its tool declares.
+    /// Expected cost, in a unit that the tool declares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_cost: Option<f64>,
-    /// What kind of step it is.
+    /// Purpose of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<ActionCategory>,
-    /// Actions that come before.
+    /// Actions that have to come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prerequisites: Vec<String>,
-    /// What will have happened then.
+    /// Expected effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_outcome: Option<String>,
-    /// Whether it can be undone.
+    /// True if the action can be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reversible: Option<bool>,
-    /// How sure this suggestion is.
+    /// Confidence in the suggestion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub confidence: Option<Share>,
+    pub confidence: Option<Ratio>,
 }
 
 impl NextAction {
-    /// A suggestion without details.
+    /// Creates a suggestion without details.
     pub fn new(action: impl Into<String>, priority: Severity, description: impl Into<String>) -> Self {
         Self {
             action: action.into(),
@@ -173,57 +172,57 @@ impl NextAction {
     }
 }
 
-/// What kind of step an action is.
+/// Purpose of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionCategory {
-    /// To find out more.
+    /// Finds out more.
     Exploration,
-    /// To do better.
+    /// Improves a result.
     Optimization,
-    /// To put something right.
+    /// Fixes a problem.
     Correction,
-    /// To learn.
+    /// Teaches the agent or the user something.
     Learning,
 }
 
-/// Something the result is about.
+/// Thing the result is about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelatedResource {
-    /// What kind of thing it is.
+    /// Kind of the resource.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is asked for by.
+    /// ID by which tools refer to it.
     pub id: String,
-    /// Its name for people.
+    /// Name for people.
     pub label: String,
-    /// How much it has to do with the result.
-    pub relevance: Share,
-    /// More about it.
+    /// Relevance to the result.
+    pub relevance: Ratio,
+    /// Further data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
 }
 
-/// How reliable a source is.
+/// Reliability of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceQuality {
-    /// Authoritative and checked.
+    /// Authoritative and verified.
     High,
-    /// Reliable as a rule.
+    /// Usually reliable.
     Medium,
     /// Uncertain.
     Low,
-    /// Nobody can tell.
+    /// Cannot be judged.
     Unknown,
 }
 
-/// How long hints hold.
+/// Validity of hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidityPeriod {
-    /// For the next action.
+    /// For the next action only.
     Immediate,
     /// About five minutes.
     Short,
@@ -236,8 +235,8 @@ pub enum ValidityPeriod {
 }
 
 impl ValidityPeriod {
-    /// The longest period that ends within a time.
-    pub fn within(seconds: u64) -> Self {
+    /// Returns the longest period that is not longer than `seconds`.
+    pub fn longest_within(seconds: u64) -> Self {
         match seconds {
             0..300 => Self::Immediate,
             300..3_600 => Self::Short,
@@ -247,197 +246,196 @@ impl ValidityPeriod {
     }
 }
 
-/// Something that could go wrong.
+/// Possible problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RiskFactor {
-    /// What it would hurt.
+    /// Aspect that would suffer.
     #[serde(rename = "type")]
     pub kind: RiskKind,
-    /// How bad it would be.
+    /// Severity if it happens.
     pub severity: Severity,
-    /// What it is.
+    /// Description for people.
     pub description: String,
-    /// How likely it is.
-    pub probability: Share,
-    /// How much it would matter.
-    pub impact: Share,
-    /// What helps against it.
+    /// Likelihood.
+    pub probability: Ratio,
+    /// Extent of the damage.
+    pub impact: Ratio,
+    /// Measure that avoids it or limits the damage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mitigation: Option<String>,
 }
 
-/// What a risk would hurt.
+/// Aspect that a risk concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RiskKind {
     /// Speed.
     Performance,
-    /// Truth.
+    /// Correctness of results.
     Accuracy,
-    /// Money, or what stands for it.
+    /// Money or quota.
     Cost,
-    /// Ease.
+    /// Complexity of the solution.
     Complexity,
-    /// The person who waits.
+    /// Experience of the user.
     UserExperience,
 }
 
-/// An action that waits for others.
+/// Order constraint between suggested actions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dependency {
-    /// The action that waits.
+    /// Action that has to wait.
     pub action: String,
-    /// What it waits for.
+    /// Actions it waits for.
     pub depends_on: Vec<String>,
-    /// How much it has to.
+    /// Strength of the constraint.
     #[serde(rename = "type")]
     pub kind: DependencyKind,
-    /// Why.
+    /// Reason of the constraint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// How much an action has to wait.
+/// Strength of an order constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DependencyKind {
-    /// It fails otherwise.
+    /// The action fails otherwise.
     Required,
-    /// It goes better so.
+    /// The action works better in this order.
     Recommended,
-    /// It may.
+    /// Either order works.
     Optional,
 }
 
-/// What following the suggestions brings and costs.
+/// Benefit and effort of following the suggestions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EstimatedImpact {
-    /// What it brings.
-    pub benefit: Share,
-    /// What it takes.
-    pub effort: Share,
-    /// The one over the other.
+    /// Expected benefit.
+    pub benefit: Ratio,
+    /// Expected effort.
+    pub effort: Ratio,
+    /// Return on investment: benefit divided by effort.
     pub roi: f64,
-    /// What it moves.
+    /// Metrics that would change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub affected_metrics: Vec<String>,
 }
 
 impl EstimatedImpact {
-    /// The ratio follows from the two; what takes nothing is as good as what it brings.
-    pub fn new(benefit: Share, effort: Share) -> Self {
+    /// Computes the return on investment; without effort it equals the benefit.
+    pub fn new(benefit: Ratio, effort: Ratio) -> Self {
         let roi = if effort.get() > 0.0 { benefit.get() / effort.get() } else { benefit.get() };
         Self { benefit, effort, roi: (roi * 1000.0).round() / 1000.0, affected_metrics: Vec::new() }
     }
 }
 
-/// How a suggestion fits what the user prefers.
+/// Fit of a suggestion with a preference of the user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreferenceAlignment {
-    /// The suggestion.
+    /// Name of the suggested action.
     pub action: String,
     /// The preference.
     pub preference: String,
-    /// How well they fit.
+    /// Degree of fit.
     pub alignment: Alignment,
-    /// The same as a number, from -1 to 1.
+    /// Degree of fit as a number from -1 to 1.
     pub score: f64,
-    /// Why.
+    /// Explanation of the degree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<String>,
 }
 
-/// How well a suggestion fits a preference.
+/// Degree of fit between a suggestion and a preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Alignment {
-    /// It is what the user wants.
+    /// Exactly what the user wants.
     Strong,
-    /// It is near it.
+    /// Close to it.
     Moderate,
-    /// It has to do with it.
+    /// Loosely related.
     Weak,
-    /// It has nothing to do with it.
+    /// Unrelated.
     Neutral,
-    /// It is against it.
+    /// Contrary to it.
     Conflict,
 }
 
-/// Something to be careful about.
+/// Warning about a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Warning {
-    /// What kind of thing it is.
+    /// Kind of the problem.
     #[serde(rename = "type")]
     pub kind: WarningKind,
-    /// How bad it is.
     pub severity: Severity,
-    /// What it is.
+    /// Description for people.
     pub message: String,
-    /// What it concerns.
+    /// IDs of the affected resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related_ids: Vec<String>,
-    /// What to do about it.
+    /// Suggested fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggested_fix: Option<String>,
-    /// Whether a program can do it.
+    /// True if a program can fix it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_fixable: Option<bool>,
 }
 
-/// What kind of thing a warning is about.
+/// Kind of problem a warning reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarningKind {
-    /// Something does not have its form.
+    /// Malformed or invalid data.
     Validation,
-    /// Something is there twice.
+    /// Duplicate data.
     Duplicate,
-    /// Two things do not go together.
+    /// Contradicting data.
     Conflict,
-    /// Something is on its way out.
+    /// Use of something deprecated.
     Deprecation,
-    /// Something takes long.
+    /// Slow operation.
     Performance,
 }
 
-/// Another way to the same end.
+/// Other way to reach the goal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Alternative {
-    /// What it is.
+    /// Description of the approach.
     pub approach: String,
-    /// How sure it is to work.
-    pub confidence: Share,
-    /// Why it is named.
+    /// Confidence that it works.
+    pub confidence: Ratio,
+    /// Reason for suggesting it.
     pub reasoning: String,
-    /// What speaks for it.
+    /// Advantages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pros: Vec<String>,
-    /// What speaks against it.
+    /// Disadvantages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cons: Vec<String>,
-    /// What it would bring.
+    /// Expected benefit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub estimated_impact: Option<Share>,
+    pub estimated_impact: Option<Ratio>,
 }
 
-/// Where hints come from.
+/// Origin of hints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HintsMetadata {
-    /// When they were made, in UTC.
+    /// Time of creation, in UTC.
     pub generated_at: String,
-    /// Who made them.
+    /// Program that created them.
     pub generated_by: String,
-    /// The model, where one took part.
+    /// Version of the model, if one was involved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_version: Option<String>,
-    /// How long it took, in milliseconds.
+    /// Duration of their creation in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processing_time: Option<u64>,
 }
@@ -447,19 +445,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_between_none_and_all() {
-        for (number, share) in
+    fn ratios_are_clamped() {
+        for (number, ratio) in
             [(0.12345, 0.123), (-1.0, 0.0), (7.0, 1.0), (f64::NAN, 0.0), (f64::INFINITY, 1.0)]
         {
-            assert_eq!(Share::nearest(number).get(), share, "{number}");
+            assert_eq!(Ratio::clamped(number).get(), ratio, "{number}");
         }
-        assert!(serde_json::from_str::<Share>("1.01").is_err());
-        assert!(serde_json::from_str::<Share>("0.5").is_ok());
+        assert!(serde_json::from_str::<Ratio>("1.01").is_err());
+        assert!(serde_json::from_str::<Ratio>("0.5").is_ok());
     }
 
     #[test]
-    fn periods_end_within_their_time() {
-        let periods = [0, 299, 300, 3_600, 86_400].map(ValidityPeriod::within);
+    fn returns_longest_period_within_seconds() {
+        let periods = [0, 299, 300, 3_600, 86_400].map(ValidityPeriod::longest_within);
         use ValidityPeriod::{Immediate, Long, Medium, Short};
         assert_eq!(periods, [Immediate, Immediate, Short, Medium, Long]);
     }

@@ -1,4 +1,4 @@
-//! Issuers of tokens: whose word counts at the door, and what it gives.
+//! Issuers of JWTs that authenticate callers, and the permissions their scopes grant.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,43 +10,44 @@ use crate::caller::PermissionPattern;
 
 /// An entry of `serve.jwt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Issuer {
-    /// What its tokens have as `iss`, to the letter.
+pub struct TokenIssuer {
+    /// Exact value of the claim `iss`.
     pub issuer: String,
-    /// For whom tokens must be; one of these must be in `aud`.
+    /// Accepted audiences. The claim `aud` must contain one of them.
     pub audience: Vec<String>,
-    /// How they may be signed.
-    pub algorithms: Vec<Algorithm>,
-    /// Where its keys are.
+    /// Accepted signature algorithms.
+    pub algorithms: Vec<SigningAlgorithm>,
+    /// Source of the issuer's public keys.
     pub keys: KeySource,
-    /// How far its clock may be from ours.
+    /// Tolerated clock skew.
     pub leeway: HumanDuration,
-    /// The claim that says who the caller is.
+    /// Claim that holds the caller ID.
     pub caller_claim: String,
-    /// What is put before it, so that nobody gets the id of somebody else.
+    /// Prefix of the caller ID, so that a token cannot claim the ID of a caller from another source.
     pub caller_prefix: String,
-    /// The claim that holds scopes.
+    /// Claim that holds the scopes.
     pub scope_claim: String,
-    /// What a scope gives. One that is not here gives nothing.
+    /// Permissions granted per scope. Scopes that are not listed grant nothing.
     pub scopes: BTreeMap<String, Vec<PermissionPattern>>,
 }
 
-/// Where the keys of an issuer are.
+/// Source of an issuer's public keys (JWKS).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeySource {
-    /// In a file.
+    /// JWKS file.
     File(PathBuf),
-    /// At an address.
-    Address(String),
-    /// Where its own metadata says.
+    /// JWKS URL.
+    #[serde(rename = "address")]
+    Url(String),
+    /// `jwks_uri` of the issuer's own metadata.
     Discovery,
 }
 
-/// How a token may be signed: with a key that only the issuer has. Secrets that both sides share are not among them.
+/// Signature algorithm of a token, named as in RFC 7518. Only asymmetric ones: with a shared secret (HMAC), anyone
+/// who can verify tokens could forge them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "their names are those of RFC 7518")]
-pub enum Algorithm {
+pub enum SigningAlgorithm {
     RS256,
     RS384,
     RS512,
@@ -58,10 +59,9 @@ pub enum Algorithm {
     EdDSA,
 }
 
-impl Algorithm {
-    /// Those that count where nothing is said.
-    pub const USUAL: [Self; 5] = [Self::RS256, Self::PS256, Self::ES256, Self::ES384, Self::EdDSA];
-    /// All of them.
+impl SigningAlgorithm {
+    /// Algorithms accepted by default.
+    pub const DEFAULT: [Self; 5] = [Self::RS256, Self::PS256, Self::ES256, Self::ES384, Self::EdDSA];
     pub const ALL: [Self; 9] = [
         Self::RS256,
         Self::RS384,
@@ -74,7 +74,7 @@ impl Algorithm {
         Self::EdDSA,
     ];
 
-    /// Its name in the head of a token.
+    /// Value of `alg` in the token header.
     pub fn name(self) -> &'static str {
         match self {
             Self::RS256 => "RS256",

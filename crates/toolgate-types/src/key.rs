@@ -1,7 +1,6 @@
-//! The key by which a caller is known, of which only a hash is kept.
+//! API key of a caller. Only its hash is kept.
 //!
-//! Invariant: the key itself is never held, shown or compared; hashes are compared in a time that does not
-//! depend on where they differ.
+//! Invariant: the key itself is never stored, shown or compared; hashes are compared in constant time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +9,8 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// Keys that everybody tries first: out of examples, templates and defaults of other programs.
-const KNOWN: [&str; 25] = [
+/// Well-known weak keys: from examples, templates and the defaults of other programs.
+const WEAK_KEYS: [&str; 25] = [
     "",
     "123456",
     "12345678",
@@ -39,38 +38,38 @@ const KNOWN: [&str; 25] = [
     "your-api-key",
 ];
 
-/// The SHA-256 of a key.
+/// SHA-256 of an API key.
 #[derive(Clone, Copy)]
 pub struct KeyHash([u8; 32]);
 
-/// A text is not a hash.
+/// The string is not a SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the SHA-256 of a key has 64 hexadecimal digits; `printf %s KEY | sha256sum` prints it")]
 pub struct KeyHashError;
 
 impl KeyHash {
-    /// The hash of a key.
+    /// Hashes a key.
     pub fn of(key: &str) -> Self {
         Self(Sha256::digest(key).into())
     }
 
-    /// The hash of bytes, such as those of a certificate.
+    /// Hashes bytes, such as a certificate.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Whether it is a key that everybody tries first.
+    /// Returns true if the key is one of the well-known weak keys.
     pub fn is_well_known(&self) -> bool {
-        KNOWN.iter().any(|known| Self::of(known) == *self)
+        WEAK_KEYS.iter().any(|known| Self::of(known) == *self)
     }
 
-    /// What tells it from others well enough to count them, and no more.
-    pub fn mark(&self) -> u64 {
-        self.0.iter().take(8).fold(0, |mark, byte| mark << 8 | u64::from(*byte))
+    /// First 64 bits of the hash: enough to tell keys apart in a counter, useless for anything else.
+    pub fn fingerprint(&self) -> u64 {
+        self.0.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte))
     }
 }
 
-/// Takes as long, whatever it finds.
+/// Constant time: does not depend on the position of the first difference.
 impl PartialEq for KeyHash {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -113,7 +112,7 @@ impl Serialize for KeyHash {
 }
 
 #[test]
-fn a_hash_reads_as_it_is_written() {
+fn hash_round_trips() {
     let hash = KeyHash::of("abc");
     assert_eq!(hash.to_string(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     assert_eq!(hash.to_string().to_uppercase().parse(), Ok(hash));
@@ -124,9 +123,9 @@ fn a_hash_reads_as_it_is_written() {
 }
 
 #[test]
-fn what_everybody_tries_first() {
+fn detects_weak_keys() {
     for bad in ["secret-api-key", "changeme", "admin", ""] {
         assert!(KeyHash::of(bad).is_well_known(), "{bad}");
     }
-    assert!(!KeyHash::of("a key that somebody made up").is_well_known());
+    assert!(!KeyHash::of("a long random key").is_well_known());
 }

@@ -1,8 +1,7 @@
-//! The nouns of Toolgate: servers, tools, their names and limits.
+//! The values every Toolgate crate shares: servers, tools, callers, their names and limits.
 //!
-//! Every other crate builds on these values and none of them can hold something invalid: a name
-//! that parsed is a good name, a duration is more than zero, a secret cannot be printed.
-//! Invariant: no I/O, no clock, no knowledge of file formats.
+//! Each type enforces its own invariants when it is built: a name that parsed is valid, a duration is more than zero,
+//! a secret is never printed. Invariant: no I/O, no clock, no knowledge of file formats.
 
 pub mod agent;
 pub mod api;
@@ -10,44 +9,42 @@ pub mod audit;
 pub mod builtins;
 pub mod call;
 pub mod caller;
-pub mod clean;
 pub mod contract;
-pub mod door;
 pub mod duration;
 pub mod egress;
-pub mod gather;
 pub mod hints;
 pub mod issuer;
-pub mod json;
 pub mod key;
 pub mod limits;
 pub mod name;
 pub mod network;
 pub mod oauth;
 pub mod profile;
-pub mod redact;
 pub mod secret;
+pub mod secret_pattern;
+pub mod serve;
 pub mod server;
 pub mod size;
 pub mod telemetry;
 pub mod tool;
 pub mod wildcard;
 
-pub use agent::{AgentRules, ModelSpec};
+pub use agent::{AgentConfig, ModelSpec};
 pub use api::{ApiDocument, ApiSpec};
-pub use audit::{AuditRules, OnFull};
-pub use builtins::BuiltinRules;
-pub use call::{CallError, ErrorCode, Outcome, Stage, ToolContext, ToolResult};
+pub use audit::{AuditConfig, OnFull};
+pub use builtins::BuiltinConfig;
+pub use call::{CallError, ErrorCode, ExecutionState, Stage, ToolContext, ToolResult};
 pub use caller::{Caller, CallerId};
-pub use door::DoorRules;
 pub use duration::HumanDuration;
-pub use egress::EgressRules;
+pub use egress::EgressConfig;
 pub use hints::AgentHints;
 pub use key::KeyHash;
-pub use limits::{Limits, OnCollision};
+pub use limits::{CallLimits, OnCollision};
 pub use name::{ServerName, ToolName};
 pub use profile::{Profile, Profiles};
-pub use secret::{Secret, Text};
+pub use secret::{ConfigString, Secret};
+pub use secret_pattern::{SecretPattern, SecretPatternError};
+pub use serve::ServeConfig;
 pub use server::ServerSpec;
 pub use size::ByteSize;
 pub use tool::{ToolDefinition, ToolLimits, ToolSettings};

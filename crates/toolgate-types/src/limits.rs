@@ -1,4 +1,4 @@
-//! Limits over all tools.
+//! Limits of all calls and of their results.
 
 use std::num::NonZeroU32;
 
@@ -6,38 +6,39 @@ use serde::Serialize;
 
 use crate::{ByteSize, HumanDuration};
 
-/// Limits over all tools.
+/// Limits of all calls.
 #[derive(Debug, Clone, Serialize)]
-pub struct Limits {
-    /// Calls that may run at the same time.
+pub struct CallLimits {
+    /// Concurrent calls over all tools.
     pub max_concurrent: NonZeroU32,
-    /// How long a call may take where nothing else is said.
+    /// Deadline of a call whose tool sets none.
     pub default_timeout: HumanDuration,
-    /// The largest result of one call.
+    /// Largest result of one call.
     pub max_output: ByteSize,
-    /// Who gets a name that two tools want.
+    /// Resolution of name collisions between tools.
     pub on_collision: OnCollision,
 }
 
-/// What happens to results that are too large to be given whole.
+/// Handling of results too large to be returned inline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ResultLimits {
-    /// The largest that is given whole.
+    /// Largest result returned inline. Larger ones are stored.
     pub max_inline: ByteSize,
-    /// How long others are kept.
+    /// Retention of stored results.
     pub keep: HumanDuration,
-    /// What all of them may take on the disk.
+    /// Disk space of all stored results.
     pub max_disk: ByteSize,
 }
 
-/// Who gets a name that two tools want.
+/// Resolution of a name that two tools share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnCollision {
-    /// Own tools, then servers in their order; later ones are qualified.
+    /// The first tool keeps the name: own tools first, then servers in the order of the configuration. Later ones are
+    /// renamed to `{server}__{tool}`.
     Qualify,
-    /// The last one.
+    /// The last tool wins.
     LastWins,
-    /// Nobody: the start fails.
+    /// The gateway does not start.
     Error,
 }

@@ -8,31 +8,30 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// The longest tool name.
-pub const LONGEST_TOOL_NAME: usize = 128;
-/// The longest server name; with `__` and a tool's name it still makes a readable line.
-pub const LONGEST_SERVER_NAME: usize = 64;
+/// Maximum length of a tool name, in bytes.
+pub const MAX_TOOL_NAME_LENGTH: usize = 128;
+/// Maximum length of a server name, in characters; `{server}__{tool}` still makes a readable line.
+pub const MAX_SERVER_NAME_LENGTH: usize = 64;
 
-/// Why a text is not a name.
+/// Reason why a string is not a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It is empty or too long.
+    /// Empty or too long.
     #[error("a name has 1 to {0} characters")]
     Length(usize),
-    /// It has a character that tool names cannot have.
+    /// Contains a character that tool names cannot have.
     #[error("a tool's name is made of letters, digits, `_`, `.` and `-`")]
     ToolCharacter,
-    /// It has a character that server names cannot have.
+    /// Contains a character that server names cannot have.
     #[error("a server's name cannot have control characters, or white space at its ends")]
     ServerCharacter,
 }
 
-/// The name of a tool: `[A-Za-z0-9_.-]{1,128}`.
+/// Name of a tool: `[A-Za-z0-9_.-]{1,128}`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ToolName(Box<str>);
 
 impl ToolName {
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -42,8 +41,8 @@ impl FromStr for ToolName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        if text.is_empty() || text.len() > LONGEST_TOOL_NAME {
-            return Err(NameError::Length(LONGEST_TOOL_NAME));
+        if text.is_empty() || text.len() > MAX_TOOL_NAME_LENGTH {
+            return Err(NameError::Length(MAX_TOOL_NAME_LENGTH));
         }
         if !text.bytes().all(is_tool_byte) {
             return Err(NameError::ToolCharacter);
@@ -52,18 +51,17 @@ impl FromStr for ToolName {
     }
 }
 
-/// The name of an MCP server, as its configuration spells it.
+/// Name of an MCP server, as spelled in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerName(Box<str>);
 
 impl ServerName {
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name as the first half of `{server}__{tool}`: what a tool's name cannot hold becomes `-`.
-    /// Two servers with the same prefix could not be told apart, so the configuration refuses them.
+    /// Returns the first half of `{server}__{tool}`: characters that tool names cannot have become `-`. The
+    /// configuration rejects two servers with the same prefix, since their tools could not be told apart.
     pub fn prefix(&self) -> String {
         self.0.chars().map(|c| if u8::try_from(c).is_ok_and(is_tool_byte) { c } else { '-' }).collect()
     }
@@ -73,8 +71,8 @@ impl FromStr for ServerName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        if text.is_empty() || text.chars().count() > LONGEST_SERVER_NAME {
-            return Err(NameError::Length(LONGEST_SERVER_NAME));
+        if text.is_empty() || text.chars().count() > MAX_SERVER_NAME_LENGTH {
+            return Err(NameError::Length(MAX_SERVER_NAME_LENGTH));
         }
         if text.chars().any(char::is_control) || text.trim() != text {
             return Err(NameError::ServerCharacter);
@@ -116,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tool_names() {
+    fn validates_tool_names() {
         for good in ["a", "create-card", "web_search", "git.status", &"x".repeat(128)] {
             assert_eq!(good.parse::<ToolName>().unwrap().as_str(), good);
         }
@@ -126,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn server_names() {
+    fn validates_server_names() {
         assert_eq!("GitHub β".parse::<ServerName>().unwrap().prefix(), "GitHub--");
         for bad in ["", " a", "a\u{7}b", "a\n", &"x".repeat(65)] {
             assert!(bad.parse::<ServerName>().is_err(), "{bad:?}");

@@ -1,43 +1,42 @@
-//! How a server that wants a login is logged in to.
+//! OAuth settings of a server that requires a login.
 //!
-//! Everything may be left out: most servers say where to log in and take clients they never met.
+//! Every key is optional: most servers publish their authorization server and support dynamic client registration.
 
 use serde::Serialize;
 
-use crate::Text;
+use crate::ConfigString;
 
 /// `oauth` of a server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Oauth {
-    /// How a token is come by.
-    pub grant: Grant,
-    /// The client, where one was registered beforehand.
+pub struct OauthConfig {
+    pub grant: OauthGrant,
+    /// Client ID, if a client was registered beforehand.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_id: Option<Text>,
-    /// Its secret.
+    pub client_id: Option<ConfigString>,
+    /// Client secret.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_secret: Option<Text>,
-    /// Its private key as PEM, in the place of a secret.
+    pub client_secret: Option<ConfigString>,
+    /// Private key of the client as PEM, used instead of a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub private_key: Option<Text>,
-    /// Where a document describes the client, for servers that read it there.
+    pub private_key: Option<ConfigString>,
+    /// URL of a client metadata document, for authorization servers that support it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_metadata_url: Option<Text>,
-    /// What is asked for, beside what the server asks for itself.
+    pub client_metadata_url: Option<ConfigString>,
+    /// Scopes to request, besides those the server asks for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// The port on which the answer of the browser is awaited; any free one where it is left out.
+    /// Local port of the redirect URI. Any free port if omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect_port: Option<u16>,
 }
 
-/// How a token is come by.
+/// Grant type used to obtain a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Grant {
+pub enum OauthGrant {
     /// A person logs in with a browser.
     #[default]
     AuthorizationCode,
-    /// The client logs in by itself.
+    /// The client authenticates as itself.
     ClientCredentials,
 }

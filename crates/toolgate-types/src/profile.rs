@@ -1,8 +1,8 @@
-//! Profiles: named views of what there is, each for a kind of client.
+//! Profiles: named views of the catalog, each for one kind of client.
 //!
-//! A profile chooses tools, prompts and resources, gives them other names and words, and says how they are shown. It
-//! gives nobody anything: what a caller may do is up to its permissions and the policy. Who is bound to some has less.
-//! Invariant: two profiles of one project have different names, and whatever a caller is bound to exists.
+//! A profile selects tools, prompts and resources, can rename and redescribe them, and sets how they are presented. It
+//! grants nothing: a caller's permissions and the policy still decide. Binding a caller to profiles only narrows what
+//! it sees. Invariant: profile names are unique, and every profile that a caller is bound to exists.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,29 +14,28 @@ use serde::{Serialize, Serializer};
 use crate::caller::CallerId;
 use crate::wildcard;
 
-/// The longest name.
-const LONGEST: usize = 64;
-/// What follows `/sse/` and is no profile.
-const TAKEN: &str = "messages";
+/// Maximum length of a name.
+const MAX_NAME_LENGTH: usize = 64;
+/// Path segment after `/sse/` that is not a profile.
+const RESERVED: &str = "messages";
 
-/// The name of a profile, which is the end of its address.
+/// Name of a profile: the last segment of its URL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct ProfileName(Arc<str>);
 
-/// A text is not the name of a profile.
+/// Reason why a string is not a profile name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileNameError {
-    /// It has other characters, none, or too many.
-    #[error("a profile's name has 1 to {LONGEST} letters, digits, `_` and `-`")]
-    Shape,
-    /// It is the end of another address.
-    #[error("`{TAKEN}` is the end of another address")]
-    Taken,
+    /// Wrong characters or length.
+    #[error("a profile's name has 1 to {MAX_NAME_LENGTH} letters, digits, `_` and `-`")]
+    Malformed,
+    /// Used by another endpoint.
+    #[error("`{RESERVED}` is reserved for another endpoint")]
+    Reserved,
 }
 
 impl ProfileName {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -47,10 +46,10 @@ impl FromStr for ProfileName {
 
     fn from_str(text: &str) -> Result<Self, ProfileNameError> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if !(1..=LONGEST).contains(&text.len()) || !text.bytes().all(good) {
-            return Err(ProfileNameError::Shape);
+        if !(1..=MAX_NAME_LENGTH).contains(&text.len()) || !text.bytes().all(good) {
+            return Err(ProfileNameError::Malformed);
         }
-        if text == TAKEN { Err(ProfileNameError::Taken) } else { Ok(Self(text.into())) }
+        if text == RESERVED { Err(ProfileNameError::Reserved) } else { Ok(Self(text.into())) }
     }
 }
 
@@ -60,186 +59,187 @@ impl fmt::Display for ProfileName {
     }
 }
 
-/// A view of what there is.
+/// View of the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Profile {
-    /// Its name.
     pub name: ProfileName,
-    /// What it is for, which models are told.
+    /// Purpose, shown to models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Which tools, and as what.
-    pub tools: Selection,
-    /// Which prompts, and as what.
-    pub prompts: Selection,
-    /// Which resources and templates, by their addresses, and as what.
-    pub resources: Selection,
-    /// Whether tools are listed or searched for.
-    pub exposure: Exposure,
-    /// Whose models read the definitions.
+    /// Selection of tools.
+    pub tools: ProfileSelection,
+    /// Selection of prompts.
+    pub prompts: ProfileSelection,
+    /// Selection of resources and resource templates, by URI.
+    pub resources: ProfileSelection,
+    /// Presentation of the tools: listed, or found by search.
+    pub exposure: ToolExposure,
+    /// Restricts tool schemas to the subset that this vendor's models accept.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub provider: Option<Provider>,
-    /// Where hints are.
-    pub hints: HintsPlace,
+    pub provider: Option<SchemaDialect>,
+    /// Placement of hints in results.
+    pub hints: HintsPlacement,
 }
 
 impl Profile {
-    /// Whether objects of any shape are written as the text of their JSON.
-    pub fn takes_text(&self) -> bool {
-        matches!(self.provider, Some(Provider::Gemini | Provider::Any))
+    /// True if objects without fixed properties are passed as strings that contain JSON, as Gemini needs.
+    pub fn wants_json_strings(&self) -> bool {
+        matches!(self.provider, Some(SchemaDialect::Gemini | SchemaDialect::Any))
     }
 }
 
-/// What of a kind is part of a profile. `*` in a word stands for any text.
+/// Items of one kind that are part of a profile. In every pattern `*` matches any characters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Selection {
-    /// What is; all where nothing is said.
+pub struct ProfileSelection {
+    /// Patterns of included items. `None` includes all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include: Option<Vec<String>>,
-    /// What of that is not.
+    /// Patterns of items excluded from those.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// What is shown as something else.
+    /// Items presented under another name or description.
     #[serde(rename = "as", skip_serializing_if = "BTreeMap::is_empty")]
-    pub shown: BTreeMap<String, ShownAs>,
+    pub overrides: BTreeMap<String, DisplayOverride>,
 }
 
-/// As what something is shown.
+/// Name and description that replace an item's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct ShownAs {
-    /// Under this name.
+pub struct DisplayOverride {
+    /// New name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// With this description.
+    /// New description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
-impl Selection {
-    /// Whether something that has these names is part of it.
-    pub fn has(&self, names: &[&str]) -> bool {
-        let fits = |word: &String| names.iter().any(|name| wildcard::fits(word, name));
-        self.include.as_ref().is_none_or(|words| words.iter().any(fits)) && !self.excludes(names)
+impl ProfileSelection {
+    /// Returns true if an item with any of these names is part of the selection.
+    pub fn contains(&self, names: &[&str]) -> bool {
+        let matches = |pattern: &String| names.iter().any(|name| wildcard::matches(pattern, name));
+        self.include.as_ref().is_none_or(|patterns| patterns.iter().any(matches)) && !self.excludes(names)
     }
 
-    /// Whether something that has these names is left out in so many words.
+    /// Returns true if an item with any of these names is excluded explicitly.
     pub fn excludes(&self, names: &[&str]) -> bool {
-        self.exclude.iter().any(|word| names.iter().any(|name| wildcard::fits(word, name)))
+        self.exclude.iter().any(|pattern| names.iter().any(|name| wildcard::matches(pattern, name)))
     }
 
-    /// As what something is shown that has these names.
-    pub fn shown_as(&self, names: &[&str]) -> Option<&ShownAs> {
-        names.iter().find_map(|name| self.shown.get(*name))
+    /// Returns the override of an item with any of these names.
+    pub fn override_for(&self, names: &[&str]) -> Option<&DisplayOverride> {
+        names.iter().find_map(|name| self.overrides.get(*name))
     }
 
-    /// Every word that should fit something.
-    pub fn words(&self) -> impl Iterator<Item = &str> {
+    /// Returns every pattern; each should match an item.
+    pub fn patterns(&self) -> impl Iterator<Item = &str> {
         let included = self.include.iter().flatten().chain(&self.exclude).map(String::as_str);
-        included.chain(self.shown.keys().map(String::as_str))
+        included.chain(self.overrides.keys().map(String::as_str))
     }
 }
 
-/// How a client comes to the tools.
+/// Presentation of tools to a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Exposure {
-    /// It is given all of them.
+pub enum ToolExposure {
+    /// Lists every tool.
     #[default]
     Full,
-    /// It is given tools to find, describe and call them.
+    /// Lists only meta tools, which find, describe and call the others.
     Search,
 }
 
-/// Whose models read definitions: each refuses other things.
+/// Vendor whose models read the tool schemas. Each accepts another subset of JSON Schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Provider {
-    /// OpenAI, and those that speak its language.
+pub enum SchemaDialect {
+    /// OpenAI and compatible APIs.
     Openai,
-    /// Anthropic.
     Anthropic,
-    /// Google.
+    /// Google Gemini.
     Gemini,
-    /// Whoever it is: what any of them refuses is not there.
+    /// Any vendor: the subset that all of them accept.
     Any,
 }
 
-/// Where hints are found beside a result.
+/// Placement of hints in a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HintsPlace {
-    /// In `_meta` alone.
+pub enum HintsPlacement {
+    /// In `_meta` only.
     #[default]
     Meta,
-    /// In `_meta`, and in a text for models.
+    /// In `_meta`, and as text content that models read.
     Text,
 }
 
-/// Which profiles a caller uses.
+/// Profiles that a caller uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Choice {
-    /// What it sees where it names none.
+pub struct ProfileChoice {
+    /// Profile used if the caller names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<ProfileName>,
-    /// The only ones it may use, where that is said.
+    /// Profiles the caller is bound to. `None`: it may use every profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only: Option<Vec<ProfileName>>,
 }
 
-/// There is no such profile, or none for this caller, which is the same to it.
+/// No such profile, or not available to this caller; the caller cannot tell the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there is no such profile")]
-pub struct NoProfile;
+#[error("no such profile")]
+pub struct UnknownProfile;
 
-/// All profiles, and who uses which.
+/// All profiles, and the callers' choices.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profiles {
     /// In the order of the file.
     pub all: Vec<Arc<Profile>>,
-    /// For callers of which something is said.
-    pub choices: BTreeMap<CallerId, Choice>,
+    /// Choices by caller; callers without one may use every profile.
+    pub choices: BTreeMap<CallerId, ProfileChoice>,
 }
 
 impl Profiles {
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The profile that a caller sees: the one that it names, or else its own. `None` is everything.
+    /// Returns the profile that a caller uses: the one it names, or else its default. `None` is the whole catalog.
     ///
     /// # Errors
-    /// When there is no such profile, as far as this caller may know.
-    pub fn of(&self, caller: &CallerId, named: Option<&str>) -> Result<Option<&Arc<Profile>>, NoProfile> {
+    /// If there is no such profile, or the caller is not bound to it.
+    pub fn resolve(
+        &self,
+        caller: &CallerId,
+        named: Option<&str>,
+    ) -> Result<Option<&Arc<Profile>>, UnknownProfile> {
         let choice = self.choices.get(caller);
-        let Some(name) = named.or_else(|| choice.and_then(Choice::usual)) else {
-            // Who may use none is not shown everything.
+        let Some(name) = named.or_else(|| choice.and_then(ProfileChoice::default_name)) else {
+            // A caller bound to an empty list must not see the whole catalog.
             return if choice.is_some_and(|choice| choice.only.is_some()) {
-                Err(NoProfile)
+                Err(UnknownProfile)
             } else {
                 Ok(None)
             };
         };
         if !choice.is_none_or(|choice| choice.allows(name)) {
-            return Err(NoProfile);
+            return Err(UnknownProfile);
         }
-        self.all.iter().find(|profile| profile.name.as_str() == name).map(Some).ok_or(NoProfile)
+        self.all.iter().find(|profile| profile.name.as_str() == name).map(Some).ok_or(UnknownProfile)
     }
 
-    /// The only profiles that a caller may use; `None` where it is bound to none.
-    pub fn bound(&self, caller: &CallerId) -> Option<impl Iterator<Item = &Arc<Profile>>> {
+    /// Returns the profiles a caller is bound to; `None` if it is not bound.
+    pub fn bound_profiles(&self, caller: &CallerId) -> Option<impl Iterator<Item = &Arc<Profile>>> {
         let choice = self.choices.get(caller).filter(|choice| choice.only.is_some())?;
         Some(self.all.iter().filter(|profile| choice.allows(profile.name.as_str())))
     }
 }
 
-impl Choice {
+impl ProfileChoice {
     fn allows(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.iter().any(|one| one.as_str() == name))
     }
 
-    /// Who may use some and says nothing gets the first of them.
-    fn usual(&self) -> Option<&str> {
+    /// Falls back to the first bound profile, since a bound caller never sees the whole catalog.
+    fn default_name(&self) -> Option<&str> {
         let first = || self.only.as_ref().and_then(|only| only.first());
         self.default.as_ref().or_else(first).map(ProfileName::as_str)
     }
@@ -264,36 +264,36 @@ mod tests {
         Arc::new(Profile {
             name: name.parse().unwrap(),
             description: None,
-            tools: Selection::default(),
-            prompts: Selection::default(),
-            resources: Selection::default(),
-            exposure: Exposure::Full,
+            tools: ProfileSelection::default(),
+            prompts: ProfileSelection::default(),
+            resources: ProfileSelection::default(),
+            exposure: ToolExposure::Full,
             provider: None,
-            hints: HintsPlace::Meta,
+            hints: HintsPlacement::Meta,
         })
     }
 
     #[test]
-    fn names() {
+    fn validates_names() {
         for good in ["a", "coding", "Team_1", "a-b"] {
             assert_eq!(good.parse::<ProfileName>().unwrap().as_str(), good);
         }
         for bad in ["", "a/b", "a.b", "ä", " a", "%2e"] {
-            assert_eq!(bad.parse::<ProfileName>(), Err(ProfileNameError::Shape), "{bad}");
+            assert_eq!(bad.parse::<ProfileName>(), Err(ProfileNameError::Malformed), "{bad}");
         }
         assert!("a".repeat(65).parse::<ProfileName>().is_err());
-        assert_eq!("messages".parse::<ProfileName>(), Err(ProfileNameError::Taken));
+        assert_eq!("messages".parse::<ProfileName>(), Err(ProfileNameError::Reserved));
     }
 
     #[test]
-    fn selections() {
+    fn selects_by_pattern() {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let all = Selection::default();
-        assert!(all.has(&["anything"]));
-        let some = Selection {
+        let all = ProfileSelection::default();
+        assert!(all.contains(&["anything"]));
+        let some = ProfileSelection {
             include: Some(words(&["github__*", "echo"])),
             exclude: words(&["*delete*"]),
-            shown: BTreeMap::new(),
+            overrides: BTreeMap::new(),
         };
         for (names, due) in [
             (&["echo"][..], true),
@@ -301,21 +301,24 @@ mod tests {
             (&["delete_repo", "github__delete_repo"], false),
             (&["other"], false),
         ] {
-            assert_eq!(some.has(names), due, "{names:?}");
+            assert_eq!(some.contains(names), due, "{names:?}");
         }
-        assert!(!Selection { include: Some(Vec::new()), ..Selection::default() }.has(&["echo"]));
+        assert!(
+            !ProfileSelection { include: Some(Vec::new()), ..ProfileSelection::default() }
+                .contains(&["echo"])
+        );
     }
 
     #[test]
-    fn who_sees_which() {
-        let choice = |default: Option<&str>, only: Option<&[&str]>| Choice {
+    fn resolves_profile_of_caller() {
+        let choice = |default: Option<&str>, only: Option<&[&str]>| ProfileChoice {
             default: default.map(|name| name.parse().unwrap()),
             only: only.map(|names| names.iter().map(|name| name.parse().unwrap()).collect()),
         };
         let profiles = Profiles {
             all: ["a", "b", "c"].map(profile).to_vec(),
             choices: [
-                ("usual", choice(Some("b"), None)),
+                ("default", choice(Some("b"), None)),
                 ("bound", choice(None, Some(&["c", "a"]))),
                 ("both", choice(Some("a"), Some(&["c", "a"]))),
                 ("none", choice(None, Some(&[]))),
@@ -325,32 +328,32 @@ mod tests {
             .collect(),
         };
         let seen = |caller: &str, named: Option<&str>| {
-            let found = profiles.of(&caller.parse().unwrap(), named);
+            let found = profiles.resolve(&caller.parse().unwrap(), named);
             found.map(|profile| profile.map(|profile| profile.name.to_string()))
         };
         for (caller, named, due) in [
             ("anyone", None, Ok(None)),
             ("anyone", Some("a"), Ok(Some("a"))),
-            ("anyone", Some("x"), Err(NoProfile)),
-            ("usual", None, Ok(Some("b"))),
-            ("usual", Some("c"), Ok(Some("c"))),
+            ("anyone", Some("x"), Err(UnknownProfile)),
+            ("default", None, Ok(Some("b"))),
+            ("default", Some("c"), Ok(Some("c"))),
             ("bound", None, Ok(Some("c"))),
             ("bound", Some("a"), Ok(Some("a"))),
-            ("bound", Some("b"), Err(NoProfile)),
-            ("bound", Some("x"), Err(NoProfile)),
+            ("bound", Some("b"), Err(UnknownProfile)),
+            ("bound", Some("x"), Err(UnknownProfile)),
             ("both", None, Ok(Some("a"))),
-            ("none", None, Err(NoProfile)),
-            ("none", Some("a"), Err(NoProfile)),
+            ("none", None, Err(UnknownProfile)),
+            ("none", Some("a"), Err(UnknownProfile)),
         ] {
             let due = due.map(|name: Option<&str>| name.map(str::to_owned));
             assert_eq!(seen(caller, named), due, "{caller} {named:?}");
         }
         let bound = |caller: &str| {
             let caller = caller.parse().unwrap();
-            let bound = profiles.bound(&caller);
+            let bound = profiles.bound_profiles(&caller);
             bound.map(|bound| bound.map(|profile| profile.name.to_string()).collect::<Vec<_>>())
         };
-        assert_eq!((bound("anyone"), bound("usual")), (None, None));
+        assert_eq!((bound("anyone"), bound("default")), (None, None));
         assert_eq!(bound("bound"), Some(vec!["a".to_owned(), "c".to_owned()]));
         assert_eq!((bound("both"), bound("none")), (bound("bound"), Some(Vec::new())));
     }

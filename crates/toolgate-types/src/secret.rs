@@ -1,34 +1,34 @@
-//! Values that must not be seen: tokens, passwords, everything that came out of a variable.
+//! Secrets: tokens, passwords, every value read from a variable.
 //!
-//! Invariant: `Debug`, `Display` and `Serialize` never show the value. Whoever needs it says
-//! [`Secret::expose`], which is easy to search for.
+//! Invariant: `Debug`, `Display` and `Serialize` never show the value. Code that needs it calls [`Secret::expose`],
+//! which is easy to search for.
 
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, Serializer};
 
-/// What is shown in the place of a secret.
+/// Replacement for a secret in output.
 pub const MASK: &str = "***";
 
-/// A text that is wiped from memory when dropped and shown as `***`.
+/// String that is wiped from memory when dropped and displayed as `***`.
 #[derive(Clone)]
 pub struct Secret(SecretString);
 
 impl Secret {
-    /// Wraps a text, at the moment it is read.
+    /// Wraps a string as soon as it is read.
     pub fn new(value: impl Into<String>) -> Self {
         Self(SecretString::from(value.into()))
     }
 
-    /// The text itself, for the one place that needs it.
+    /// Returns the secret, for the one place that needs it.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
 }
 
-/// For telling whether a configuration has changed. What somebody presents as a secret is not compared so: it takes
-/// longer the more of it is right.
+/// Only for detecting changes of the configuration. Do not compare credentials this way: the time taken reveals how
+/// many leading bytes are right.
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
         self.expose() == other.expose()
@@ -53,59 +53,59 @@ impl Serialize for Secret {
     }
 }
 
-/// A text of a configuration: what it means, and what may be shown of it.
+/// String of a configuration: its value, and a redacted form for display.
 ///
-/// The two differ where the text came out of a variable (`--token=${TOKEN}` is shown as it was
-/// written) or stands where secrets stand (the value of a header is shown as `***`).
+/// The two differ if the string contains a variable (`--token=${TOKEN}` is displayed as written) or stands at a place
+/// for secrets (the value of a header is displayed as `***`).
 #[derive(Clone, PartialEq)]
-pub struct Text {
+pub struct ConfigString {
     value: Secret,
-    shown: Box<str>,
+    redacted: Box<str>,
 }
 
-impl Text {
-    /// A text and what may be shown of it.
-    pub fn new(value: impl Into<String>, shown: impl Into<Box<str>>) -> Self {
-        Self { value: Secret::new(value), shown: shown.into() }
+impl ConfigString {
+    /// Creates a string with a separate form for display.
+    pub fn new(value: impl Into<String>, redacted: impl Into<Box<str>>) -> Self {
+        Self { value: Secret::new(value), redacted: redacted.into() }
     }
 
-    /// A text that holds nothing to hide.
+    /// Creates a string that contains no secret.
     pub fn plain(value: impl Into<String>) -> Self {
         let value = value.into();
-        Self { shown: value.as_str().into(), value: Secret::new(value) }
+        Self { redacted: value.as_str().into(), value: Secret::new(value) }
     }
 
-    /// A text of which nothing may be shown.
+    /// Creates a string that is displayed as `***`.
     pub fn hidden(value: impl Into<String>) -> Self {
         Self::new(value, MASK)
     }
 
-    /// The text itself, for the one place that needs it.
+    /// Returns the value, for the one place that needs it.
     pub fn expose(&self) -> &str {
         self.value.expose()
     }
 
-    /// What may be shown.
-    pub fn shown(&self) -> &str {
-        &self.shown
+    /// Returns the form for display.
+    pub fn redacted(&self) -> &str {
+        &self.redacted
     }
 }
 
-impl fmt::Debug for Text {
+impl fmt::Debug for ConfigString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.shown, f)
+        fmt::Debug::fmt(&self.redacted, f)
     }
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for ConfigString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.redacted)
     }
 }
 
-impl Serialize for Text {
+impl Serialize for ConfigString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.shown)
+        serializer.serialize_str(&self.redacted)
     }
 }
 
@@ -114,9 +114,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_shows_a_secret() {
+    fn secrets_are_never_displayed() {
         let secret = Secret::new("s3cret");
-        let text = Text::new("Bearer s3cret", "Bearer ${TOKEN}");
+        let text = ConfigString::new("Bearer s3cret", "Bearer ${TOKEN}");
         let shown =
             format!("{secret} {secret:?} {text} {text:?} {:?}", serde_json::to_string(&(&secret, &text)));
         assert!(!shown.contains("s3cret"), "{shown}");

@@ -1,83 +1,81 @@
-//! An MCP server: where it is, how it is started, what may be used of it.
+//! An MCP server: its transport, its tools and its limits.
 //!
-//! Every dialect of configuration becomes this one form. Invariant: a `ServerSpec` can be connected
-//! to as it is; nothing in it is left to be parsed, looked up or defaulted.
+//! Every dialect of configuration is converted to this one form. Invariant: a `ServerSpec` is complete; connecting
+//! needs no further parsing, lookup or defaults.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::oauth::Oauth;
-use crate::{HumanDuration, Secret, ServerName, Text, ToolLimits};
+use crate::oauth::OauthConfig;
+use crate::{ConfigString, HumanDuration, Secret, ServerName, ToolLimits};
 
-/// Programs that run a package, and download it the first time.
+/// Package runners; they may download a package on first use.
 const DOWNLOADERS: [&str; 5] = ["npx", "uvx", "pipx", "bunx", "pnpx"];
 
-/// One MCP server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ServerSpec {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: ServerName,
-    /// What it is for, in the words of the configuration.
+    /// Purpose of the server, as described in the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// How to reach it.
+    /// Transport and its settings.
     #[serde(flatten)]
     pub transport: Transport,
-    /// When it is connected, and what it means when that fails.
-    pub startup: Startup,
-    /// What happens to its tools that have no settings of their own.
+    /// Time of connecting, and the effect of a failure.
+    pub startup: StartupMode,
+    /// Handling of tools without settings of their own.
     #[serde(flatten)]
     pub mode: ToolMode,
-    /// Which of its tools may be used.
+    /// Tools that may be used.
     #[serde(flatten)]
     pub tools: ToolFilter,
-    /// Whether what its tools promise of themselves counts: that they only read, or may be repeated.
+    /// Trust the annotations of its tools, such as read-only and idempotent.
     pub trusted: bool,
-    /// Whether its tools may be used before a person has looked at them.
+    /// Allow its tools before a person has approved their definitions.
     pub approved: bool,
-    /// Whether a result that does not fit its tool's schema is refused.
+    /// Reject results that do not match their tool's output schema, instead of only warning.
     #[serde(rename = "output_validation", serialize_with = "output_validation")]
     pub strict_output: bool,
-    /// Whether its tools are discovered.
+    /// True if its tools are discovered.
     pub load_tools: bool,
-    /// Whether its prompts are discovered.
+    /// True if its prompts are discovered.
     pub load_prompts: bool,
-    /// The prompts that may be used; all where it is `None`.
+    /// Prompts that may be used. `None` allows all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts: Option<Vec<String>>,
-    /// How long connecting and the handshake may take.
+    /// Deadline of connecting, handshake included.
     pub timeout: HumanDuration,
-    /// How long one request may take.
+    /// Deadline of one request.
     pub request_timeout: HumanDuration,
-    /// JSON that the server gets in its `MCP_CONFIG` variable.
+    /// JSON passed to the server in the environment variable `MCP_CONFIG`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Secret>,
 }
 
-/// As the configuration writes it.
+/// Serializes the flag as the configuration spells it.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
 fn output_validation<S: serde::Serializer>(strict: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if *strict { "strict" } else { "warn" })
 }
 
-/// How a server is reached.
+/// Transport of a server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "transport", rename_all = "snake_case")]
 pub enum Transport {
-    /// A child process that speaks on its standard input and output.
-    Stdio(Stdio),
-    /// The HTTP+SSE transport of the first protocol revision.
-    Sse(Remote),
-    /// A WebSocket.
-    Websocket(Remote),
+    /// Child process that speaks MCP on stdin and stdout.
+    Stdio(StdioTransport),
+    /// HTTP+SSE, the transport of the first protocol revision.
+    Sse(RemoteTransport),
+    Websocket(RemoteTransport),
     /// Streamable HTTP.
-    Http(Remote),
+    Http(RemoteTransport),
 }
 
 impl Transport {
-    /// Its name in configuration, logs and metrics.
+    /// Name in configuration, logs and metrics.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Stdio(_) => "stdio",
@@ -87,147 +85,146 @@ impl Transport {
         }
     }
 
-    /// Where the server is, for messages: its address or its command line.
-    pub fn place(&self) -> String {
+    /// Redacted URL or command line, for messages.
+    pub fn location(&self) -> String {
         match self {
             Self::Stdio(stdio) => {
-                let words = std::iter::once(&stdio.command).chain(&stdio.args).map(Text::shown);
+                let words = std::iter::once(&stdio.command).chain(&stdio.args).map(ConfigString::redacted);
                 words.collect::<Vec<_>>().join(" ")
             }
-            Self::Sse(remote) | Self::Websocket(remote) | Self::Http(remote) => remote.url.shown().to_owned(),
+            Self::Sse(remote) | Self::Websocket(remote) | Self::Http(remote) => {
+                remote.url.redacted().to_owned()
+            }
         }
     }
 }
 
-/// A server that is a child process. No shell is involved.
+/// Server that is a child process, started without a shell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Stdio {
-    /// The program, looked up on `PATH` unless it holds a `/`.
-    pub command: Text,
-    /// Its arguments.
-    pub args: Vec<Text>,
-    /// Its environment, beside the few variables that every child gets; `None` keeps one away.
-    pub env: BTreeMap<String, Option<Text>>,
-    /// Its working folder.
+pub struct StdioTransport {
+    /// Program, looked up on `PATH` unless it contains a `/`.
+    pub command: ConfigString,
+    pub args: Vec<ConfigString>,
+    /// Environment variables, besides the few that every child process gets. `None` removes a variable.
+    pub env: BTreeMap<String, Option<ConfigString>>,
+    /// Working folder.
     pub cwd: PathBuf,
-    /// The encoding of its output.
-    pub encoding: Encoding,
-    /// What is started where `command` is not to be found.
+    /// Encoding of its output.
+    pub encoding: OutputEncoding,
+    /// Command started if `command` is not found.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fallback: Option<Fallback>,
+    pub fallback: Option<FallbackCommand>,
 }
 
-impl Stdio {
-    /// Whether the program may have to download a package before the server starts.
-    pub fn downloads(&self) -> bool {
+impl StdioTransport {
+    /// Returns true if the program may download a package before the server starts.
+    pub fn may_download(&self) -> bool {
         let command = self.command.expose();
         DOWNLOADERS.contains(&command.rsplit('/').next().unwrap_or(command))
     }
 }
 
-/// Another program that does the same.
+/// Alternative command with the same effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Fallback {
-    /// The program.
-    pub command: Text,
-    /// All of its arguments.
-    pub args: Vec<Text>,
+pub struct FallbackCommand {
+    pub command: ConfigString,
+    /// All arguments; those of the first command are not used.
+    pub args: Vec<ConfigString>,
 }
 
-/// A server at an address.
+/// Server reached over the network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Remote {
-    /// Where it is.
-    pub url: Text,
+pub struct RemoteTransport {
+    pub url: ConfigString,
     /// Headers of every request.
-    pub headers: BTreeMap<String, Text>,
-    /// How it is logged in to, where the configuration says so.
+    pub headers: BTreeMap<String, ConfigString>,
+    /// OAuth settings, if configured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub oauth: Option<Oauth>,
-    /// Whom to trust beside the authorities of the platform, and who we are.
-    #[serde(skip_serializing_if = "Tls::is_default")]
-    pub tls: Tls,
-    /// How long a stream may be silent.
+    pub oauth: Option<OauthConfig>,
+    /// Additional certificate authorities, and our client certificate.
+    #[serde(skip_serializing_if = "UpstreamTls::is_default")]
+    pub tls: UpstreamTls,
+    /// Longest time without an event on a stream before it counts as dead.
     pub sse_read_timeout: HumanDuration,
-    /// Whether the session is ended on the server when we are done.
+    /// True if the session on the server is ended (HTTP `DELETE`) when we disconnect.
     pub terminate_on_close: bool,
 }
 
-/// `tls` of a server: files with certificates, in PEM.
+/// `tls` of a server: PEM files.
 ///
-/// They are read when a connection is made, so that renewed ones are used.
+/// Read for every new connection, so that renewed certificates take effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Tls {
-    /// Authorities to trust, beside those of the platform.
+pub struct UpstreamTls {
+    /// Authorities to trust, besides those of the platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// Who we are.
+    /// Our client certificate.
     #[serde(flatten)]
-    pub identity: Option<Identity>,
-    /// What the authorities in `ca` have revoked.
+    pub identity: Option<ClientIdentity>,
+    /// Certificate revocation list of the authorities in `ca`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl: Option<PathBuf>,
 }
 
-impl Tls {
-    /// Whether there is nothing but the platform.
+impl UpstreamTls {
+    /// True if only the platform's authorities are used.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A certificate of ours with its key.
+/// Client certificate and key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Identity {
-    /// The certificate, with those between it and its authority.
+pub struct ClientIdentity {
+    /// Certificate chain.
     pub cert: PathBuf,
-    /// Its private key; it may be in the same file.
+    /// Private key; may be in the same file.
     pub key: PathBuf,
 }
 
-/// The encoding of a child's output.
+/// Encoding of a child process's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Encoding {
-    /// UTF-8, as the protocol says.
+pub enum OutputEncoding {
+    /// UTF-8, as the protocol demands.
     #[serde(rename = "utf-8")]
     Utf8,
-    /// ISO 8859-1, of some older programs.
+    /// ISO 8859-1, used by some older programs.
     #[serde(rename = "latin-1")]
     Latin1,
 }
 
-/// When a server is connected, and what it means when that fails.
+/// Time of connecting, and the effect of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Startup {
-    /// At start; the start fails without it.
+pub enum StartupMode {
+    /// At startup; the gateway does not start without it.
     Required,
-    /// At start; without it the rest goes on and it is tried again in the background.
+    /// At startup; if it fails, the gateway starts and retries in the background.
     Optional,
     /// On first use.
     Lazy,
 }
 
-/// What happens to tools that a server offers and the configuration does not name.
+/// Handling of tools that a server offers and the configuration does not name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub enum ToolMode {
-    /// They are refused.
+    /// They are rejected.
     Strict,
-    /// They are taken, with these limits.
+    /// They are accepted, with these limits.
     Dynamic {
-        /// For what a tool's own settings leave open.
+        /// Limits for every value that a tool's own settings leave open.
         default_tool_config: ToolLimits,
     },
 }
 
-/// Which tools of a server may be used.
+/// Tools of a server that may be used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ToolFilter {
-    /// Only these, where it is given.
+    /// If given, only these.
     #[serde(rename = "tool_allowlist", skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<String>>,
-    /// Never these.
+    /// Never these, even if allowed.
     #[serde(rename = "tool_denylist", skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
 }

@@ -1,7 +1,7 @@
 //! Sizes as people write them: `64KiB`, `10MB`, `4096`.
 //!
-//! Invariant: more than zero. `k`, `M` and `G` alone are refused, since half of all readers take
-//! them for powers of ten and the other half for powers of two.
+//! Invariant: more than zero. `k`, `M` and `G` alone are rejected, because they are ambiguous: some readers take them
+//! for powers of ten, others for powers of two.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// Units from the largest, so that a size is shown in the largest one that divides it.
+/// Units, largest first. `Display` uses the first one that divides the size.
 const UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
     ("GB", 1_000_000_000),
@@ -20,29 +20,29 @@ const UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-/// Why a text is not a size.
+/// Reason why a string is not a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// It does not read as one.
+    /// Not a number with a known unit.
     #[error("a number of bytes, or one with `KiB`, `MiB`, `GiB`, `KB`, `MB` or `GB` is expected")]
     Malformed,
-    /// It is zero or has a minus sign.
+    /// Zero or negative.
     #[error("a size must be more than zero")]
     NotPositive,
-    /// It does not fit.
+    /// Does not fit into 64 bits.
     #[error("the size is too large")]
     TooLarge,
 }
 
-/// A number of bytes that is more than zero.
+/// Number of bytes, more than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(NonZeroU64);
 
 impl ByteSize {
-    /// A number of bytes, for defaults in code.
+    /// Creates a size, for defaults in code.
     ///
     /// # Panics
-    /// When `count` is zero.
+    /// If `count` is zero.
     pub const fn from_bytes(count: u64) -> Self {
         match NonZeroU64::new(count) {
             Some(bytes) => Self(bytes),
@@ -50,20 +50,20 @@ impl ByteSize {
         }
     }
 
-    /// A number of mebibytes, for defaults in code.
+    /// Creates a size in mebibytes, for defaults in code.
     ///
     /// # Panics
-    /// When `count` is zero.
+    /// If `count` is zero.
     pub const fn from_mib(count: u32) -> Self {
         Self::from_bytes((count as u64) << 20)
     }
 
-    /// The number of bytes, as far as memory reaches.
+    /// Number of bytes, saturated at `usize::MAX`.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0.get()).unwrap_or(usize::MAX)
     }
 
-    /// The number of bytes.
+    /// Number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0.get()
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings() {
+    fn parses_spellings() {
         check("4096", Ok("4KiB"));
         check("64KiB", Ok("64KiB"));
         check("1 mib", Ok("1MiB"));
@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_back(bytes in 1_u64..) {
+        fn display_round_trips(bytes in 1_u64..) {
             let size = ByteSize(NonZeroU64::new(bytes).unwrap());
             prop_assert_eq!(size.to_string().parse(), Ok(size));
         }

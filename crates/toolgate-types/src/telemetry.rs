@@ -1,21 +1,21 @@
-//! Where traces of calls go.
+//! Export of traces.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{HumanDuration, Text};
+use crate::{ConfigString, HumanDuration};
 
-/// A collector of traces that speaks OTLP over HTTP.
+/// Trace collector that speaks OTLP over HTTP.
 #[derive(Debug, Clone, Serialize)]
-pub struct Collector {
-    /// Where it takes traces: `http://localhost:4318/v1/traces`.
+pub struct OtlpCollector {
+    /// URL for traces, such as `http://localhost:4318/v1/traces`.
     pub endpoint: String,
-    /// What it wants to see with each request.
+    /// Headers of every export request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, Text>,
-    /// What this service is called there.
+    pub headers: BTreeMap<String, ConfigString>,
+    /// `service.name` of the exported traces.
     pub service_name: String,
-    /// How long one request may take.
+    /// Deadline of one export request.
     pub timeout: HumanDuration,
 }

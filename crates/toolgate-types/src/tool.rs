@@ -1,7 +1,7 @@
-//! A tool: what it is called, what it takes and gives, and how much of it may run at once.
+//! A tool: its definition, its settings and its limits.
 //!
-//! Invariant: schemas, examples and expected results are kept as the text they were written in, so
-//! that the spelling of numbers and the order of keys reach the other side unchanged.
+//! Invariant: schemas, examples and expected results are kept as raw JSON, so that the spelling of numbers and the
+//! order of keys reach the other side unchanged.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -12,24 +12,24 @@ use serde_json::value::RawValue;
 
 use crate::contract::is_permission;
 use crate::hints::Severity;
-use crate::{ByteSize, HumanDuration, Text, ToolName};
+use crate::{ByteSize, ConfigString, HumanDuration, ToolName};
 
-/// How much of a tool may run, and for how long. What is `None` is left to the next in line.
+/// Concurrency and time limits of a tool. `None` leaves a limit to the next default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct ToolLimits {
-    /// Calls that may run at the same time.
+    /// Maximum concurrent calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_instances: Option<NonZeroU32>,
-    /// How long one call may take.
+    /// Deadline of one call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<HumanDuration>,
-    /// Whether calls may overlap at all.
+    /// True if calls may run concurrently at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_capable: Option<bool>,
 }
 
 impl ToolLimits {
-    /// These limits where they are set, the others where they are not, field by field.
+    /// Fills limits that are not set from `default`, field by field.
     #[must_use]
     pub fn or(self, default: Self) -> Self {
         Self {
@@ -40,42 +40,40 @@ impl ToolLimits {
     }
 }
 
-/// What the operator says about one tool, wherever it comes from.
+/// Operator's settings of one tool, whatever its source.
 #[derive(Debug, Clone, Serialize)]
 pub struct ToolSettings {
-    /// The tool.
     pub name: ToolName,
-    /// Its limits.
     #[serde(flatten)]
     pub limits: ToolLimits,
     /// `strict` overrides a server's dynamic mode for this tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<SettingsMode>,
-    /// What a caller must be allowed to do, in place of what its server's tools demand.
+    /// Permissions required of callers, replacing those of its server's tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub permissions: Vec<Permission>,
-    /// What kind of tool it is.
+    /// Effect of the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub category: Option<Category>,
-    /// Whether calling it twice is as good as calling it once.
+    /// True if a repeated call has the same effect as a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotent: Option<bool>,
-    /// How long a result may be served again.
+    /// Time to live of cached results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_ttl: Option<HumanDuration>,
-    /// How often one caller may call it.
+    /// Rate limit of one caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
-    /// Words to find it by.
+    /// Search keywords.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What often makes sense after it.
+    /// Steps that often make sense next.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub follow_ups: Vec<FollowUp>,
 }
 
 impl ToolSettings {
-    /// Settings that say nothing.
+    /// Creates settings that change nothing.
     pub fn new(name: ToolName) -> Self {
         Self {
             name,
@@ -92,130 +90,126 @@ impl ToolSettings {
     }
 }
 
-/// A tool's own mode.
+/// Mode of a tool's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingsMode {
-    /// Only what these settings say counts; nothing is taken from the server's defaults.
+    /// Only these settings apply; the server's defaults are ignored.
     Strict,
     /// The server's defaults fill what these settings leave open.
     Dynamic,
 }
 
-/// A tool of one's own.
+/// Tool defined by the project, run as a script.
 #[derive(Debug, Clone, Serialize)]
 pub struct ToolDefinition {
-    /// Its name.
     pub name: ToolName,
-    /// What it does, when to use it, what it returns.
+    /// Purpose, when to use it, and what it returns.
     pub description: String,
-    /// How much it has to say of itself.
-    #[serde(skip_serializing_if = "Level::is_standard")]
-    pub contract: Level,
-    /// Its version.
+    /// Contract that the definition must fulfil.
+    #[serde(skip_serializing_if = "ContractLevel::is_standard")]
+    pub contract: ContractLevel,
     pub version: String,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub input_schema: Box<RawValue>,
-    /// The JSON Schema of its result.
+    /// JSON Schema of the result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Box<RawValue>>,
-    /// The program behind it.
+    /// Script that implements the tool.
     #[serde(flatten)]
-    pub script: Script,
-    /// Its limits.
+    pub script: ScriptSpec,
     #[serde(flatten)]
     pub limits: ToolLimits,
-    /// What a caller must be allowed to do, as `{resource}:{action}`.
+    /// Permissions required of callers, as `{resource}:{action}`.
     pub permissions: Vec<Permission>,
-    /// What kind of tool it is.
+    /// Effect of the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub category: Option<Category>,
-    /// How fast it usually answers.
+    /// Typical response time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_time: Option<ResponseTime>,
-    /// How long a result may be served again; `None` where it may not.
+    /// Time to live of cached results; `None` disables caching.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_ttl: Option<HumanDuration>,
-    /// Whether calling it twice is as good as calling it once.
+    /// True if a repeated call has the same effect as a single one.
     pub idempotent: bool,
-    /// Calls with their results, for readers and for tests.
-    pub examples: Vec<Example>,
-    /// Words to find it by.
+    /// Example calls with their results, for readers and for tests.
+    pub examples: Vec<ToolExample>,
+    /// Search keywords.
     pub tags: Vec<String>,
-    /// How often one caller may call it.
+    /// Rate limit of one caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
-    /// What follows it, where it is on its way out.
+    /// Replacement and removal date, if the tool is deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<Deprecation>,
-    /// What often makes sense after it.
+    /// Steps that often make sense next.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub follow_ups: Vec<FollowUp>,
 }
 
-/// How much a tool has to say of itself.
+/// Contract that a tool's definition must fulfil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// Its name, its description and the schema of its arguments.
+pub enum ContractLevel {
+    /// Name, description and input schema.
     Standard,
-    /// All of the contract.
+    /// Every field of the contract.
     Full,
 }
 
-impl Level {
+impl ContractLevel {
     fn is_standard(&self) -> bool {
         *self == Self::Standard
     }
 }
 
-/// A step that often makes sense after a tool.
+/// Step that often makes sense after a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FollowUp {
-    /// The tool, or a word for what to do.
+    /// Name of a tool, or a word for the action.
     pub action: String,
-    /// How urgent it is.
     pub priority: Severity,
-    /// What it is for.
+    /// Purpose of the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What has to come before it.
+    /// Actions that have to come before it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
 }
 
 impl ToolDefinition {
-    /// How long one call may take: its own timeout, else what its response time allows, else the default.
+    /// Deadline of one call: its own timeout, else that of its response time, else the default.
     pub fn timeout(&self, default: HumanDuration) -> HumanDuration {
         self.limits.timeout.or(self.response_time.map(ResponseTime::timeout)).unwrap_or(default)
     }
 }
 
-/// The program behind a tool.
+/// Script that implements a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Script {
-    /// The file, inside the folder of its registry.
+pub struct ScriptSpec {
+    /// File, inside the folder of its registry.
     pub script_path: PathBuf,
-    /// The function in it, for a Python file.
+    /// Function in it, for a Python file.
     pub entrypoint: String,
-    /// Its environment, beside the few variables that every child gets; `None` keeps one away.
+    /// Environment variables, besides the few that every child process gets. `None` removes a variable.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, Option<Text>>,
-    /// The memory that each of its processes may use.
+    pub env: BTreeMap<String, Option<ConfigString>>,
+    /// Memory limit of each of its processes.
     pub max_memory: ByteSize,
-    /// The folder that the file must not leave, by no link either.
+    /// Folder that must contain the file, symbolic links resolved.
     #[serde(skip)]
     pub folder: PathBuf,
-    /// The folder of the project, where a virtual environment may be.
+    /// Project folder, which may contain a virtual environment.
     #[serde(skip)]
     pub project: PathBuf,
 }
 
-impl Script {
-    /// The memory of a script that says nothing of it.
-    pub const MEMORY: ByteSize = ByteSize::from_mib(1024);
+impl ScriptSpec {
+    /// Default memory limit.
+    pub const DEFAULT_MEMORY: ByteSize = ByteSize::from_mib(1024);
 
-    /// A script of which nothing is said but where it is.
+    /// Creates a script with default settings.
     pub fn new(script_path: impl Into<PathBuf>) -> Self {
         let script_path = script_path.into();
         let folder = script_path.parent().map(Path::to_owned).unwrap_or_default();
@@ -223,30 +217,27 @@ impl Script {
             script_path,
             entrypoint: "run".to_owned(),
             env: BTreeMap::new(),
-            max_memory: Self::MEMORY,
+            max_memory: Self::DEFAULT_MEMORY,
             project: folder.clone(),
             folder,
         }
     }
 }
 
-/// What a caller must be allowed to do: `{resource}:{action}`.
+/// Permission required of a caller: `{resource}:{action}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Permission(Box<str>);
 
 impl Permission {
-    /// What it is about.
     pub fn resource(&self) -> &str {
         self.0.split_once(':').map_or("", |(resource, _)| resource)
     }
 
-    /// What may be done with it.
     pub fn action(&self) -> &str {
         self.0.split_once(':').map_or("", |(_, action)| action)
     }
 
-    /// The whole text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -258,7 +249,7 @@ impl std::fmt::Display for Permission {
     }
 }
 
-/// A text is not a permission.
+/// The string is not a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a permission is `resource:action`, such as `cards:create`")]
 pub struct PermissionError;
@@ -271,22 +262,22 @@ impl std::str::FromStr for Permission {
     }
 }
 
-/// What kind of tool it is; decides what may be cached and repeated.
+/// Effect of a tool; decides whether results may be cached and calls retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// Reads.
+    /// Reads data and changes nothing.
     Query,
-    /// Changes something.
+    /// Changes data.
     Mutation,
-    /// Works out something from what it is given.
+    /// Computes something from its arguments.
     Analysis,
-    /// Makes something new.
+    /// Creates new content.
     Generation,
 }
 
 impl Category {
-    /// Its name in configuration, commands and metrics.
+    /// Name in configuration, commands and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Query => "query",
@@ -297,20 +288,20 @@ impl Category {
     }
 }
 
-/// How much harm a call can do.
+/// Harm that a call can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Risk {
-    /// It reads.
+pub enum RiskLevel {
+    /// Reads only.
     Low,
-    /// It makes something new, and destroys nothing.
+    /// Creates something new, and destroys nothing.
     Medium,
-    /// It changes something, or nobody says that it does not.
+    /// Changes something, or its effect is unknown.
     High,
 }
 
-impl Risk {
-    /// Its name in listings and policies.
+impl RiskLevel {
+    /// Name in listings and policies.
     pub fn label(self) -> &'static str {
         match self {
             Self::Low => "low",
@@ -320,7 +311,7 @@ impl Risk {
     }
 }
 
-impl From<Option<Category>> for Risk {
+impl From<Option<Category>> for RiskLevel {
     fn from(category: Option<Category>) -> Self {
         match category {
             Some(Category::Query | Category::Analysis) => Self::Low,
@@ -330,27 +321,26 @@ impl From<Option<Category>> for Risk {
     }
 }
 
-/// What may be done with a tool beside calling it once. What nobody vouches for is the worst.
+/// Properties of a tool that the pipeline relies on. Unknown properties have the most cautious value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Contract {
-    /// The version of the tool, or of the server it comes from.
+pub struct ToolContract {
+    /// Version of the tool, or of its server.
     pub version: String,
-    /// How much harm a call can do.
-    pub risk: Risk,
-    /// Whether calling it twice is as good as calling it once.
+    pub risk: RiskLevel,
+    /// True if a repeated call has the same effect as a single one.
     pub idempotent: bool,
-    /// Whether a result may be served again.
+    /// True if results may be cached.
     pub cacheable: bool,
 }
 
-impl Contract {
-    /// Of a tool that nothing is known of.
+impl ToolContract {
+    /// Properties of an unknown tool.
     pub fn unknown() -> Self {
-        Self { version: String::new(), risk: Risk::High, idempotent: false, cacheable: false }
+        Self { version: String::new(), risk: RiskLevel::High, idempotent: false, cacheable: false }
     }
 }
 
-impl From<&ToolDefinition> for Contract {
+impl From<&ToolDefinition> for ToolContract {
     fn from(tool: &ToolDefinition) -> Self {
         Self {
             version: tool.version.clone(),
@@ -361,7 +351,7 @@ impl From<&ToolDefinition> for Contract {
     }
 }
 
-/// How fast a tool usually answers.
+/// Typical response time of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResponseTime {
@@ -369,12 +359,12 @@ pub enum ResponseTime {
     Fast,
     /// Up to a second.
     Medium,
-    /// Longer.
+    /// More than a second.
     Slow,
 }
 
 impl ResponseTime {
-    /// How long to wait for such a tool where nothing else is said.
+    /// Default deadline of a call to such a tool.
     pub const fn timeout(self) -> HumanDuration {
         match self {
             Self::Fast => HumanDuration::from_secs(1),
@@ -384,35 +374,34 @@ impl ResponseTime {
     }
 }
 
-/// A call with its result.
+/// Example call of a tool.
 #[derive(Debug, Clone, Serialize)]
-pub struct Example {
-    /// What it shows.
+pub struct ToolExample {
+    /// Point of the example.
     pub description: String,
-    /// The arguments.
+    /// Arguments of the call.
     pub params: Box<RawValue>,
-    /// The result.
+    /// Expected result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_result: Option<Box<RawValue>>,
 }
 
-/// How often one caller may call a tool.
+/// Rate limit of one caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct RateLimit {
     /// Calls per window.
     pub max_calls: NonZeroU32,
-    /// The length of the window.
     pub window: HumanDuration,
 }
 
-/// A tool is on its way out.
+/// Deprecation of a tool.
 #[derive(Debug, Clone, Serialize)]
 pub struct Deprecation {
-    /// The version since which it is.
+    /// Version that deprecated the tool.
     pub since: String,
-    /// The tool to use in its place.
+    /// Tool to use instead.
     pub replacement: ToolName,
-    /// The day after which it is refused, as `YYYY-MM-DD`.
+    /// Last day of service, as `YYYY-MM-DD`.
     pub removal_date: String,
 }
 
@@ -440,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions() {
+    fn validates_permissions() {
         assert!("cards:create".parse::<Permission>().is_ok());
         for bad in ["cards", "cards:", ":read", "a:b:c", "a b:c", "*:read"] {
             assert!(bad.parse::<Permission>().is_err(), "{bad}");

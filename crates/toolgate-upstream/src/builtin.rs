@@ -1,102 +1,95 @@
-//! A tool that is a function of ours.
+//! Tools implemented in Rust, inside Toolgate.
 
 use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use toolgate_mcp::{Behind, Raw};
+use toolgate_mcp::{DownstreamClient, RawJson};
 use toolgate_policy::Input;
 use toolgate_types::tool::{Category, ResponseTime};
 use toolgate_types::{CallerId, ErrorCode, HumanDuration, ToolContext, ToolName};
 
-/// What it gives, in the form of a server's reply, or why it gives nothing.
-pub type Given = Result<Raw, Fault>;
+/// A result in the form of an MCP tool result, or an error.
+pub type BuiltinResult = Result<RawJson, BuiltinError>;
 
-/// Why a function of ours gives nothing.
+/// The failure of a built-in tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Fault {
-    /// In one word.
+pub struct BuiltinError {
     pub code: ErrorCode,
-    /// For the caller.
     pub message: String,
-    /// The way out, where there is one to name.
+    /// The suggested fix.
     pub hint: Option<String>,
-    /// When it may be tried again.
+    /// The time to wait before a retry.
     pub retry_after: Option<std::time::Duration>,
 }
 
-impl Fault {
-    /// A fault with a code.
+impl BuiltinError {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None, retry_after: None }
     }
 
-    /// The same with a way out.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 }
 
-impl From<String> for Fault {
+impl From<String> for BuiltinError {
     fn from(message: String) -> Self {
         Self::new(ErrorCode::ToolExecutionError, message)
     }
 }
 
-/// A call, as a function of ours gets it.
-pub struct Asked {
-    /// Its arguments, which fit the schema.
-    pub arguments: Raw,
-    /// Who calls.
+/// A call, as a built-in tool receives it.
+pub struct BuiltinCall {
+    /// The arguments, already validated against the schema.
+    pub arguments: RawJson,
     pub caller: CallerId,
-    /// What it belongs to.
+    /// The session, trace and user of the call.
     pub context: ToolContext,
-    /// When it must have ended. What ends in time by itself can say why.
+    /// The time by which the call must end. A tool that stops by itself in time can report the reason.
     pub deadline: Instant,
-    /// The client behind it, where there is one.
-    pub client: Option<Arc<dyn Behind>>,
+    /// The client that made the call, if it can be asked questions.
+    pub client: Option<Arc<dyn DownstreamClient>>,
 }
 
-/// A tool that is a function of ours.
-pub struct Builtin {
-    /// Its name.
+/// A tool implemented in Rust.
+pub struct BuiltinTool {
     pub name: ToolName,
-    /// What it does, when to use it, what it returns.
+    /// The purpose of the tool, when to use it, and its result.
     pub description: String,
-    /// The JSON Schema of its arguments.
-    pub input_schema: Raw,
-    /// The JSON Schema of its result.
-    pub output_schema: Option<Raw>,
-    /// What kind of tool it is.
+    /// The JSON Schema of the arguments.
+    pub input_schema: RawJson,
+    /// The JSON Schema of the result.
+    pub output_schema: Option<RawJson>,
     pub category: Category,
-    /// Whether calling it twice is as good as calling it once.
+    /// True if calling it twice has the same effect as calling it once.
     pub idempotent: bool,
-    /// How fast it usually answers.
+    /// The usual response time.
     pub response_time: Option<ResponseTime>,
-    /// How long a call may take, where the operator does not say.
+    /// The default timeout, unless the configuration sets one.
     pub timeout: Option<HumanDuration>,
-    /// Words to find it by.
+    /// Search keywords.
     pub tags: Vec<String>,
-    /// Whether its arguments leave this machine and its results come from others, who are not to be trusted.
-    pub reaches_out: bool,
-    /// Whether it does nothing but wait for a person: then it takes no slot, and bounds itself how many wait.
-    pub waits: bool,
-    /// What ends all that it started, where it starts something.
+    /// True if arguments leave this machine and results come from untrusted third parties.
+    pub open_world: bool,
+    /// True if it only waits for a person. Such a call takes no slot, so the tool has to limit waiting calls itself.
+    pub waits_for_person: bool,
+    /// Stops everything the tool has started.
     pub stop: Option<Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>>,
-    run: Box<dyn Fn(Asked) -> BoxFuture<'static, Given> + Send + Sync>,
+    run: Box<dyn Fn(BuiltinCall) -> BoxFuture<'static, BuiltinResult> + Send + Sync>,
 }
 
-impl Builtin {
-    /// A tool that reads: low in risk, and as good twice as once.
+impl BuiltinTool {
+    /// Creates a read-only tool: low risk and idempotent.
     pub fn query(
         name: ToolName,
         description: impl Into<String>,
-        input_schema: Raw,
-        run: impl Fn(Asked) -> BoxFuture<'static, Given> + Send + Sync + 'static,
+        input_schema: RawJson,
+        run: impl Fn(BuiltinCall) -> BoxFuture<'static, BuiltinResult> + Send + Sync + 'static,
     ) -> Self {
         Self {
             name,
@@ -108,27 +101,27 @@ impl Builtin {
             response_time: None,
             timeout: None,
             tags: Vec::new(),
-            reaches_out: false,
-            waits: false,
+            open_world: false,
+            waits_for_person: false,
             stop: None,
             run: Box::new(run),
         }
     }
 
-    /// Runs it, with what was decided on.
+    /// Runs the tool with arguments that the policy has allowed.
     pub async fn invoke(
         &self,
         input: &Input,
         context: ToolContext,
-        client: Option<&Arc<dyn Behind>>,
+        client: Option<&Arc<dyn DownstreamClient>>,
         deadline: Instant,
-    ) -> Given {
+    ) -> BuiltinResult {
         let (arguments, caller) = (input.arguments().clone(), input.caller().clone());
-        (self.run)(Asked { arguments, caller, context, deadline, client: client.cloned() }).await
+        (self.run)(BuiltinCall { arguments, caller, context, deadline, client: client.cloned() }).await
     }
 }
 
-impl fmt::Debug for Builtin {
+impl fmt::Debug for BuiltinTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builtin").field("name", &self.name).finish_non_exhaustive()
     }

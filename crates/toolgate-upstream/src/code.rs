@@ -1,9 +1,9 @@
-//! Code that callers bring along: run once, under limits, in a folder of its own that is gone afterwards.
+//! Code execution: runs code from callers once, under limits, in a scratch folder that is removed afterwards.
 //!
-//! The program stands under the shim, which ends all that it starts; in the sandbox, where the configuration wants it
-//! (`process::confine`); and under `watch`, which looks at what limits of the kernel do not count:
-//! all processes together. Invariant: whatever the code does, its processes and its folder are gone when the call is
-//! over, and what is taken of it is bounded.
+//! The program runs under the shim, which stops everything it starts; in the sandbox, if the configuration enables it
+//! (`process::sandbox`); and under `usage`, which enforces limits that the kernel does not apply to all processes
+//! together. Invariant: when the call is over, its processes and its folder are gone, no matter what the code does,
+//! and its output is bounded.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,85 +15,77 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdout;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep_until, timeout};
-use toolgate_types::builtins::CodeExecution;
-use toolgate_types::{ErrorCode, Text};
+use toolgate_types::builtins::CodeExecutionConfig;
+use toolgate_types::{ConfigString, ErrorCode};
 
-use crate::builtin::Fault;
-use crate::process::{Child, ChildSpec, Exit, Limits, OURSELVES, confine};
-use crate::script::leaving::Leaving;
+use crate::builtin::BuiltinError;
+use crate::process::{Child, ChildExit, ChildSpec, ProcessLimits, SELF_EXE, sandbox};
+use crate::script::shutdown::ShutdownTasks;
 
 mod files;
 mod scratch;
-mod watch;
+mod usage;
 
-pub use files::Written;
-use scratch::Scratch;
+pub use files::OutputFile;
+use scratch::ScratchDir;
 
-/// A call ends when its time is up, which is long before this.
-const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a Python may take to say where it is.
-const PROBE: Duration = Duration::from_secs(20);
-/// For the rest of stdout to be read when the program and all it started are gone.
-const DRAIN: Duration = Duration::from_millis(200);
-/// Files that may be open.
-const OPEN_FILES: u64 = 256;
-/// Lines of stderr that are given.
+/// Longer than any call may run: the deadline of the call ends it first.
+const UNLIMITED_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time the Python interpreter may take to report its location.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time to read the rest of stdout after the process tree has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+const MAX_OPEN_FILES: u64 = 256;
+/// Lines of stderr in the result.
 const STDERR_LINES: usize = 200;
-/// What a program may reserve beside what it uses, in times of that.
-const RESERVE: u64 = 8;
+/// The address space limit is this multiple of `max_memory`: programs reserve more than they use.
+const ADDRESS_SPACE_FACTOR: u64 = 8;
 
-/// In which language.
+/// The language of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
-    /// Python.
     Python,
-    /// The shell of the system.
+    /// `/bin/sh`.
     Shell,
 }
 
-/// What is to be run.
+/// The code to run, with its input.
 #[derive(Debug, Deserialize)]
-pub struct Job {
-    /// In which language.
+pub struct CodeJob {
     pub language: Language,
-    /// The code.
     pub code: String,
-    /// What it can read from its stdin.
     #[serde(default)]
     pub stdin: String,
-    /// Files that it finds in its folder.
+    /// Files to create in the scratch folder.
     #[serde(default)]
-    pub files: Vec<Input>,
+    pub files: Vec<InputFile>,
 }
 
-/// A file that the code finds.
+/// A file to create in the scratch folder.
 #[derive(Debug, Deserialize)]
-pub struct Input {
-    /// Its name, seen from the folder of the code.
+pub struct InputFile {
+    /// The path relative to the scratch folder.
     pub path: String,
-    /// What is in it.
     pub text: String,
 }
 
-/// What came of it.
+/// The result of running code.
 #[derive(Debug)]
-pub struct Ran {
-    /// How it ended.
-    pub exit: Exit,
-    /// What it wrote to stdout.
+pub struct CodeOutcome {
+    pub exit: ChildExit,
     pub stdout: String,
-    /// What it last wrote to stderr.
+    /// The last lines of stderr.
     pub stderr: String,
-    /// The files that it wrote.
-    pub files: Vec<Written>,
-    /// How many more there are.
-    pub left_out: usize,
+    /// The files that the code wrote.
+    pub files: Vec<OutputFile>,
+    /// The number of files beyond the limit.
+    pub omitted_files: usize,
 }
 
-/// Why it was ended.
+/// The limit that the code has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stopped {
+pub(crate) enum LimitExceeded {
     Time,
     Output,
     Memory,
@@ -101,95 +93,103 @@ pub(crate) enum Stopped {
     Disk,
 }
 
-/// A Python: the program, and the folders that it needs.
+/// A Python interpreter, and the folders it needs to read.
 #[derive(Debug, Clone)]
-struct Python {
+struct PythonInstall {
     program: PathBuf,
     folders: Vec<PathBuf>,
 }
 
 /// Runs code.
 #[derive(Debug)]
-pub struct Runner {
-    rules: CodeExecution,
-    /// Where folders for calls are made.
+pub struct CodeRunner {
+    config: CodeExecutionConfig,
+    /// The parent of all scratch folders.
     root: PathBuf,
-    leaving: Arc<Leaving>,
-    python: OnceCell<Python>,
+    shutdowns: Arc<ShutdownTasks>,
+    python: OnceCell<PythonInstall>,
 }
 
-impl Runner {
-    /// Runs code under these rules, in folders below `.toolgate` of a project.
-    pub fn new(rules: CodeExecution, project: &Path) -> Self {
+impl CodeRunner {
+    /// Creates scratch folders below `.toolgate` of the project.
+    pub fn new(config: CodeExecutionConfig, project: &Path) -> Self {
         let root = project.join(".toolgate/scratch");
-        Self { rules, root, leaving: Arc::default(), python: OnceCell::new() }
+        Self { config, root, shutdowns: Arc::default(), python: OnceCell::new() }
     }
 
-    /// The rules.
-    pub fn rules(&self) -> &CodeExecution {
-        &self.rules
+    pub fn config(&self) -> &CodeExecutionConfig {
+        &self.config
     }
 
-    /// Waits until all that was given up is gone.
+    /// Waits until all cancelled calls are cleaned up.
     pub async fn stop(&self) {
-        self.leaving.wait().await;
+        self.shutdowns.wait_all().await;
     }
 
-    /// Runs code. Whoever drops this ends it and all it started.
+    /// Runs code. Dropping the future stops the program and everything it started.
     ///
     /// # Errors
-    /// When it cannot be run, or uses more than it may.
-    pub async fn run(&self, job: &Job) -> Result<Ran, Fault> {
-        if self.rules.sandbox && !confine::is_supported() {
-            let message = "the code is not run, as this kernel cannot keep it in a sandbox (Landlock)";
-            let hint = "a kernel from 5.13 on can, where it is built with Landlock; \
-                        `code_execution.sandbox: false` runs code with all that Toolgate itself may do";
-            return Err(Fault::new(ErrorCode::ServiceUnavailable, message).hint(hint));
+    /// If the code cannot be run, or exceeds a limit.
+    pub async fn run(&self, job: &CodeJob) -> Result<CodeOutcome, BuiltinError> {
+        if self.config.sandbox && !sandbox::is_supported() {
+            let message = "the sandbox needs Landlock, which this kernel does not support";
+            let hint = "use Linux 5.13 or later with Landlock enabled, or set \
+                        `code_execution.sandbox: false` to run code with the permissions of Toolgate itself";
+            return Err(BuiltinError::new(ErrorCode::ServiceUnavailable, message).with_hint(hint));
         }
         let (program, mut args, needs) = self.interpreter(job.language).await?;
-        let scratch = Scratch::new(&self.root, &self.leaving).map_err(|error| no_folder(&error))?;
+        let scratch = ScratchDir::new(&self.root, &self.shutdowns).map_err(|error| scratch_error(&error))?;
         let main = files::prepare(scratch.path(), job)?;
         args.push(main.into());
         let spec = self.child(scratch.path(), program, args, needs);
         let child = Child::spawn(&spec).map_err(|error| {
-            let fault = Fault::from(error.to_string());
-            error.hint().map_or(fault.clone(), |hint| fault.hint(hint))
+            let fault = BuiltinError::from(error.to_string());
+            error.hint().map_or(fault.clone(), |hint| fault.with_hint(hint))
         })?;
         let mut scratch = scratch.with(child);
-        let outcome = self.attend(&mut scratch, job.stdin.as_bytes()).await;
-        let (stdout, exit, stopped) = outcome;
+        let outcome = self.supervise(&mut scratch, job.stdin.as_bytes()).await;
+        let (stdout, exit, exceeded) = outcome;
         let lines = scratch.child().map(|child| child.stderr_tail(STDERR_LINES)).unwrap_or_default();
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout).into_owned(), lines.join("\n"));
-        if let Some(why) = stderr.split_once(confine::REFUSED).filter(|_| exit == Exit::Code(127)) {
-            return Err(Fault::new(ErrorCode::ServiceUnavailable, format!("{}{}", confine::REFUSED, why.1)));
+        if let Some(why) = stderr.split_once(sandbox::SANDBOX_FAILED).filter(|_| exit == ChildExit::Code(127))
+        {
+            return Err(BuiltinError::new(
+                ErrorCode::ServiceUnavailable,
+                format!("{}{}", sandbox::SANDBOX_FAILED, why.1),
+            ));
         }
-        if let Some(stopped) = stopped {
-            return Err(self.told(stopped, &stdout, &stderr));
+        if let Some(exceeded) = exceeded {
+            return Err(self.limit_error(exceeded, &stdout, &stderr));
         }
-        let (folder, most) = (scratch.path().to_owned(), self.rules.max_disk.bytes());
+        let (folder, max_bytes) = (scratch.path().to_owned(), self.config.max_disk.bytes());
         let inputs: Vec<_> =
             job.files.iter().map(|file| (file.path.clone(), file.text.len() as u64)).collect();
-        let collected = tokio::task::spawn_blocking(move || files::collect(&folder, &inputs, most)).await;
-        let (files, left_out) = collected.unwrap_or_default();
+        let collected =
+            tokio::task::spawn_blocking(move || files::collect(&folder, &inputs, max_bytes)).await;
+        let (files, omitted) = collected.unwrap_or_default();
         scratch.remove().await;
-        Ok(Ran { exit, stdout, stderr, files, left_out })
+        Ok(CodeOutcome { exit, stdout, stderr, files, omitted_files: omitted })
     }
 
-    /// Talks to it until it has ended, or has to be.
-    async fn attend(&self, scratch: &mut Scratch, stdin: &[u8]) -> (Vec<u8>, Exit, Option<Stopped>) {
-        let limit = self.rules.max_output.as_usize();
+    /// Feeds stdin and reads stdout until the program ends or exceeds a limit.
+    async fn supervise(
+        &self,
+        scratch: &mut ScratchDir,
+        stdin: &[u8],
+    ) -> (Vec<u8>, ChildExit, Option<LimitExceeded>) {
+        let limit = self.config.max_output.as_usize();
         let mut output = Vec::new();
         let folder = scratch.path().to_owned();
-        let Some(child) = scratch.child() else { return (output, Exit::Unknown, None) };
+        let Some(child) = scratch.child() else { return (output, ChildExit::Unknown, None) };
         let (input, stdout) = (child.stdin.take(), child.stdout.take());
-        let late = sleep_until(Instant::now() + self.rules.timeout.get());
-        let stopped = {
+        let late = sleep_until(Instant::now() + self.config.timeout.get());
+        let exceeded = {
             let feed = async {
                 if let Some(mut input) = input {
-                    // One that does not want it is free not to read it.
+                    // The program may end without reading its input.
                     let _ = input.write_all(stdin).await;
                 }
-                // It ends when it has ended, not when it has its input.
+                // The exit of the program ends the call, not the end of its input.
                 std::future::pending::<()>().await;
             };
             let read = async {
@@ -197,142 +197,149 @@ impl Runner {
                     Some(stdout) => read(stdout, &mut output, limit).await,
                     None => false,
                 };
-                if full { Stopped::Output } else { std::future::pending().await }
+                if full { LimitExceeded::Output } else { std::future::pending().await }
             };
-            let watched = watch::until_too_much(child, &folder, &self.rules);
+            let watched = usage::until_limit_exceeded(child, &folder, &self.config);
             tokio::pin!(read);
             tokio::select! {
-                _ = child.exit() => timeout(DRAIN, read).await.ok(),
-                stopped = &mut read => Some(stopped),
-                stopped = watched => Some(stopped),
-                () = late => Some(Stopped::Time),
-                () = feed => unreachable!("it waits for ever"),
+                _ = child.exit() => timeout(DRAIN_TIMEOUT, read).await.ok(),
+                exceeded = &mut read => Some(exceeded),
+                exceeded = watched => Some(exceeded),
+                () = late => Some(LimitExceeded::Time),
+                () = feed => unreachable!("never completes"),
             }
         };
-        let exit = match stopped {
+        let exit = match exceeded {
             Some(_) => child.kill().await,
             None => child.exit().await,
         };
         output.truncate(limit);
-        (output, exit, stopped)
+        (output, exit, exceeded)
     }
 
     fn child(&self, folder: &Path, program: PathBuf, args: Vec<OsString>, needs: Vec<PathBuf>) -> ChildSpec {
-        let text = |text: &OsString| Text::plain(text.to_string_lossy());
-        let (program, args) = if self.rules.sandbox {
-            let read = needs.into_iter().chain(self.rules.read.iter().cloned()).collect();
-            let confines = confine::Confines { read, write: vec![folder.to_owned()] };
-            (PathBuf::from(OURSELVES), confines.to_command_line(program.into(), args))
+        let text = |text: &OsString| ConfigString::plain(text.to_string_lossy());
+        let (program, args) = if self.config.sandbox {
+            let read = needs.into_iter().chain(self.config.read.iter().cloned()).collect();
+            let paths = sandbox::SandboxPaths { read, write: vec![folder.to_owned()] };
+            (PathBuf::from(SELF_EXE), paths.to_command_line(program.into(), args))
         } else {
             (program, args)
         };
-        let mut spec = ChildSpec::new(Text::plain(program.to_string_lossy()), folder);
+        let mut spec = ChildSpec::new(ConfigString::plain(program.to_string_lossy()), folder);
         spec.args = args.iter().map(text).collect();
         let here = folder.to_string_lossy();
         let own = [("HOME", &*here), ("TMPDIR", &here), ("PYTHONIOENCODING", "utf-8"), ("LC_ALL", "C.UTF-8")];
-        spec.env = own.into_iter().map(|(name, value)| (name.to_owned(), Some(Text::plain(value)))).collect();
-        let memory = self.rules.max_memory.bytes();
-        spec.limits = Limits {
-            open_files: Some(OPEN_FILES),
-            processes: tasks().map(|all| all + u64::from(self.rules.max_processes.get())),
-            memory_bytes: Some(memory.saturating_mul(RESERVE)),
+        spec.env = own
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), Some(ConfigString::plain(value))))
+            .collect();
+        let memory = self.config.max_memory.bytes();
+        spec.limits = ProcessLimits {
+            open_files: Some(MAX_OPEN_FILES),
+            processes: system_tasks().map(|all| all + u64::from(self.config.max_processes.get())),
+            memory_bytes: Some(memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
             data_bytes: Some(memory),
-            file_bytes: Some(self.rules.max_disk.bytes()),
+            file_bytes: Some(self.config.max_disk.bytes()),
         };
-        spec.grace = AS_LONG_AS_IT_TAKES;
+        spec.grace = UNLIMITED_GRACE;
         spec
     }
 
-    /// The program for a language, what comes before the code, and the folders that it needs.
-    async fn interpreter(&self, language: Language) -> Result<(PathBuf, Vec<OsString>, Vec<PathBuf>), Fault> {
+    /// The program for a language, its first arguments, and the folders it needs to read.
+    async fn interpreter(
+        &self,
+        language: Language,
+    ) -> Result<(PathBuf, Vec<OsString>, Vec<PathBuf>), BuiltinError> {
         if language == Language::Shell {
             return Ok((PathBuf::from("/bin/sh"), Vec::new(), Vec::new()));
         }
-        let Python { program, folders } = self.python.get_or_try_init(|| self.probe()).await?.clone();
-        // Unbuffered: what was written before it had to be ended is not lost. Nothing of the user's, no caches.
+        let PythonInstall { program, folders } = self.python.get_or_try_init(|| self.probe()).await?.clone();
+        // Unbuffered, so that output written before a kill is not lost. No user site-packages, no bytecode files.
         let flags = ["-u", "-B", "-s", "-E"].map(OsString::from).to_vec();
         Ok((program, flags, folders))
     }
 
-    /// Asks the Python of the configuration where it really is.
-    async fn probe(&self) -> Result<Python, Fault> {
-        let shown = self.rules.python.shown().to_owned();
+    /// Asks the configured Python for its executable and its prefixes.
+    async fn probe(&self) -> Result<PythonInstall, BuiltinError> {
+        let shown = self.config.python.redacted().to_owned();
         let failed = |why: String| {
-            Fault::from(format!("Python (`{shown}`) cannot be used: {why}"))
-                .hint("install Python, or say with `code_execution.python` where it is")
+            BuiltinError::from(format!("Python (`{shown}`) cannot be used: {why}"))
+                .with_hint("install Python, or set `code_execution.python` to its path")
         };
-        let mut spec = ChildSpec::new(self.rules.python.clone(), "/");
+        let mut spec = ChildSpec::new(self.config.python.clone(), "/");
         let ask = "import json, sys; print(json.dumps([sys.executable, sys.prefix, sys.base_prefix]))";
-        spec.args = ["-I", "-c", ask].map(Text::plain).to_vec();
+        spec.args = ["-I", "-c", ask].map(ConfigString::plain).to_vec();
         let mut child = Child::spawn(&spec).map_err(|error| failed(error.to_string()))?;
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         let stdout = child.stdout.take();
-        let answer = timeout(PROBE, async {
+        let answer = timeout(PROBE_TIMEOUT, async {
             if let Some(stdout) = stdout {
-                read(stdout, &mut said, 64 << 10).await;
+                read(stdout, &mut output, 64 << 10).await;
             }
             child.exit().await
         });
         let exit = answer.await.map_err(|_| failed("it does not answer".to_owned()))?;
-        let [program, prefix, base]: [PathBuf; 3] = serde_json::from_slice(&said)
+        let [program, prefix, base]: [PathBuf; 3] = serde_json::from_slice(&output)
             .map_err(|_| failed(format!("it {exit}: {}", child.stderr_tail(3).join("; "))))?;
         let mut folders = vec![prefix, base];
-        // Nobody means to let all be read.
+        // A prefix of `/` would let the code read everything.
         folders.retain(|folder| folder.components().count() > 1);
         folders.dedup();
-        Ok(Python { program, folders })
+        Ok(PythonInstall { program, folders })
     }
 
-    fn told(&self, stopped: Stopped, stdout: &str, stderr: &str) -> Fault {
-        let CodeExecution { timeout, max_memory, max_output, max_processes, max_disk, .. } = &self.rules;
-        let (code, what, key) = match stopped {
-            Stopped::Time => (ErrorCode::Timeout, format!("ran for more than {timeout}"), "timeout"),
-            Stopped::Output => {
+    fn limit_error(&self, exceeded: LimitExceeded, stdout: &str, stderr: &str) -> BuiltinError {
+        let CodeExecutionConfig { timeout, max_memory, max_output, max_processes, max_disk, .. } =
+            &self.config;
+        let (code, what, key) = match exceeded {
+            LimitExceeded::Time => (ErrorCode::Timeout, format!("ran for more than {timeout}"), "timeout"),
+            LimitExceeded::Output => {
                 (ErrorCode::OutputTooLarge, format!("wrote more than {max_output}"), "max_output")
             }
-            Stopped::Memory => (
+            LimitExceeded::Memory => (
                 ErrorCode::ToolExecutionError,
                 format!("used more than {max_memory} of memory"),
                 "max_memory",
             ),
-            Stopped::Processes => (
+            LimitExceeded::Processes => (
                 ErrorCode::ToolExecutionError,
                 format!("started more than {max_processes} processes"),
                 "max_processes",
             ),
-            Stopped::Disk => (
+            LimitExceeded::Disk => (
                 ErrorCode::ToolExecutionError,
-                format!("wrote more than {max_disk} or {} files", watch::MOST_ENTRIES),
+                format!("wrote more than {max_disk} or {} files", usage::MAX_ENTRIES),
                 "max_disk",
             ),
         };
-        let said = |name: &str, text: &str| match tail(text) {
+        let section = |name: &str, text: &str| match tail(text) {
             "" => String::new(),
             tail => format!("\n{name}: {tail}"),
         };
-        let said = format!("{}{}", said("stdout", stdout), said("stderr", stderr));
-        Fault::new(code, format!("the code {what} and was ended{said}"))
-            .hint(format!("let it do less at once; `code_execution.{key}` says how much it may"))
+        let output = format!("{}{}", section("stdout", stdout), section("stderr", stderr));
+        BuiltinError::new(code, format!("the code {what} and was stopped{output}"))
+            .with_hint(format!("reduce the work, or raise `code_execution.{key}`"))
     }
 }
 
-/// The end of what was said, in an error.
+/// The end of an output, for an error message.
 fn tail(text: &str) -> &str {
     let text = text.trim_end();
     &text[text.ceil_char_boundary(text.len().saturating_sub(500))..]
 }
 
-/// How many tasks there are on this machine: what a user may have is counted with those it has.
-fn tasks() -> Option<u64> {
+/// The number of tasks on this machine. `RLIMIT_NPROC` counts all processes of the user, so the limit is added to it.
+fn system_tasks() -> Option<u64> {
     let load = fs_err::read_to_string("/proc/loadavg").ok()?;
     load.split_ascii_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()
 }
 
-fn no_folder(error: &std::io::Error) -> Fault {
-    Fault::new(ErrorCode::StorageUnavailable, format!("there is no folder for the code: {error}"))
+fn scratch_error(error: &std::io::Error) -> BuiltinError {
+    BuiltinError::new(ErrorCode::StorageUnavailable, format!("cannot create a scratch folder: {error}"))
 }
 
-/// Reads to the end. Says whether there is more than may be.
+/// Reads to the end. Returns true if the output exceeds the limit.
 async fn read(mut stdout: ChildStdout, output: &mut Vec<u8>, limit: usize) -> bool {
     loop {
         output.reserve(64 << 10);

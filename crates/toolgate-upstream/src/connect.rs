@@ -1,37 +1,36 @@
-//! From the description of a server to a conversation with it.
+//! Connects to a server: from its specification to an MCP session.
 //!
-//! Invariant: every error names the server's place, and what its process last wrote.
+//! Invariant: every error names the server, and includes the last stderr lines of its process.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolgate_mcp::oauth::{LOGINS, LoginError, Logins, TokenSource};
-use toolgate_mcp::scan::Limits;
+use toolgate_mcp::oauth::{LoginError, LoginOptions, MAX_LOGINS, TokenSource};
+use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::{OpenError, RemoteOptions, http, lines, sse, websocket};
-use toolgate_mcp::{Handler, HandshakeError, Link, LinkError, Peer, ProtocolMode, RequestError, Session};
-use toolgate_types::clean::clean;
-use toolgate_types::redact::mask;
-use toolgate_types::server::{Fallback, Remote, Stdio, Transport};
-use toolgate_types::{Secret, ServerSpec, Text};
+use toolgate_mcp::{Handler, HandshakeError, Link, LinkError, PeerInfo, ProtocolMode, RequestError, Session};
+use toolgate_redact::mask;
+use toolgate_redact::sanitize::sanitize;
+use toolgate_types::server::{FallbackCommand, RemoteTransport, StdioTransport, Transport};
+use toolgate_types::{ConfigString, Secret, ServerSpec};
 use url::Url;
 
-use crate::process::{Child, ChildSpec, Exit, SpawnError};
+use crate::process::{Child, ChildExit, ChildSpec, SpawnError};
 
-/// Lines of a process's stderr that belong to an error.
+/// Lines of stderr in an error.
 const STDERR_LINES: usize = 8;
-/// How long is waited for what a process has to say about its end.
-const LAST_WORDS: Duration = Duration::from_millis(200);
-/// How long a process may take to end by itself when we are done with it.
-const GRACE: Duration = Duration::from_millis(1_500);
+/// The time to wait for the exit status of a process that closed its connection.
+const EXIT_WAIT: Duration = Duration::from_millis(200);
+/// The time a process has to exit by itself when its connection is closed.
+const STOP_GRACE: Duration = Duration::from_millis(1_500);
 
-/// A conversation, and the process behind it where there is one.
+/// An MCP session, and the child process behind it, if there is one.
 pub struct Connection {
-    /// The conversation.
     pub session: Session,
-    /// Who the server is.
-    pub peer: Peer,
+    /// The server's own description of itself.
+    pub peer: PeerInfo,
     child: Option<Child>,
 }
 
@@ -41,11 +40,11 @@ impl Connection {
         self.child.as_ref().map(|child| child.stderr_tail(STDERR_LINES)).unwrap_or_default()
     }
 
-    /// What is to be said about a conversation that broke: how the process ended, which says more
-    /// than what that did to the conversation, and what it last wrote. Its end is waited for a little.
-    pub async fn obituary(&self, why: &LinkError) -> String {
+    /// Describes a broken connection: the exit status of the process, which explains more than the transport error, and
+    /// its last stderr lines. Waits briefly for the process to exit.
+    pub async fn describe_disconnect(&self, why: &LinkError) -> String {
         let exit = match &self.child {
-            Some(child) => timeout(LAST_WORDS, child.exit()).await.ok(),
+            Some(child) => timeout(EXIT_WAIT, child.exit()).await.ok(),
             None => None,
         };
         let what = exit.map_or_else(|| why.to_string(), |exit| format!("its process {exit}"));
@@ -54,41 +53,39 @@ impl Connection {
         mask(&format!("{what}{wrote}{}", stderr.join(" | ")), &[])
     }
 
-    /// Ends the conversation and the process, and waits for both.
+    /// Closes the session, stops the process, and waits for both.
     pub async fn close(self) {
         let Self { session, child, .. } = self;
         session.close().await;
         drop(session);
         if let Some(mut child) = child {
-            child.stop(GRACE).await;
+            child.stop(STOP_GRACE).await;
         }
     }
 }
 
-/// Why there is no conversation.
+/// A failed connection attempt.
 #[derive(Debug)]
 pub struct ConnectError {
-    /// What went wrong.
-    pub cause: Cause,
-    /// How the process ended, if it did.
-    pub exit: Option<Exit>,
-    /// What it last wrote to stderr.
+    pub cause: ConnectCause,
+    /// The exit status of the process, if it has exited.
+    pub exit: Option<ChildExit>,
+    /// The last lines of its stderr.
     pub stderr: Vec<String>,
 }
 
-/// What went wrong.
+/// The step that failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Cause {
-    /// The process could not be started.
+pub enum ConnectCause {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// The address could not be opened.
+    /// The URL could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The server did not introduce itself.
+    /// The MCP handshake failed.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    /// It wanted a login, which came to nothing.
+    /// The login that the server requires failed.
     #[error("the login failed")]
     Login(#[source] Arc<LoginError>),
 }
@@ -108,69 +105,70 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // How a process ended says more than what that did to the conversation.
+        // The exit status of the process explains more than the transport error it caused.
         if self.exit.is_some() { None } else { std::error::Error::source(&self.cause) }
     }
 }
 
-impl From<Cause> for ConnectError {
-    fn from(cause: Cause) -> Self {
+impl From<ConnectCause> for ConnectError {
+    fn from(cause: ConnectCause) -> Self {
         Self { cause, exit: None, stderr: Vec::new() }
     }
 }
 
 impl ConnectError {
-    /// What happened to the connection, where it was that.
-    fn link(&self) -> Option<&LinkError> {
+    /// The transport error, if that was the cause.
+    fn link_error(&self) -> Option<&LinkError> {
         match &self.cause {
-            Cause::Open(OpenError::Link(error)) => Some(error),
-            Cause::Handshake(HandshakeError::Request(RequestError::Link(error))) => Some(error),
+            ConnectCause::Open(OpenError::Link(error)) => Some(error),
+            ConnectCause::Handshake(HandshakeError::Request(RequestError::Link(error))) => Some(error),
             _ => None,
         }
     }
 
-    /// Whether it takes a person to go on.
-    pub fn wants_login(&self) -> bool {
-        let login = matches!(self.link(), Some(LinkError::Login(_) | LinkError::LoginFailed(_)));
-        login || matches!(self.cause, Cause::Login(_))
+    /// Returns true if a person has to log in first.
+    pub fn needs_login(&self) -> bool {
+        let login =
+            matches!(self.link_error(), Some(LinkError::LoginRequired(_) | LinkError::LoginFailed(_)));
+        login || matches!(self.cause, ConnectCause::Login(_))
     }
 
-    /// Whether another attempt in a second would only fail in the same way.
-    pub fn is_final(&self) -> bool {
+    /// Returns true if a retry would fail in the same way. Permanent errors skip the reconnect backoff.
+    pub fn is_permanent(&self) -> bool {
         use HandshakeError::{NoCommonRevision, Request};
         use toolgate_mcp::RequestError::TimedOut;
         match &self.cause {
-            _ if self.wants_login() => true,
-            // A program that is not there will not be there in a second, nor will another certificate.
-            Cause::Spawn(_) | Cause::Login(_) => true,
+            _ if self.needs_login() => true,
+            // A missing program or a bad certificate does not change within seconds.
+            ConnectCause::Spawn(_) | ConnectCause::Login(_) => true,
             _ if matches!(
-                self.link(),
+                self.link_error(),
                 Some(LinkError::Tls { .. } | LinkError::Redirect(_) | LinkError::Encoding(_))
             ) =>
             {
                 true
             }
-            Cause::Open(error) => !matches!(error, OpenError::Link(_)),
-            // One that was silent for all of its time would only double the wait.
-            Cause::Handshake(error) => matches!(error, NoCommonRevision(_) | Request(TimedOut(_))),
+            ConnectCause::Open(error) => !matches!(error, OpenError::Link(_)),
+            // A server that used up its whole timeout would only double the wait.
+            ConnectCause::Handshake(error) => matches!(error, NoCommonRevision(_) | Request(TimedOut(_))),
         }
     }
 
-    /// The way out, where there is one to name.
+    /// The suggested fix.
     pub fn hint(&self) -> Option<String> {
-        match self.link() {
+        match self.link_error() {
             Some(LinkError::Tls { hint, .. }) => return hint.map(str::to_owned),
             Some(LinkError::Redirect(Some(_))) => {
-                return Some("put that address in `url`, if you trust it".to_owned());
+                return Some("set `url` to that URL, if you trust it".to_owned());
             }
             _ => {}
         }
         match &self.cause {
-            Cause::Spawn(error) => error.hint(),
-            Cause::Handshake(_) if self.exit.is_some() => {
-                Some("run the command by hand to see why it ends".to_owned())
+            ConnectCause::Spawn(error) => error.hint(),
+            ConnectCause::Handshake(_) if self.exit.is_some() => {
+                Some("run the command by hand to see why it exits".to_owned())
             }
-            Cause::Handshake(HandshakeError::Request(toolgate_mcp::RequestError::TimedOut(_))) => {
+            ConnectCause::Handshake(HandshakeError::Request(toolgate_mcp::RequestError::TimedOut(_))) => {
                 Some("a larger `timeout` may help a server that is slow to start".to_owned())
             }
             _ => None,
@@ -178,13 +176,13 @@ impl ConnectError {
     }
 }
 
-/// Connects to a server. One that ends when it is asked for the newest revision is started again
-/// without being asked.
+/// Connects to a server. A server that exits on the probe for the newest protocol revision is restarted and gets the
+/// legacy handshake.
 ///
-/// One that wants a login gets it where a person is there; that takes its own time.
+/// If the server requires a login and a person is present, runs the login. It has its own timeout.
 pub async fn connect(
     spec: &ServerSpec,
-    limits: Limits,
+    limits: ScanLimits,
     tokens: Option<&Arc<TokenSource>>,
     handler: Arc<dyn Handler>,
 ) -> Result<Connection, ConnectError> {
@@ -194,15 +192,15 @@ pub async fn connect(
             Ok(connection) => return Ok(connection),
             Err(error) => error,
         };
-        let tokens = tokens.filter(|tokens| tokens.has_person() && logins < LOGINS);
-        match (error.link(), tokens) {
-            _ if matches!(error.cause, Cause::Handshake(HandshakeError::EndedOnProbe))
+        let tokens = tokens.filter(|tokens| tokens.can_login() && logins < MAX_LOGINS);
+        match (error.link_error(), tokens) {
+            _ if matches!(error.cause, ConnectCause::Handshake(HandshakeError::ClosedOnProbe))
                 && mode == ProtocolMode::Auto =>
             {
                 mode = ProtocolMode::Legacy;
             }
-            (Some(LinkError::Login(demand)), Some(tokens)) => {
-                tokens.login(Some(demand)).await.map_err(|error| Cause::Login(Arc::new(error)))?;
+            (Some(LinkError::LoginRequired(demand)), Some(tokens)) => {
+                tokens.login(Some(demand)).await.map_err(|error| ConnectCause::Login(Arc::new(error)))?;
                 logins += 1;
             }
             _ => return Err(error),
@@ -210,9 +208,9 @@ pub async fn connect(
     }
 }
 
-/// The tokens for a server, where it is one that may want some: one that is reached over HTTP, and
-/// for which the configuration holds no token of its own.
-pub fn tokens(spec: &ServerSpec, logins: &Logins) -> Option<TokenSource> {
+/// Creates the token source of a server that may require OAuth: it is reached over HTTP, and the configuration has no
+/// `Authorization` header for it.
+pub fn token_source(spec: &ServerSpec, logins: &LoginOptions) -> Option<TokenSource> {
     let (Transport::Http(remote) | Transport::Sse(remote)) = &spec.transport else { return None };
     let own = remote.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
     if own && remote.oauth.is_none() {
@@ -225,56 +223,68 @@ pub fn tokens(spec: &ServerSpec, logins: &Logins) -> Option<TokenSource> {
 
 async fn attempt(
     spec: &ServerSpec,
-    limits: Limits,
+    limits: ScanLimits,
     tokens: Option<Arc<TokenSource>>,
     handler: Arc<dyn Handler>,
     mode: ProtocolMode,
 ) -> Result<Connection, ConnectError> {
-    let within = spec.timeout.get();
+    let connect_timeout = spec.timeout.get();
     let (link, child, over_http) = match &spec.transport {
         Transport::Stdio(stdio) => {
-            let (link, child) = start(spec, stdio, limits)?;
+            let (link, child) = start_child(spec, stdio, limits)?;
             (link, Some(child), false)
         }
-        Transport::Http(remote) => {
-            (http::open(options(remote, tokens.clone(), within)?, limits).map_err(Cause::from)?, None, true)
-        }
+        Transport::Http(remote) => (
+            http::open(remote_options(remote, tokens.clone(), connect_timeout)?, limits)
+                .map_err(ConnectCause::from)?,
+            None,
+            true,
+        ),
         Transport::Sse(remote) => (
-            sse::open(options(remote, tokens.clone(), within)?, limits).await.map_err(Cause::from)?,
+            sse::open(remote_options(remote, tokens.clone(), connect_timeout)?, limits)
+                .await
+                .map_err(ConnectCause::from)?,
             None,
             false,
         ),
         Transport::Websocket(remote) => (
-            websocket::open(options(remote, None, within)?, websocket::PING, limits)
+            websocket::open(remote_options(remote, None, connect_timeout)?, websocket::PING_INTERVAL, limits)
                 .await
-                .map_err(Cause::from)?,
+                .map_err(ConnectCause::from)?,
             None,
             false,
         ),
     };
     let session = Session::start(link, over_http, limits, handler);
     if let Some(tokens) = tokens {
-        session.set_tokens(tokens);
+        session.set_token_source(tokens);
     }
-    match session.introduce(mode, within).await {
+    match session.handshake(mode, connect_timeout).await {
         Ok(peer) => Ok(Connection { session, peer, child }),
-        Err(error) => Err(failure(session, child, error).await),
+        Err(error) => Err(handshake_error(session, child, error).await),
     }
 }
 
-fn start(spec: &ServerSpec, stdio: &Stdio, limits: Limits) -> Result<(Link, Child), ConnectError> {
+fn start_child(
+    spec: &ServerSpec,
+    stdio: &StdioTransport,
+    limits: ScanLimits,
+) -> Result<(Link, Child), ConnectError> {
     let mut child = ChildSpec::from(stdio);
     if let Some(config) = &spec.config {
-        child.env.insert("MCP_CONFIG".to_owned(), Some(Text::hidden(config.expose())));
+        child.env.insert("MCP_CONFIG".to_owned(), Some(ConfigString::hidden(config.expose())));
     }
-    let mut child = spawn(child, stdio.fallback.as_ref()).map_err(Cause::from)?;
+    let mut child = spawn_with_fallback(child, stdio.fallback.as_ref()).map_err(ConnectCause::from)?;
     let stdin = child.stdin.take().expect("a new child has its stdin");
     let stdout = child.stdout.take().expect("a new child has its stdout");
     Ok((lines::open(stdout, stdin, stdio.encoding, limits), child))
 }
 
-/// Starts a program, or the other one that does the same where the first is not there.
-fn spawn(mut child: ChildSpec, fallback: Option<&Fallback>) -> Result<Child, SpawnError> {
+/// Starts a program, or its fallback if the program is not found.
+fn spawn_with_fallback(
+    mut child: ChildSpec,
+    fallback: Option<&FallbackCommand>,
+) -> Result<Child, SpawnError> {
     let (error, fallback) = match (Child::spawn(&child), fallback) {
         (Err(error @ SpawnError::NotFound { .. }), Some(fallback)) => (error, fallback),
         (outcome, _) => return outcome,
@@ -290,13 +300,16 @@ fn spawn(mut child: ChildSpec, fallback: Option<&Fallback>) -> Result<Child, Spa
     }
 }
 
-fn options(
-    remote: &Remote,
+fn remote_options(
+    remote: &RemoteTransport,
     tokens: Option<Arc<TokenSource>>,
     connect_timeout: Duration,
 ) -> Result<RemoteOptions, ConnectError> {
     let url = Url::parse(remote.url.expose()).map_err(|_| {
-        Cause::Open(OpenError::Address { url: remote.url.shown().to_owned(), takes: "a whole address" })
+        ConnectCause::Open(OpenError::UnsupportedUrl {
+            url: remote.url.redacted().to_owned(),
+            schemes: "an absolute URL",
+        })
     })?;
     let headers =
         remote.headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.expose()))).collect();
@@ -311,13 +324,13 @@ fn options(
     })
 }
 
-/// What the process has to say about its end is worth waiting for, a little.
-async fn failure(session: Session, child: Option<Child>, error: HandshakeError) -> ConnectError {
-    let Some(mut child) = child else { return Cause::from(error).into() };
-    let ended = timeout(LAST_WORDS, child.exit()).await.ok();
+/// Builds the error of a failed handshake. Waits briefly for the process to exit, to report its status and stderr.
+async fn handshake_error(session: Session, child: Option<Child>, error: HandshakeError) -> ConnectError {
+    let Some(mut child) = child else { return ConnectCause::from(error).into() };
+    let ended = timeout(EXIT_WAIT, child.exit()).await.ok();
     drop(session);
-    child.stop(if ended.is_some() { Duration::ZERO } else { GRACE }).await;
-    let stderr = child.stderr_tail(STDERR_LINES).iter().map(|line| clean(line).into_owned()).collect();
-    // A server that ended by itself, and not because we closed its stdin, says so with its status.
+    child.stop(if ended.is_some() { Duration::ZERO } else { STOP_GRACE }).await;
+    let stderr = child.stderr_tail(STDERR_LINES).iter().map(|line| sanitize(line).into_owned()).collect();
+    // The status is only reported if the process exited by itself, not because its stdin was closed.
     ConnectError { cause: error.into(), exit: ended, stderr }
 }

@@ -1,8 +1,8 @@
-//! The way to a tool of a server. Only what was decided on and checked goes this way:
+//! Calls a tool of an MCP server. Takes only an `Input`, the proof that the policy and the schema were checked:
 //!
 //! ```compile_fail
-//! # async fn f(server: &std::sync::Arc<toolgate_upstream::Server>, tool: &toolgate_upstream::invoke::Address, trace: &toolgate_upstream::Trace) {
-//! let arguments = toolgate_types::json::Raw::of(&"{}");
+//! # async fn f(server: &std::sync::Arc<toolgate_upstream::Server>, tool: &toolgate_upstream::invoke::RemoteTool, trace: &toolgate_upstream::TraceContext) {
+//! let arguments = toolgate_json::RawJson::from_value(&"{}");
 //! toolgate_upstream::invoke::invoke(server, tool, &arguments, &Default::default(), trace, std::time::Duration::MAX).await;
 //! # }
 //! ```
@@ -10,76 +10,76 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_mcp::mirror::{self, Mirror};
-use toolgate_mcp::{Along, LinkError, Params, Raw, RequestError, Trace};
+use toolgate_mcp::mirror::{self, HeaderMirror};
+use toolgate_mcp::{Forwarded, LinkError, Params, RawJson, RequestError, TraceContext};
 use toolgate_policy::Input;
 
-use crate::builtin::Fault;
+use crate::builtin::BuiltinError;
 use crate::openapi::ApiError;
 use crate::script::ScriptError;
-use crate::server::{Server, Unavailable};
+use crate::server::{Server, ServerUnavailable};
 
-/// A tool on its server.
+/// A tool, as its server knows it.
 #[derive(Debug, Clone)]
-pub struct Address {
-    /// Its name there.
+pub struct RemoteTool {
+    /// The name on the server.
     pub name: String,
-    /// The arguments that are mirrored in headers.
-    pub mirrors: Vec<Mirror>,
+    /// The arguments that are mirrored in HTTP headers.
+    pub mirrors: Vec<HeaderMirror>,
 }
 
-/// Why a tool could not be invoked, or gave nothing.
+/// The failure of a tool call, for all kinds of tools.
 #[derive(Debug, thiserror::Error)]
 pub enum InvokeError {
-    /// Its server is not there.
+    /// The server is not available.
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
-    /// It is ours, and failed.
+    Unavailable(#[from] ServerUnavailable),
+    /// A built-in tool failed.
     #[error(transparent)]
-    Builtin(#[from] Fault),
-    /// It is a program of one's own, and gave nothing.
+    Builtin(#[from] BuiltinError),
+    /// A script failed.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// It is an operation of an API, and gave nothing.
+    /// A call to an HTTP API failed.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// Its server ended in the middle of it.
+    /// The connection ended during the call.
     #[error("{0}")]
     Ended(String),
-    /// Its server did not answer, or not with a result.
+    /// The server did not answer, or answered with an error.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
 
-/// Calls a tool with what was decided on, and with what its client brings along. The server is told of the trace.
+/// Calls a tool. Forwards the client's metadata and the trace context to the server.
 ///
 /// # Errors
-/// When its server is not there, or does not answer in time.
+/// If the server is not available, or does not answer in time.
 pub async fn invoke(
     server: &Arc<Server>,
-    tool: &Address,
+    tool: &RemoteTool,
     input: &Input,
-    along: &Along,
-    trace: &Trace,
+    along: &Forwarded,
+    trace: &TraceContext,
     within: Duration,
-) -> Result<Raw, InvokeError> {
-    let lane = server.lane(along.client.as_ref()).await?;
-    let connection = &lane.connection;
+) -> Result<RawJson, InvokeError> {
+    let client_connection = server.client_connection(along.client.as_ref()).await?;
+    let connection = &client_connection.connection;
     let arguments = input.arguments();
     let mirrored = match tool.mirrors.as_slice() {
         [] => Vec::new(),
-        mirrors => mirror::headers(mirrors, &arguments.parse().unwrap_or_default()),
+        mirrors => mirror::mirror_headers(mirrors, &arguments.parse().unwrap_or_default()),
     };
     let params = Params::none()
         .with_text("name", &tool.name)
         .with_raw("arguments", arguments.clone())
-        .mirroring(mirrored)
-        .along(along)
-        .traced(trace);
-    let within = along.within(within);
-    match connection.session.ask("tools/call", params, within).await {
+        .with_mirror_headers(mirrored)
+        .with_forwarded(along)
+        .with_trace(trace);
+    let within = along.extend_timeout(within);
+    match connection.session.request_with_input("tools/call", params, within).await {
         Err(RequestError::Link(why @ LinkError::Closed)) => {
-            Err(InvokeError::Ended(connection.obituary(&why).await))
+            Err(InvokeError::Ended(connection.describe_disconnect(&why).await))
         }
         answer => Ok(answer?),
     }

@@ -1,8 +1,8 @@
-//! What stands behind Toolgate: the servers it runs or reaches, their processes and their health, scripts, and HTTP APIs.
+//! Everything Toolgate calls: MCP servers with their child processes, connections and health; scripts; HTTP APIs.
 //!
-//! A server that is a child process is started, watched and ended here, with everything it started
-//! in turn. Invariant: whatever this crate started is gone when it is stopped or dropped, and when
-//! Toolgate itself is killed.
+//! A server that is a child process is started, supervised and stopped here, together with every process it started.
+//! Invariant: all processes started by this crate are gone when they are stopped or dropped, and when Toolgate itself
+//! is killed.
 
 pub mod builtin;
 pub mod code;
@@ -10,19 +10,23 @@ pub mod connect;
 pub mod invoke;
 pub mod offer;
 pub mod openapi;
+pub mod poisoning;
 pub mod process;
 pub mod schema;
 pub mod script;
 pub mod search;
 pub mod server;
-pub mod suspicion;
 
-/// What callers of a server put together and get back.
-pub use toolgate_mcp::oauth::{LoginError, Logins, Person, TokenSource};
+/// Types of the MCP client that users of a server need.
+pub use toolgate_mcp::oauth::{BrowserLogin, LoginError, LoginOptions, TokenSource};
 pub use toolgate_mcp::{
-    Along, Behind, LinkError, Params, Peer, Raw, RequestError, RpcError, Trace, mirror, scan, spread,
+    DownstreamClient, Forwarded, LinkError, Params, PeerInfo, RawJson, RequestError, RpcError, TraceContext,
+    mirror, scan, with_jitter,
 };
 
-pub use builtin::Builtin;
-pub use script::Scripts;
-pub use server::{Clients, Followed, Lane, Nobody, Questions, Server, State, Unavailable, log};
+pub use builtin::BuiltinTool;
+pub use script::ScriptRunner;
+pub use server::{
+    ClientConnection, ClientFeatures, ForwardedFeatures, NoClientFeatures, ResourceSubscription, Server,
+    ServerState, ServerUnavailable, log_server_message,
+};

@@ -1,8 +1,7 @@
-//! What a server offers: tools, prompts, resources, as it describes them.
+//! The definitions that a server offers: tools, prompts, resources and resource templates.
 //!
-//! Definitions are kept as the text they came in; only what we decide by is read out of them, and
-//! that is cleaned of characters that people cannot see. Invariant: one bad definition spoils itself
-//! and no other.
+//! Definitions are kept verbatim. Only the members that decisions depend on are parsed, and stripped of invisible
+//! characters. Invariant: one malformed definition affects no other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,44 +11,39 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use toolgate_mcp::message::RpcError;
-use toolgate_mcp::mirror::{Mirror, mirrors};
-use toolgate_mcp::{Raw, RequestError};
-use toolgate_types::clean::{clean, first_hidden};
+use toolgate_mcp::mirror::{HeaderMirror, find_mirrors};
+use toolgate_mcp::{RawJson, RequestError};
+use toolgate_redact::sanitize::{first_hidden, sanitize};
 
 use crate::connect::Connection;
+use crate::poisoning;
 use crate::schema::check;
-use crate::suspicion;
 
-/// The longest description that a model should have to read.
-const LONGEST_DESCRIPTION: usize = 4 << 10;
-/// The largest schema of one tool.
-const LARGEST_SCHEMA: usize = 64 << 10;
+/// The longest description in bytes that a model should have to read.
+const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
+const MAX_SCHEMA_BYTES: usize = 64 << 10;
 /// Definitions of one kind from one server.
-const MOST_DEFINITIONS: usize = 10_000;
+const MAX_DEFINITIONS: usize = 10_000;
 
 /// Everything a server offers.
 #[derive(Debug, Clone, Default)]
-pub struct Offer {
-    /// The version that the server gives itself.
+pub struct ServerOffer {
+    /// The server's own version string.
     pub version: String,
-    /// What it says about itself to a model, cleaned; `None` where that must not be shown.
+    /// The server's instructions for a model, cleaned; `None` if they must not be shown.
     pub instructions: Option<String>,
-    /// Its tools.
     pub tools: Arc<[OfferedTool]>,
-    /// Its prompts.
-    pub prompts: Arc<[Offered]>,
-    /// Its resources.
-    pub resources: Arc<[Offered]>,
-    /// Its templates for resources.
-    pub templates: Arc<[Offered]>,
+    pub prompts: Arc<[OfferedItem]>,
+    pub resources: Arc<[OfferedItem]>,
+    pub templates: Arc<[OfferedItem]>,
 }
 
-impl Offer {
-    /// What of it is not as it was.
-    pub fn changes_since(&self, before: &Self) -> Kinds {
+impl ServerOffer {
+    /// The kinds of definitions that differ.
+    pub fn changes_since(&self, before: &Self) -> OfferKinds {
         let tools = |offer: &Self| offer.tools.iter().map(|tool| tool.hash.clone()).collect::<Vec<_>>();
-        let others = |all: &[Offered]| all.iter().map(|one| one.definition.clone()).collect::<Vec<_>>();
-        Kinds {
+        let others = |all: &[OfferedItem]| all.iter().map(|one| one.definition.clone()).collect::<Vec<_>>();
+        OfferKinds {
             tools: tools(self) != tools(before),
             prompts: others(&self.prompts) != others(&before.prompts),
             resources: others(&self.resources) != others(&before.resources)
@@ -58,59 +52,54 @@ impl Offer {
     }
 }
 
-/// A tool of a server.
 #[derive(Debug, Clone)]
 pub struct OfferedTool {
-    /// Its name on the server, as the server spells it.
+    /// The name exactly as the server spells it.
     pub name: String,
-    /// Its title for people.
     pub title: Option<String>,
-    /// What it does, cleaned.
+    /// The description, cleaned.
     pub description: String,
-    /// The schema of its arguments.
-    pub input_schema: Raw,
-    /// The schema of its result.
-    pub output_schema: Option<Raw>,
-    /// What it promises of itself.
-    pub annotations: Annotations,
-    /// The arguments that are mirrored in headers.
-    pub mirrors: Vec<Mirror>,
-    /// The whole definition, as it came.
-    pub definition: Raw,
-    /// What tells this definition from every other; see [`canonical`].
+    pub input_schema: RawJson,
+    pub output_schema: Option<RawJson>,
+    /// The server's own claims about the tool.
+    pub annotations: ToolAnnotations,
+    /// The arguments that are mirrored in HTTP headers.
+    pub mirrors: Vec<HeaderMirror>,
+    /// The whole definition, verbatim.
+    pub definition: RawJson,
+    /// The hash that identifies this definition; see [`canonical_definition`].
     pub hash: Box<str>,
-    /// Why it must not be used, if so.
+    /// The reason the tool must not be used, if there is one.
     pub fault: Option<String>,
-    /// Why a person should read it before it is used, if so.
+    /// The reason a person should review the tool before it is used, if there is one.
     pub suspicion: Option<&'static str>,
 }
 
-/// What a tool promises of itself. A server can promise anything.
+/// A tool's claims about itself. Not trustworthy: a server can claim anything.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Annotations {
-    /// It changes nothing.
+pub struct ToolAnnotations {
+    /// The tool changes nothing.
     pub read_only_hint: Option<bool>,
-    /// It may destroy something.
+    /// The tool may destroy data.
     pub destructive_hint: Option<bool>,
-    /// Twice is as good as once.
+    /// Calling it twice has the same effect as calling it once.
     pub idempotent_hint: Option<bool>,
-    /// It reaches beyond its own world.
+    /// The tool reaches external systems.
     pub open_world_hint: Option<bool>,
 }
 
-/// A prompt, resource or template.
+/// A prompt, resource or resource template.
 #[derive(Debug, Clone)]
-pub struct Offered {
-    /// Its name; for a resource its URI, for a template its pattern.
+pub struct OfferedItem {
+    /// The name of a prompt, the URI of a resource, or the URI template.
     pub id: String,
-    /// Its name for people.
     pub title: String,
-    /// What it is, cleaned.
+    /// The description, cleaned.
     pub description: String,
-    /// The whole definition, as it came.
-    pub definition: Raw,
-    /// Why it must not be used, if so.
+    /// The whole definition, verbatim.
+    pub definition: RawJson,
+    /// The reason it must not be used, if there is one.
     pub fault: Option<String>,
 }
 
@@ -132,7 +121,7 @@ struct ToolShape<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OtherShape {
+struct ItemShape {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -145,74 +134,72 @@ struct OtherShape {
     uri_template: Option<String>,
 }
 
-/// What to ask a server for.
+/// A set of definition kinds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kinds {
-    /// Its tools.
+pub struct OfferKinds {
     pub tools: bool,
-    /// Its prompts.
     pub prompts: bool,
-    /// Its resources and their templates.
+    /// Resources and their templates.
     pub resources: bool,
 }
 
-impl Kinds {
-    /// Everything.
+impl OfferKinds {
     pub const ALL: Self = Self { tools: true, prompts: true, resources: true };
 
-    /// Whether there is nothing to ask for.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 }
 
-/// Asks a server for what it has of these kinds; the others stay as they were before.
+/// Lists the definitions of these kinds. Copies the others from `before`.
 pub async fn discover(
     connection: &Connection,
-    kinds: Kinds,
-    before: Option<&Offer>,
+    kinds: OfferKinds,
+    before: Option<&ServerOffer>,
     within: Duration,
-) -> Result<Offer, RequestError> {
+) -> Result<ServerOffer, RequestError> {
     let Connection { session, peer, .. } = connection;
     let mut offer = before.cloned().unwrap_or_default();
-    offer.version = clean(&peer.version).into_owned();
+    offer.version = sanitize(&peer.version).into_owned();
     offer.instructions = peer
         .instructions
         .as_ref()
-        .filter(|text| text_fault(text).is_none() && suspicion::of_text(text).is_none())
+        .filter(|text| text_fault(text).is_none() && poisoning::check_text(text).is_none())
         .cloned();
-    if kinds.tools && peer.has("tools") {
-        let tools = session.list("tools/list", "tools", within).await?;
-        offer.tools = tools.into_iter().take(MOST_DEFINITIONS).map(tool).collect();
+    if kinds.tools && peer.has_capability("tools") {
+        let tools = session.list_all("tools/list", "tools", within).await?;
+        offer.tools = tools.into_iter().take(MAX_DEFINITIONS).map(parse_tool).collect();
     }
-    if kinds.prompts && peer.has("prompts") {
-        offer.prompts = others(connection, "prompts/list", "prompts", within).await?;
+    if kinds.prompts && peer.has_capability("prompts") {
+        offer.prompts = list_items(connection, "prompts/list", "prompts", within).await?;
     }
-    if kinds.resources && peer.has("resources") {
-        offer.resources = others(connection, "resources/list", "resources", within).await?;
-        offer.templates = others(connection, "resources/templates/list", "resourceTemplates", within).await?;
+    if kinds.resources && peer.has_capability("resources") {
+        offer.resources = list_items(connection, "resources/list", "resources", within).await?;
+        offer.templates =
+            list_items(connection, "resources/templates/list", "resourceTemplates", within).await?;
     }
     Ok(offer)
 }
 
-/// A list that a server announces and then does not have is an empty one.
-async fn others(
+/// Lists prompts, resources or templates. Treats "method not found" as an empty list: some servers announce a
+/// capability and do not implement it.
+async fn list_items(
     connection: &Connection,
     method: &str,
     key: &str,
     within: Duration,
-) -> Result<Arc<[Offered]>, RequestError> {
-    match connection.session.list(method, key, within).await {
-        Ok(items) => Ok(items.into_iter().take(MOST_DEFINITIONS).filter_map(offered).collect()),
+) -> Result<Arc<[OfferedItem]>, RequestError> {
+    match connection.session.list_all(method, key, within).await {
+        Ok(items) => Ok(items.into_iter().take(MAX_DEFINITIONS).filter_map(parse_item).collect()),
         Err(RequestError::Rpc(error)) if error.code == RpcError::METHOD_NOT_FOUND => Ok(Arc::default()),
         Err(error) => Err(error),
     }
 }
 
-pub(crate) fn tool(definition: Raw) -> OfferedTool {
-    let shape = match definition.look::<ToolShape<'_>>() {
+pub(crate) fn parse_tool(definition: RawJson) -> OfferedTool {
+    let shape = match definition.parse_borrowed::<ToolShape<'_>>() {
         Ok(shape) => shape,
-        Err(error) => return misshapen(&definition, &error),
+        Err(error) => return malformed_tool(&definition, &error),
     };
     let value = |raw: Option<&RawValue>| -> Value {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
@@ -220,7 +207,7 @@ pub(crate) fn tool(definition: Raw) -> OfferedTool {
     let description = shape.description.as_deref().unwrap_or_default();
     let (input, output) = (value(Some(shape.input_schema)), value(shape.output_schema));
     let annotations = value(shape.annotations);
-    let (mirrors, misused) = match mirrors(&input) {
+    let (mirrors, mirror_fault) = match find_mirrors(&input) {
         Ok(mirrors) => (mirrors, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
@@ -231,17 +218,17 @@ pub(crate) fn tool(definition: Raw) -> OfferedTool {
         .find_map(text_fault)
         .or_else(|| size_fault(shape.input_schema))
         .or_else(|| shape.output_schema.filter(|_| !output.is_null()).and_then(size_fault))
-        .or_else(|| [&input, &output, &annotations].into_iter().find_map(hidden_within))
-        .or(misused)
+        .or_else(|| [&input, &output, &annotations].into_iter().find_map(find_hidden))
+        .or(mirror_fault)
         .or_else(|| schema_fault(&input))
         .or_else(|| schema_fault(&output));
     let suspicion = [description, title]
         .into_iter()
-        .find_map(suspicion::of_text)
-        .or_else(|| [&input, &output, &annotations].into_iter().find_map(suspicion::of_value));
+        .find_map(poisoning::check_text)
+        .or_else(|| [&input, &output, &annotations].into_iter().find_map(poisoning::check_value));
     OfferedTool {
-        title: shape.title.as_deref().map(|title| clean(title).into_owned()),
-        description: clean(description).into_owned(),
+        title: shape.title.as_deref().map(|title| sanitize(title).into_owned()),
+        description: sanitize(description).into_owned(),
         input_schema: definition.slice(shape.input_schema.get()),
         output_schema: shape
             .output_schema
@@ -252,17 +239,18 @@ pub(crate) fn tool(definition: Raw) -> OfferedTool {
         mirrors,
         fault,
         suspicion,
-        hash: hash(&canonical(&definition)),
+        hash: hash(&canonical_definition(&definition)),
         definition,
     }
 }
 
-/// What a definition says that anyone could be led by: name, title, description, schemas and
-/// annotations, with members in one order. Icons and `_meta` may change as they like.
-pub fn canonical(definition: &Raw) -> Value {
-    const SAYS: [&str; 6] = ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+/// The members of a definition that can influence a model: name, title, description, schemas and annotations, with
+/// sorted keys. Icons and `_meta` may change freely.
+pub fn canonical_definition(definition: &RawJson) -> Value {
+    const IDENTITY_MEMBERS: [&str; 6] =
+        ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
     let Ok(Value::Object(mut members)) = definition.parse() else { return Value::Null };
-    members.retain(|name, _| SAYS.contains(&name.as_str()));
+    members.retain(|name, _| IDENTITY_MEMBERS.contains(&name.as_str()));
     let mut value = Value::Object(members);
     value.sort_all_objects();
     value
@@ -274,8 +262,8 @@ fn hash(canonical: &Value) -> Box<str> {
     format!("sha256:{hex}").into()
 }
 
-/// A definition that is not what the protocol says, under as much of a name as it has.
-fn misshapen(definition: &Raw, error: &serde_json::Error) -> OfferedTool {
+/// A placeholder for a definition that violates the protocol, with its name if it has one.
+fn malformed_tool(definition: &RawJson, error: &serde_json::Error) -> OfferedTool {
     #[derive(Deserialize)]
     struct Named {
         name: String,
@@ -284,51 +272,51 @@ fn misshapen(definition: &Raw, error: &serde_json::Error) -> OfferedTool {
         name: definition.parse::<Named>().map_or_else(|_| "(nameless)".to_owned(), |named| named.name),
         title: None,
         description: String::new(),
-        input_schema: Raw::of(&serde_json::json!({ "type": "object" })),
+        input_schema: RawJson::from_value(&serde_json::json!({ "type": "object" })),
         output_schema: None,
-        annotations: Annotations::default(),
+        annotations: ToolAnnotations::default(),
         mirrors: Vec::new(),
         definition: definition.clone(),
-        hash: hash(&canonical(definition)),
-        fault: Some(format!("its definition is not what the protocol says: {error}")),
+        hash: hash(&canonical_definition(definition)),
+        fault: Some(format!("its definition violates the protocol: {error}")),
         suspicion: None,
     }
 }
 
-/// Why a text must not be shown to a model as it is.
+/// The reason a string must not be shown to a model, if there is one.
 fn text_fault(text: &str) -> Option<String> {
     if let Some(c) = first_hidden(text) {
-        return Some(hides(c));
+        return Some(hidden_character_fault(c));
     }
-    (text.len() > LONGEST_DESCRIPTION)
-        .then(|| format!("its description is longer than {LONGEST_DESCRIPTION} bytes"))
+    (text.len() > MAX_DESCRIPTION_BYTES)
+        .then(|| format!("its description is longer than {MAX_DESCRIPTION_BYTES} bytes"))
 }
 
-fn hides(c: char) -> String {
-    format!("its description hides the character U+{:04X} from people", u32::from(c))
+fn hidden_character_fault(c: char) -> String {
+    format!("its description contains the invisible character U+{:04X}", u32::from(c))
 }
 
 fn size_fault(schema: &RawValue) -> Option<String> {
-    if schema.get().len() > LARGEST_SCHEMA {
-        return Some(format!("its schema is larger than {LARGEST_SCHEMA} bytes"));
+    if schema.get().len() > MAX_SCHEMA_BYTES {
+        return Some(format!("its schema is larger than {MAX_SCHEMA_BYTES} bytes"));
     }
     (!schema.get().starts_with('{')).then(|| "its schema is not an object".to_owned())
 }
 
-/// A character that people cannot see, in any text of a schema.
-fn hidden_within(value: &Value) -> Option<String> {
+/// Finds an invisible character in any string of a schema.
+fn find_hidden(value: &Value) -> Option<String> {
     match value {
-        Value::String(text) => first_hidden(text).map(hides),
-        Value::Array(items) => items.iter().find_map(hidden_within),
-        Value::Object(members) => members
-            .iter()
-            .find_map(|(name, member)| first_hidden(name).map(hides).or_else(|| hidden_within(member))),
+        Value::String(text) => first_hidden(text).map(hidden_character_fault),
+        Value::Array(items) => items.iter().find_map(find_hidden),
+        Value::Object(members) => members.iter().find_map(|(name, member)| {
+            first_hidden(name).map(hidden_character_fault).or_else(|| find_hidden(member))
+        }),
         _ => None,
     }
 }
 
-fn offered(definition: Raw) -> Option<Offered> {
-    let shape: OtherShape = definition.parse().ok()?;
+fn parse_item(definition: RawJson) -> Option<OfferedItem> {
+    let shape: ItemShape = definition.parse().ok()?;
     let id = shape.uri.or(shape.uri_template).unwrap_or_else(|| shape.name.clone());
     let title = shape.title.unwrap_or(shape.name);
     let description = shape.description.unwrap_or_default();
@@ -336,11 +324,11 @@ fn offered(definition: Raw) -> Option<Offered> {
     let fault = texts
         .into_iter()
         .find_map(text_fault)
-        .or_else(|| texts.into_iter().find_map(suspicion::of_text).map(|sign| format!("its text {sign}")));
-    Some(Offered {
-        id: clean(&id).into_owned(),
-        title: clean(&title).into_owned(),
-        description: clean(&description).into_owned(),
+        .or_else(|| texts.into_iter().find_map(poisoning::check_text).map(|sign| format!("its text {sign}")));
+    Some(OfferedItem {
+        id: sanitize(&id).into_owned(),
+        title: sanitize(&title).into_owned(),
+        description: sanitize(&description).into_owned(),
         definition,
         fault,
     })

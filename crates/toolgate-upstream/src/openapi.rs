@@ -1,34 +1,35 @@
-//! Tools that an OpenAPI document describes: each operation of an HTTP API is one.
+//! Tools from an OpenAPI document: each operation of an HTTP API is one.
 //!
-//! `document` reads what a document says, `encode` makes a request of arguments, `send` is the way there. Only what
-//! was decided on and checked goes that way:
+//! `document` reads the document, `encode` builds a request from arguments, `send` sends it. `invoke` takes only an
+//! `Input`, the proof that the policy and the schema were checked:
 //!
 //! ```compile_fail
-//! # async fn f(operation: &toolgate_upstream::openapi::Operation, trace: &toolgate_upstream::Trace) {
-//! let arguments = toolgate_types::json::Raw::of(&"{}");
+//! # async fn f(operation: &toolgate_upstream::openapi::ApiOperation, trace: &toolgate_upstream::TraceContext) {
+//! let arguments = toolgate_json::RawJson::from_value(&"{}");
 //! operation.invoke(&arguments, trace).await;
 //! # }
 //! ```
 //!
-//! Invariant: no argument decides where a request goes, and no credential goes anywhere but there.
+//! Invariant: arguments never decide which host a request goes to, and credentials go nowhere else.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use toolgate_mcp::scan::Limits;
-use toolgate_mcp::{Raw, Trace};
+use toolgate_mcp::scan::ScanLimits;
+use toolgate_mcp::{RawJson, TraceContext};
 use toolgate_policy::Input;
-use toolgate_types::clean::clean;
+use toolgate_redact::sanitize::sanitize;
 use toolgate_types::tool::Category;
 use toolgate_types::{ApiDocument, ApiSpec};
 use url::Url;
 
-use crate::offer::{Offer, tool};
+use crate::offer::{ServerOffer, parse_tool};
 
-mod base;
+mod base_url;
 mod body;
 mod document;
 mod encode;
@@ -41,171 +42,169 @@ mod send;
 #[cfg(test)]
 mod tests;
 
-pub use document::{Contents, DocumentError, read};
+pub use document::{DocumentContents, DocumentError, read_document};
 pub use fetch::FetchError;
 pub use send::SendError;
 
-use encode::Unsendable;
-use operation::Shape;
-use security::{Credentials, Spot};
-use send::{Sender, header};
+use encode::EncodeError;
+use operation::RequestTemplate;
+use security::{CredentialLocation, Credentials};
+use send::{HttpSender, header};
 
-/// Characters of an API's own words in an error.
-const LONGEST_QUOTE: usize = 500;
-/// What is asked for.
-const WANTED: HeaderValue = HeaderValue::from_static("application/json, */*;q=0.5");
-/// Notes that are told one by one.
-const MOST_NOTES: usize = 50;
+/// Characters of an API's error body in an error message.
+const MAX_QUOTE_CHARS: usize = 500;
+/// The `Accept` header, unless an argument or the configuration sets one.
+const DEFAULT_ACCEPT: HeaderValue = HeaderValue::from_static("application/json, */*;q=0.5");
+/// Notes logged one by one.
+const MAX_NOTES: usize = 50;
 
-/// Turns the text of a document, YAML or JSON, into JSON. File formats are the business of whoever reads files.
-pub type ReadText = fn(&str) -> Result<Box<RawValue>, String>;
+/// Converts a document, YAML or JSON, to JSON. Passed in, because file formats belong to `toolgate-config`.
+pub type TextParser = fn(&str) -> Result<Box<RawValue>, String>;
 
-/// An API, with what its document offers.
+/// An HTTP API, with the tools of its document.
 #[derive(Debug)]
-pub struct Api {
+pub struct HttpApi {
     spec: ApiSpec,
-    limits: Limits,
-    read_text: ReadText,
-    found: RwLock<Found>,
+    limits: ScanLimits,
+    read_text: TextParser,
+    loaded: RwLock<LoadedApi>,
 }
 
-/// What came of reading a document.
+/// The result of reading a document.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
-    /// Its tools, as those of a server; nothing where there is no document.
-    pub offer: Option<Offer>,
-    /// The operations behind them, in the same order.
-    pub operations: Vec<Arc<Operation>>,
-    /// Why there is nothing.
+pub struct LoadedApi {
+    /// The tools, in the same form as those of a server; `None` without a document.
+    pub offer: Option<ServerOffer>,
+    /// The operations of the tools, in the same order.
+    pub operations: Vec<Arc<ApiOperation>>,
+    /// The reason the last attempt to load failed.
     pub problem: Option<String>,
 }
 
-/// Why an API has no tools.
+/// A document that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Its document cannot be had.
+    /// The document cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// Its document is of no use.
+    /// The document cannot be used.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// Its document is neither JSON nor YAML.
-    #[error("it cannot be read: {0}")]
+    /// The document is neither JSON nor YAML.
+    #[error("it is neither JSON nor YAML: {0}")]
     Text(String),
-    /// There can be no connections at all.
-    #[error("no connection can be made: {0}")]
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client: {0}")]
     Client(#[source] reqwest::Error),
 }
 
-/// Why a call of an operation gave nothing.
+/// A failed call of an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// The arguments cannot be sent. Nothing was.
+    /// The arguments cannot be encoded. Nothing was sent.
     #[error(transparent)]
-    Unsendable(#[from] Unsendable),
-    /// A header of the configuration cannot be sent. Nothing was.
-    #[error("the header or credential `{0}` of its configuration cannot be sent")]
+    Encode(#[from] EncodeError),
+    /// A header from the configuration cannot be encoded. Nothing was sent.
+    #[error("its configured header or credential `{0}` contains characters that no header allows")]
     Header(String),
-    /// There was no answer.
+    /// No response arrived.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// The API says that it did not work.
-    #[error("it answered {status}{reason}{said}", reason = spaced(.reason), said = told(.said))]
+    /// The API responded with an error status.
+    #[error("it answered {status}{reason}{excerpt}", reason = with_space(.reason), excerpt = with_colon(.excerpt))]
     Status {
-        /// The status.
         status: u16,
-        /// What it is called.
+        /// The reason phrase of the status.
         reason: &'static str,
-        /// The beginning of what it said.
-        said: String,
-        /// When it may be asked again.
+        /// The beginning of the body.
+        excerpt: String,
+        /// The time to wait before a retry.
         retry_after: Option<Duration>,
     },
-    /// It answered with what is no result.
+    /// The response cannot be converted to a result.
     #[error("{0}")]
     Unreadable(String),
 }
 
-fn spaced(reason: &str) -> String {
+fn with_space(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" {reason}") }
 }
 
-fn told(said: &str) -> String {
-    if said.is_empty() { String::new() } else { format!(": {said}") }
+fn with_colon(excerpt: &str) -> String {
+    if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") }
 }
 
-impl Api {
-    /// An API of which nothing is known yet. An answer has no more bytes and levels than `limits` says.
-    pub fn new(spec: ApiSpec, limits: Limits, read_text: ReadText) -> Self {
-        Self { spec, limits, read_text, found: RwLock::default() }
+impl HttpApi {
+    /// Creates an API that is not loaded yet. Responses are bounded by `limits`.
+    pub fn new(spec: ApiSpec, limits: ScanLimits, read_text: TextParser) -> Self {
+        Self { spec, limits, read_text, loaded: RwLock::default() }
     }
 
-    /// What the operator says of it.
     pub fn spec(&self) -> &ApiSpec {
         &self.spec
     }
 
-    /// What is known of it now.
-    pub fn found(&self) -> Found {
-        self.found.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The tools that are known now.
+    pub fn loaded(&self) -> LoadedApi {
+        self.loaded.read().clone()
     }
 
-    /// Reads its document, from the network where it is there. What is wrong with single operations is told in the
-    /// log; what was known before stays where nothing can be read now.
+    /// Reads the document, from the network if it has a URL. Logs problems with single operations. If the document
+    /// cannot be read, the tools known before stay.
     ///
     /// # Errors
-    /// When nothing of it can be used.
+    /// If no part of the document can be used.
     pub async fn load(&self) -> Result<(), LoadError> {
-        let outcome = self.look().await;
-        let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.read().await;
+        let mut loaded = self.loaded.write();
         match outcome {
             Ok(new) => {
-                *found = new;
+                *loaded = new;
                 Ok(())
             }
             Err(error) => {
-                found.problem = Some(error.to_string());
+                loaded.problem = Some(error.to_string());
                 Err(error)
             }
         }
     }
 
-    async fn look(&self) -> Result<Found, LoadError> {
-        let sender = Sender::new(&self.spec.allow_networks).map_err(LoadError::Client)?;
+    async fn read(&self) -> Result<LoadedApi, LoadError> {
+        let sender = HttpSender::new(&self.spec.allow_networks).map_err(LoadError::Client)?;
         let (json, origin) = match &self.spec.document {
             ApiDocument::File { json, .. } => (Arc::clone(json), None),
             ApiDocument::Url(url) => {
-                let text = fetch::text(&self.spec, &sender, url).await?;
+                let text = fetch::load_text(&self.spec, &sender, url).await?;
                 let json = (self.read_text)(&text).map_err(LoadError::Text)?;
                 (json.get().into(), Url::parse(url.expose()).ok())
             }
         };
         let root: Value = serde_json::from_str(&json).map_err(|error| LoadError::Text(error.to_string()))?;
-        let contents = read(&root, &self.spec, origin.as_ref())?;
+        let contents = read_document(&root, &self.spec, origin.as_ref())?;
         let name = &self.spec.name;
-        for note in contents.notes.iter().take(MOST_NOTES) {
-            tracing::warn!("API '{name}' ({}): {}", self.spec.document.place(), clean(note));
+        for note in contents.notes.iter().take(MAX_NOTES) {
+            tracing::warn!("API '{name}' ({}): {}", self.spec.document.location(), sanitize(note));
         }
-        if contents.notes.len() > MOST_NOTES {
-            let more = contents.notes.len() - MOST_NOTES;
-            tracing::warn!("API '{name}' ({}): and {more} more of these", self.spec.document.place());
+        if contents.notes.len() > MAX_NOTES {
+            let more = contents.notes.len() - MAX_NOTES;
+            tracing::warn!("API '{name}' ({}): and {more} more notes", self.spec.document.location());
         }
-        Ok(self.made(contents, &Arc::new(sender)))
+        Ok(self.build(contents, &Arc::new(sender)))
     }
 
-    fn made(&self, contents: Contents, sender: &Arc<Sender>) -> Found {
-        let Contents { version, operations, base, .. } = contents;
-        let (mut tools, mut made) = (Vec::new(), Vec::new());
+    fn build(&self, contents: DocumentContents, sender: &Arc<HttpSender>) -> LoadedApi {
+        let DocumentContents { version, operations, base, .. } = contents;
+        let (mut tools, mut built) = (Vec::new(), Vec::new());
         for mut described in operations {
-            let mut offered = tool(Raw::of(&described.definition));
-            // Every client of MCP reads a schema of objects; of another, the whole list of tools is lost on some.
+            let mut offered = parse_tool(RawJson::from_value(&described.definition));
+            // Every MCP client accepts an object schema; with another schema some lose the whole tool list.
             if described.definition.pointer("/outputSchema/type").and_then(Value::as_str) != Some("object")
                 && let Some(definition) = described.definition.as_object_mut()
             {
                 definition.remove("outputSchema");
-                offered.definition = Raw::of(definition);
+                offered.definition = RawJson::from_value(definition);
             }
-            made.push(Arc::new(Operation {
+            built.push(Arc::new(ApiOperation {
                 uri: format!("api:{}/{}", self.spec.name, offered.name),
                 shape: described.shape,
                 credentials: described.credentials,
@@ -216,50 +215,51 @@ impl Api {
             }));
             tools.push(offered);
         }
-        let version = clean(&version).into_owned();
-        let offer = Offer { version, tools: tools.into(), ..Offer::default() };
-        Found { offer: Some(offer), operations: made, problem: None }
+        let version = sanitize(&version).into_owned();
+        let offer = ServerOffer { version, tools: tools.into(), ..ServerOffer::default() };
+        LoadedApi { offer: Some(offer), operations: built, problem: None }
     }
 }
 
 /// An operation that can be called.
 #[derive(Debug)]
-pub struct Operation {
-    shape: Shape,
+pub struct ApiOperation {
+    shape: RequestTemplate,
     base: Url,
     credentials: Credentials,
-    headers: Vec<(String, toolgate_types::Text)>,
-    sender: Arc<Sender>,
-    limits: Limits,
-    /// What a result that is neither text nor picture is called.
+    headers: Vec<(String, toolgate_types::ConfigString)>,
+    sender: Arc<HttpSender>,
+    limits: ScanLimits,
+    /// The URI of results that are neither text nor images.
     uri: String,
 }
 
-impl Operation {
-    /// What kind of tool it is.
+impl ApiOperation {
     pub fn category(&self) -> Category {
         if document::is_safe(self.shape.method) { Category::Query } else { Category::Mutation }
     }
 
-    /// Whether calling it twice is as good as calling it once.
+    /// Returns true if calling it twice has the same effect as calling it once.
     pub fn is_idempotent(&self) -> bool {
         document::is_idempotent(self.shape.method)
     }
 
-    /// Calls it with what was decided on, and gives the answer in the form of a server's reply.
+    /// Calls the operation, and returns the response as an MCP tool result.
     ///
     /// # Errors
-    /// When there is no answer, or none that is a success.
-    pub async fn invoke(&self, input: &Input, trace: &Trace) -> Result<Raw, ApiError> {
+    /// If there is no response, or its status is not a success.
+    pub async fn invoke(&self, input: &Input, trace: &TraceContext) -> Result<RawJson, ApiError> {
         let arguments = input.arguments();
         let values: Map<String, Value> = arguments.parse().unwrap_or_default();
         let members = arguments.members();
         let written = |name: &str| members.iter().find(|(member, _)| member == name).map(|(_, raw)| *raw);
-        let encode::Request { mut url, headers, cookies, body } =
+        let encode::EncodedRequest { mut url, headers, cookies, body } =
             self.shape.request(&self.base, &values, &written)?;
         let (kind, body) = body.unzip();
         let headers = self.headers(headers, cookies, kind, trace)?;
-        for (_, name, value) in self.credentials.0.iter().filter(|(spot, ..)| *spot == Spot::Query) {
+        for (_, name, value) in
+            self.credentials.0.iter().filter(|(spot, ..)| *spot == CredentialLocation::Query)
+        {
             url.query_pairs_mut().append_pair(name, value.expose());
         }
         let answer = self.sender.send(self.shape.method, url, headers, body, self.limits.size).await?;
@@ -267,20 +267,20 @@ impl Operation {
             return Err(ApiError::Status {
                 status: answer.status,
                 reason: answer.reason,
-                said: quoted(&answer.bytes),
+                excerpt: excerpt(&answer.bytes),
                 retry_after: answer.retry_after,
             });
         }
-        reply::of(&answer.kind, answer.bytes, self.limits, &self.uri).map_err(ApiError::Unreadable)
+        reply::from_response(&answer.kind, answer.bytes, self.limits, &self.uri).map_err(ApiError::Unreadable)
     }
 
-    /// All headers: those of arguments first, so that none takes the place of another.
+    /// Builds all headers. Arguments come first, so that they cannot replace credentials or configured headers.
     fn headers(
         &self,
         arguments: Vec<(String, String)>,
         mut cookies: Vec<(String, String)>,
         kind: Option<String>,
-        trace: &Trace,
+        trace: &TraceContext,
     ) -> Result<HeaderMap, ApiError> {
         let mut headers = HeaderMap::new();
         let mut set = |name: &str, value: &str, secret: bool| {
@@ -299,9 +299,11 @@ impl Operation {
         set("x-correlation-id", trace.correlation_id(), false)?;
         for (spot, name, value) in &self.credentials.0 {
             match spot {
-                Spot::Header => set(name, value.expose(), true)?,
-                Spot::Cookie => cookies.push((name.clone(), encode::escaped(value.expose()))),
-                Spot::Query => {}
+                CredentialLocation::Header => set(name, value.expose(), true)?,
+                CredentialLocation::Cookie => {
+                    cookies.push((name.clone(), encode::percent_encode(value.expose())))
+                }
+                CredentialLocation::Query => {}
             }
         }
         for (name, value) in &self.headers {
@@ -311,18 +313,18 @@ impl Operation {
             let pairs: Vec<_> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
             set(COOKIE.as_str(), &pairs.join("; "), true)?;
         }
-        headers.entry(ACCEPT).or_insert(WANTED);
+        headers.entry(ACCEPT).or_insert(DEFAULT_ACCEPT);
         Ok(headers)
     }
 }
 
-/// The beginning of what an API said, on one line.
-fn quoted(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * LONGEST_QUOTE)]);
-    let cleaned = clean(&text);
+/// The beginning of a response body, on one line.
+fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_QUOTE_CHARS)]);
+    let cleaned = sanitize(&text);
     let words: Vec<&str> = cleaned.split_whitespace().collect();
     let line = words.join(" ");
-    match line.char_indices().nth(LONGEST_QUOTE) {
+    match line.char_indices().nth(MAX_QUOTE_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }

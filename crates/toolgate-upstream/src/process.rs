@@ -1,8 +1,8 @@
-//! A child process, and everything it starts, under a shim that ends them together.
+//! A child process and everything it starts, under a shim that stops them together.
 //!
-//! The child gets an environment of its own, no shell, and no descriptor but stdin, stdout and stderr.
-//! Invariant: a [`Child`] that was stopped or dropped leaves no process behind; what is dropped without
-//! being stopped ends a little later, by itself.
+//! The child gets its own environment, no shell, and no file descriptors except stdin, stdout and stderr. Invariant: a
+//! [`Child`] that was stopped leaves no process behind; one that is dropped without being stopped ends shortly after,
+//! by itself.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,9 +20,9 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
-use toolgate_types::Text;
+use toolgate_types::ConfigString;
 
-pub mod confine;
+pub mod sandbox;
 pub mod shim;
 mod stderr;
 mod tree;
@@ -30,52 +30,48 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-/// Our own variables that every child gets, where they are set.
+/// Variables of our own environment that every child inherits.
 const INHERITED: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"];
-/// Where programs are looked up when there is no `PATH`, as the C library does.
+/// The search path if there is no `PATH`, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
-/// This executable, even when its file was replaced by another version since it started.
-pub(crate) const OURSELVES: &str = "/proc/self/exe";
-/// Above what the shim takes from SIGTERM to its end. One that takes longer is stuck.
+/// This executable, even if its file was replaced by another version since it started.
+pub(crate) const SELF_EXE: &str = "/proc/self/exe";
+/// The time beyond the grace periods after which a shim counts as stuck.
 const SHIM_SLACK: Duration = Duration::from_millis(800);
-/// For the rest of stderr to be read when the tree is gone.
-const DRAIN: Duration = Duration::from_millis(200);
+/// The time to read the rest of stderr after the process tree has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What to start, and how.
+/// The program to start, and its environment.
 #[derive(Debug, Clone)]
 pub struct ChildSpec {
-    /// The program, looked up on the child's `PATH` unless it holds a `/`.
-    pub program: Text,
-    /// Its arguments.
-    pub args: Vec<Text>,
-    /// Its environment, beside the few variables that every child gets; `None` keeps one away.
-    pub env: BTreeMap<String, Option<Text>>,
-    /// Its working folder.
+    /// Looked up in the child's `PATH`, unless it contains a `/`.
+    pub program: ConfigString,
+    pub args: Vec<ConfigString>,
+    /// Variables in addition to the inherited ones; `None` removes one.
+    pub env: BTreeMap<String, Option<ConfigString>>,
     pub cwd: PathBuf,
-    /// What it may use.
-    pub limits: Limits,
-    /// How long it may go on when its stdin is closed. A program that is to read all its input before it
-    /// works needs as long as its work may take.
+    pub limits: ProcessLimits,
+    /// The time it may continue after its stdin was closed. A program that reads all of its input before it starts work
+    /// needs as long as its work may take.
     pub grace: Duration,
-    /// The executable whose `shim` command runs [`shim::main`]; this one where it is `None`.
+    /// The executable whose `shim` command runs [`shim::main`]; this one if `None`.
     pub shim: Option<PathBuf>,
 }
 
 impl ChildSpec {
-    /// A program without arguments, in this folder.
-    pub fn new(program: Text, cwd: impl Into<PathBuf>) -> Self {
+    pub fn new(program: ConfigString, cwd: impl Into<PathBuf>) -> Self {
         Self {
             program,
             args: Vec::new(),
             env: BTreeMap::new(),
             cwd: cwd.into(),
-            limits: Limits::default(),
+            limits: ProcessLimits::default(),
             grace: shim::STDIN_GRACE,
             shim: None,
         }
     }
 
-    /// All variables of the child: ours that every child gets, then its own.
+    /// All variables of the child: the inherited ones, then its own.
     fn environment(&self) -> BTreeMap<OsString, OsString> {
         let mut all: BTreeMap<OsString, OsString> =
             INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect();
@@ -89,8 +85,8 @@ impl ChildSpec {
     }
 }
 
-impl From<&toolgate_types::server::Stdio> for ChildSpec {
-    fn from(server: &toolgate_types::server::Stdio) -> Self {
+impl From<&toolgate_types::server::StdioTransport> for ChildSpec {
+    fn from(server: &toolgate_types::server::StdioTransport) -> Self {
         Self {
             args: server.args.clone(),
             env: server.env.clone(),
@@ -99,23 +95,23 @@ impl From<&toolgate_types::server::Stdio> for ChildSpec {
     }
 }
 
-/// What a child may use, it and each process it starts. `None` leaves a limit as ours is. There are
-/// never core files: they hold secrets.
+/// Resource limits of a child, and of each process it starts. `None` inherits our own limit. Core files are always
+/// disabled, because they contain secrets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Open files. The shim needs a dozen itself.
+pub struct ProcessLimits {
+    /// Open files. The shim itself needs a dozen.
     pub open_files: Option<u64>,
-    /// Processes of the user, others included.
+    /// Processes of the user, including those of other programs.
     pub processes: Option<u64>,
     /// Address space. Some programs reserve far more than they use.
     pub memory_bytes: Option<u64>,
-    /// Memory that can be written to, whether it was yet or not.
+    /// Writable memory, used or not.
     pub data_bytes: Option<u64>,
     /// The largest file that can be written.
     pub file_bytes: Option<u64>,
 }
 
-impl Limits {
+impl ProcessLimits {
     fn by_name(&mut self, name: &str) -> Option<&mut Option<u64>> {
         match name {
             "open_files" => Some(&mut self.open_files),
@@ -140,80 +136,78 @@ impl Limits {
     }
 }
 
-/// Why a child was not started.
+/// A child that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// There is no such program.
     #[error("command `{program}` was not found")]
     NotFound {
-        /// As it may be shown.
+        /// The program, with secrets hidden.
         program: String,
-        /// The folders that were looked through; `None` for a path.
+        /// The search path; `None` if the program is a path.
         path: Option<String>,
     },
-    /// There is none of the programs that would do.
+    /// Neither the program nor its fallback exists.
     #[error("neither `{program}` nor `{other}` was found")]
     NoRunner {
-        /// The first choice.
         program: String,
-        /// The second.
+        /// The fallback.
         other: String,
-        /// The folders that were looked through.
+        /// The search path.
         path: String,
     },
-    /// There is a file of that name that is not a program.
+    /// The file exists and is not executable.
     #[error("`{}` is not executable", .0.display())]
     NotExecutable(PathBuf),
-    /// Its working folder is missing.
+    /// The working folder does not exist.
     #[error("the working folder `{}` of command `{program}` does not exist", .cwd.display())]
     NoFolder {
-        /// As it may be shown.
+        /// The program, with secrets hidden.
         program: String,
-        /// The folder.
         cwd: PathBuf,
     },
-    /// The system refused.
+    /// The system call failed.
     #[error("cannot start command `{program}`")]
     Refused {
-        /// As it may be shown.
+        /// The program, with secrets hidden.
         program: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
 impl SpawnError {
-    /// What to do about it.
+    /// The suggested fix.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotFound { program, path: Some(path) } => {
-                let install = install(program);
+                let install = install_advice(program);
                 Some(format!("install {install}, or give its full path; looked in `PATH={path}`"))
             }
             Self::NoRunner { program, other, path } => {
-                let (first, second) = (install(program), install(other));
+                let (first, second) = (install_advice(program), install_advice(other));
                 Some(format!("install {first}, or {second}; looked in `PATH={path}`"))
             }
             Self::NotFound { path: None, .. } => {
-                Some("a path is taken from the working folder of the server".into())
+                Some("relative paths start at the server's working folder".into())
             }
-            Self::NotExecutable(path) => Some(format!("`chmod +x {}` makes it so", path.display())),
-            Self::NoFolder { .. } => Some("make the folder, or correct `cwd`".into()),
+            Self::NotExecutable(path) => {
+                Some(format!("make it executable with `chmod +x {}`", path.display()))
+            }
+            Self::NoFolder { .. } => Some("create the folder, or correct `cwd`".into()),
             Self::Refused { .. } => None,
         }
     }
 }
 
-/// What to install to have a program, in words.
-fn install(program: &str) -> String {
+/// Names the package to install, for a hint.
+fn install_advice(program: &str) -> String {
     match package_of(program) {
         Some(package) if package != program => format!("{package}, which brings `{program}`"),
         _ => format!("`{program}`"),
     }
 }
 
-/// What to install for the programs that servers are usually started with.
+/// The package of a program that servers are commonly started with.
 fn package_of(program: &str) -> Option<&'static str> {
     match program {
         "npx" | "npm" | "node" => Some("Node.js"),
@@ -228,28 +222,28 @@ fn package_of(program: &str) -> Option<&'static str> {
     }
 }
 
-/// How a child ended. Its `Display` follows the name of the child: "`x` exited with code 3".
+/// The exit status of a child. Its `Display` follows the name of the child: "`x` exited with code 3".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// By itself, with this code. 127 may be a program that could not be started: stderr says.
+pub enum ChildExit {
+    /// An exit code. 127 may mean that the program could not be started; stderr says so.
     Code(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(i32),
-    /// Nobody saw it.
+    /// The status is not known.
     Unknown,
 }
 
-impl Exit {
-    /// Whether it ended by itself and without complaint.
+impl ChildExit {
+    /// Returns true for exit code 0.
     pub fn is_success(self) -> bool {
         self == Self::Code(0)
     }
 
-    /// From the end of the shim, which tells of a signal as a shell does.
-    fn of_shim(status: ExitStatus) -> Self {
+    /// Converts the exit status of the shim, which reports a signal as a shell does.
+    fn from_shim_status(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => {
-                let signal = code - shim::SIGNALLED;
+                let signal = code - shim::SIGNAL_EXIT_BASE;
                 if signal_hook::low_level::signal_name(signal).is_some() {
                     Self::Signal(signal)
                 } else {
@@ -262,7 +256,7 @@ impl Exit {
     }
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ChildExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exited with code {code}"),
@@ -271,52 +265,52 @@ impl fmt::Display for Exit {
                 let name = signal_hook::low_level::signal_name(*signal);
                 name.map_or(Ok(()), |name| write!(f, " ({name})"))
             }
-            Self::Unknown => write!(f, "ended, and nobody saw how"),
+            Self::Unknown => write!(f, "ended with unknown status"),
         }
     }
 }
 
 /// A running child.
 ///
-/// Whoever takes `stdin` ends the child by dropping it, after the grace of the [`ChildSpec`].
+/// After `stdin` was taken, dropping it ends the child, after the grace period of the [`ChildSpec`].
 #[derive(Debug)]
 pub struct Child {
-    /// Its standard input, until it is taken.
+    /// `None` after it was taken.
     pub stdin: Option<ChildStdin>,
-    /// Its standard output, until it is taken.
+    /// `None` after it was taken.
     pub stdout: Option<ChildStdout>,
     shim: Pid,
-    /// Names the shim for certain, which a number that may be used again does not.
+    /// Identifies the shim reliably; its process id could be reused.
     shim_fd: OwnedFd,
-    stderr: Arc<stderr::Tail>,
-    exit: watch::Receiver<Option<Exit>>,
-    /// The task that reads stderr and waits for the end. Dropped with the child, when the runtime takes
-    /// over the waiting.
+    stderr: Arc<stderr::StderrTail>,
+    exit: watch::Receiver<Option<ChildExit>>,
+    /// The task that reads stderr and waits for the exit. Dropped with the child; then the tokio runtime reaps the
+    /// process.
     _tasks: JoinSet<()>,
 }
 
 impl Child {
-    /// Starts a program. To be called in a tokio runtime.
+    /// Starts a program. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// When it is clear that the program cannot run. What only its start shows is told by
-    /// [`Child::exit`] and [`Child::stderr_tail`].
+    /// If the program clearly cannot run. Errors that only show at startup are reported by [`Child::exit`] and
+    /// [`Child::stderr_tail`].
     pub fn spawn(spec: &ChildSpec) -> Result<Self, SpawnError> {
-        let shown = || spec.program.shown().to_owned();
+        let shown = || spec.program.redacted().to_owned();
         let refused = |source| SpawnError::Refused { program: shown(), source };
         if !fs_err::metadata(&spec.cwd).is_ok_and(|folder| folder.is_dir()) {
             return Err(SpawnError::NoFolder { program: shown(), cwd: spec.cwd.clone() });
         }
         let environment = spec.environment();
         let program = resolve(&spec.program, environment.get(OsStr::new("PATH")), &spec.cwd)?;
-        let args = shim::Args {
+        let args = shim::ShimArgs {
             parent: Some(rustix::process::getpid()),
             grace: spec.grace,
             limits: spec.limits,
             program: program.into(),
             args: spec.args.iter().map(|arg| arg.expose().into()).collect(),
         };
-        let mut process = Command::new(spec.shim.as_deref().unwrap_or(Path::new(OURSELVES)))
+        let mut process = Command::new(spec.shim.as_deref().unwrap_or(Path::new(SELF_EXE)))
             .arg0("toolgate")
             .arg("shim")
             .args(args.to_command_line())
@@ -328,59 +322,59 @@ impl Child {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(refused)?;
-        // It cannot have been collected yet, so the number is good. An error from here on drops the
+        // The process id is valid, because the process cannot have been reaped yet. An error from here on drops the
         // pipes, which ends the shim.
         let shim = process.id().and_then(|id| Pid::from_raw(id.cast_signed())).ok_or_else(|| {
             SpawnError::Refused { program: shown(), source: io::Error::other("it has no process id") }
         })?;
         let shim_fd = pidfd_open(shim, PidfdFlags::empty()).map_err(|errno| refused(errno.into()))?;
         let (stdin, stdout, errors) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-        let stderr = Arc::new(stderr::Tail::default());
-        let (tell, exit) = watch::channel(None);
+        let stderr = Arc::new(stderr::StderrTail::default());
+        let (exit_sender, exit) = watch::channel(None);
         let mut tasks = JoinSet::new();
-        tasks.spawn(attend(process, shim, errors, Arc::clone(&stderr), tell));
+        tasks.spawn(supervise(process, shim, errors, Arc::clone(&stderr), exit_sender));
         Ok(Self { stdin, stdout, shim, shim_fd, stderr, exit, _tasks: tasks })
     }
 
-    /// The process id of the shim, under which the program runs.
+    /// The process id of the shim.
     pub fn id(&self) -> u32 {
         self.shim.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// The last lines it wrote to stderr, fit to be shown.
+    /// The last lines of stderr, cleaned.
     pub fn stderr_tail(&self, lines: usize) -> Vec<String> {
         self.stderr.lines(lines)
     }
 
-    /// Whether the child and all it started have ended.
+    /// Returns true if the child and everything it started have ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.exit.borrow().is_some()
     }
 
-    /// How much it wrote to stderr so far.
+    /// Bytes written to stderr so far.
     pub(crate) fn stderr_written(&self) -> u64 {
         self.stderr.written()
     }
 
-    /// The last lines it wrote to stderr after so much was written, fit to be shown.
+    /// The last lines of stderr after the first `written` bytes, cleaned.
     pub(crate) fn stderr_since(&self, written: u64, lines: usize) -> Vec<String> {
         self.stderr.lines_since(written, lines)
     }
 
-    /// Waits until the child and all it started have ended. Any number may wait.
-    pub fn exit(&self) -> impl Future<Output = Exit> + Send + 'static {
+    /// Waits until the child and everything it started have ended. May be called by several tasks.
+    pub fn exit(&self) -> impl Future<Output = ChildExit> + Send + 'static {
         let mut exit = self.exit.clone();
         async move {
-            // The sender goes without a word only when the runtime does.
-            exit.wait_for(Option::is_some).await.ok().and_then(|exit| *exit).unwrap_or(Exit::Unknown)
+            // The sender is only dropped without a value if the runtime shuts down.
+            exit.wait_for(Option::is_some).await.ok().and_then(|exit| *exit).unwrap_or(ChildExit::Unknown)
         }
     }
 
-    /// Ends the child and all it started: stdin is closed, after `grace` comes SIGTERM, two seconds later
-    /// SIGKILL. Returns when none of them is left.
+    /// Stops the child and everything it started: closes stdin, sends SIGTERM after `grace`, and SIGKILL two seconds
+    /// later. Returns when no process is left.
     ///
-    /// Stdin closes only if it was not taken, or whoever took it dropped it.
-    pub async fn stop(&mut self, grace: Duration) -> Exit {
+    /// If stdin was taken, it only closes when its owner drops it.
+    pub async fn stop(&mut self, grace: Duration) -> ChildExit {
         drop(self.stdin.take());
         if let Ok(exit) = timeout(grace, self.exit()).await {
             return exit;
@@ -389,57 +383,57 @@ impl Child {
         if let Ok(exit) = timeout(shim::TERM_GRACE + SHIM_SLACK, self.exit()).await {
             return exit;
         }
-        // The shim is stopped by a signal, or has met a process that does not die.
+        // The shim was stopped by a signal, or a process does not die.
         let shim = self.shim;
-        // Where `/proc` cannot be read, the signal below is all there is.
-        let _ = spawn_blocking(move || tree::end(shim)).await;
+        // Without a readable `/proc`, the signal below is all that remains.
+        let _ = spawn_blocking(move || tree::kill(shim)).await;
         self.signal(Signal::KILL);
-        timeout(SHIM_SLACK, self.exit()).await.unwrap_or(Exit::Unknown)
+        timeout(SHIM_SLACK, self.exit()).await.unwrap_or(ChildExit::Unknown)
     }
 
-    /// Ends the child and all it started at once, by SIGKILL.
-    pub(crate) async fn kill(&mut self) -> Exit {
+    /// Kills the child and everything it started at once, with SIGKILL.
+    pub(crate) async fn kill(&mut self) -> ChildExit {
         let shim = self.shim;
-        // Where `/proc` cannot be read, `stop` does what can be done.
-        let _ = spawn_blocking(move || tree::end(shim)).await;
+        // Without a readable `/proc`, `stop` is the fallback.
+        let _ = spawn_blocking(move || tree::kill(shim)).await;
         match timeout(SHIM_SLACK, self.exit()).await {
             Ok(exit) => exit,
             Err(_) => self.stop(Duration::ZERO).await,
         }
     }
 
-    /// How many processes there are below the shim, and the memory that they hold. Blocks.
+    /// The number of processes below the shim, and the memory they use. Blocks.
     pub(crate) fn usage(shim: u32) -> io::Result<(usize, u64)> {
         let shim = Pid::from_raw(shim.cast_signed()).ok_or(io::ErrorKind::NotFound)?;
         tree::usage(shim)
     }
 
     fn signal(&self, signal: Signal) {
-        // It fails when the shim is gone, which is what all signals here want.
+        // Fails only if the shim is gone, and every signal here aims at that.
         let _ = pidfd_send_signal(&self.shim_fd, signal);
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Where we hold stdin, closing it is the polite way. Somebody else may never close it.
+        // If stdin is still ours, closing it ends the child gracefully. Another owner may never close it.
         if self.stdin.is_none() {
             self.signal(Signal::TERM);
         }
     }
 }
 
-/// Reads stderr and waits for the end, then tells it.
-async fn attend(
+/// Reads stderr and waits for the exit, then publishes it.
+async fn supervise(
     mut process: tokio::process::Child,
     shim: Pid,
     errors: Option<ChildStderr>,
-    stderr: Arc<stderr::Tail>,
-    tell: watch::Sender<Option<Exit>>,
+    stderr: Arc<stderr::StderrTail>,
+    exit_sender: watch::Sender<Option<ChildExit>>,
 ) {
     let read = async {
         if let Some(errors) = errors {
-            // An error ends the reading as the end does.
+            // A read error ends the reading like end of file.
             let _ = stderr.fill(errors).await;
         }
     };
@@ -452,30 +446,30 @@ async fn attend(
         }
     };
     if status.as_ref().is_ok_and(|status| status.signal().is_some()) {
-        // Somebody killed the shim. What has not left its session can still be found.
-        let _ = spawn_blocking(move || tree::end_session(shim)).await;
+        // The shim was killed from outside. Processes still in its session can be found.
+        let _ = spawn_blocking(move || tree::kill_session(shim)).await;
     }
     if !all_read {
-        // The last words matter most. They end with the tree, unless one of it was handed elsewhere.
-        let _ = timeout(DRAIN, read).await;
+        // The last lines matter most. The pipe closes with the tree, unless a descriptor was passed elsewhere.
+        let _ = timeout(DRAIN_TIMEOUT, read).await;
     }
-    // Who is told finds all of it gone, our descriptors included.
+    // Before publishing, so that observers find everything gone, including our descriptors.
     drop(process);
-    // Nobody may be waiting.
-    let _ = tell.send(Some(status.map_or(Exit::Unknown, Exit::of_shim)));
+    // There may be no receiver.
+    let _ = exit_sender.send(Some(status.map_or(ChildExit::Unknown, ChildExit::from_shim_status)));
 }
 
-/// The file of a program, as the child would find it.
-fn resolve(program: &Text, path: Option<&OsString>, cwd: &Path) -> Result<PathBuf, SpawnError> {
+/// Finds the executable of a program, as the child would.
+fn resolve(program: &ConfigString, path: Option<&OsString>, cwd: &Path) -> Result<PathBuf, SpawnError> {
     let name = program.expose();
     let is_path = name.contains('/');
     let path = path.map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str);
-    // The shim looks from another folder than we do.
+    // Absolute, because the shim resolves relative to another folder.
     let cwd = &std::path::absolute(cwd).unwrap_or_else(|_| cwd.to_owned());
     let candidates: Vec<PathBuf> = if is_path {
         vec![cwd.join(name)]
     } else {
-        // An empty entry is the working folder, which `join` makes of it.
+        // An empty entry means the working folder, as `join` yields.
         std::env::split_paths(path).map(|folder| cwd.join(folder).join(name)).collect()
     };
     let mut not_executable = None;
@@ -489,7 +483,7 @@ fn resolve(program: &Text, path: Option<&OsString>, cwd: &Path) -> Result<PathBu
     }
     Err(not_executable.map_or_else(
         || SpawnError::NotFound {
-            program: program.shown().to_owned(),
+            program: program.redacted().to_owned(),
             path: (!is_path).then(|| path.display().to_string()),
         },
         SpawnError::NotExecutable,

@@ -1,84 +1,85 @@
-//! A tool that is a program of one's own: a Python file with a function, or any executable.
+//! Script tools: a Python file with a function, or any executable.
 //!
-//! A Python file is kept ready in worker processes, one call at a time each; an executable is started for every
-//! call, gets the arguments as JSON on stdin and answers on stdout. Only what was decided on and checked gets here:
+//! A Python file is loaded in worker processes, which take one call at a time. An executable is started for every call,
+//! gets the arguments as JSON on stdin, and answers on stdout. `invoke` takes only an `Input`, which proves that the
+//! policy and the schema were checked:
 //!
 //! ```compile_fail
-//! # async fn f(scripts: &toolgate_upstream::Scripts, tool: &std::sync::Arc<toolgate_types::ToolDefinition>, context: toolgate_types::ToolContext) {
-//! let arguments = toolgate_types::json::Raw::of(&"{}");
+//! # async fn f(scripts: &toolgate_upstream::ScriptRunner, tool: &std::sync::Arc<toolgate_types::ToolDefinition>, context: toolgate_types::ToolContext) {
+//! let arguments = toolgate_json::RawJson::from_value(&"{}");
 //! scripts.invoke(tool, &arguments, context).await;
 //! # }
 //! ```
 //!
-//! Invariant: no shell; nothing of a call that was given up goes on; and what one call printed is not told to another.
+//! Invariant: no shell; a cancelled call leaves nothing running; and the output of one call never appears in another.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use toolgate_mcp::Raw;
-use toolgate_mcp::scan::Limits as WireLimits;
+use parking_lot::{Mutex, MutexGuard};
+use toolgate_mcp::RawJson;
+use toolgate_mcp::scan::ScanLimits as WireLimits;
 use toolgate_policy::Input;
-use toolgate_types::clean::clean;
-use toolgate_types::redact::mask;
-use toolgate_types::tool::Script;
+use toolgate_redact::mask;
+use toolgate_redact::sanitize::sanitize;
+use toolgate_types::tool::ScriptSpec;
 use toolgate_types::{Secret, ToolContext, ToolDefinition, ToolName};
 
-use crate::process::{ChildSpec, Limits, SpawnError};
+use crate::process::{ChildSpec, ProcessLimits, SpawnError};
 
 mod file;
-pub(crate) mod leaving;
 mod pool;
 mod program;
 mod reply;
+pub(crate) mod shutdown;
 mod worker;
 
-use leaving::Leaving;
-use pool::Pool;
+use pool::WorkerPool;
+use shutdown::ShutdownTasks;
 
-/// Characters of a program's own words in an error.
-const LONGEST_QUOTE: usize = 2_000;
+/// Characters of a script's own message in an error.
+const MAX_QUOTE_CHARS: usize = 2_000;
 /// Lines of stderr in an error.
-const LAST_WORDS: usize = 5;
+const STDERR_LINES: usize = 5;
 
-/// Why a script gave nothing.
+/// A failed script call.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// It cannot be run at all. Nothing was done.
+    /// The script cannot be run. Nothing was executed.
     #[error("{message}")]
     Unusable {
-        /// Why.
         message: String,
-        /// What to do about it.
+        /// The suggested fix.
         hint: Option<String>,
-        /// What is behind it, for the log.
+        /// Details for the log only.
         #[source]
-        cause: Option<Cause>,
+        cause: Option<InternalCause>,
     },
-    /// It ran, and failed.
+    /// The script ran and failed.
     #[error("{message}")]
     Failed {
-        /// In its own words.
+        /// The script's own message.
         message: String,
-        /// What is behind it, for the log.
+        /// Details for the log only.
         #[source]
-        cause: Option<Cause>,
+        cause: Option<InternalCause>,
     },
-    /// It ended in the middle of the call. What it has done is not known.
+    /// The process ended during the call. Its effects are not known.
     #[error("{0}")]
     Died(String),
-    /// It gave more than may be given.
+    /// The result is too large.
     #[error("the result is larger than {limit} bytes")]
     TooLarge {
-        /// The most.
+        /// The limit in bytes.
         limit: usize,
     },
 }
 
-/// What is for the log and not for callers, such as where in a program something went wrong.
+/// Details for the log that callers must not see, such as a traceback.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Cause(String);
+pub struct InternalCause(String);
 
 impl ScriptError {
     fn unusable(message: String, hint: impl Into<Option<String>>) -> Self {
@@ -89,78 +90,78 @@ impl ScriptError {
         Self::Failed { message, cause: None }
     }
 
-    /// What is behind it, for the log.
-    pub fn take_cause(&mut self) -> Option<Cause> {
+    /// Takes the details for the log.
+    pub fn take_cause(&mut self) -> Option<InternalCause> {
         match self {
             Self::Unusable { cause, .. } | Self::Failed { cause, .. } => cause.take(),
             Self::Died(_) | Self::TooLarge { .. } => None,
         }
     }
 
-    /// What to do about it.
+    /// The suggested fix.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Unusable { hint, .. } => hint.as_deref(),
-            Self::TooLarge { .. } => Some("`max_output` in `toolbox` says how much a result may be"),
+            Self::TooLarge { .. } => Some("return less, or raise `max_output` in `toolbox`"),
             Self::Failed { .. } | Self::Died(_) => None,
         }
     }
 }
 
-/// All scripts, with the workers that are kept ready for them.
+/// Runs scripts, and keeps the worker pools of Python tools.
 #[derive(Debug)]
-pub struct Scripts {
+pub struct ScriptRunner {
     wire: WireLimits,
     shim: Option<PathBuf>,
-    pools: Mutex<HashMap<ToolName, Arc<Pool>>>,
-    leaving: Arc<Leaving>,
+    pools: Mutex<HashMap<ToolName, Arc<WorkerPool>>>,
+    shutdowns: Arc<ShutdownTasks>,
 }
 
-impl Scripts {
-    /// None yet. A result has no more bytes and levels than `wire` says.
+impl ScriptRunner {
+    /// Creates a runner without workers. Results are bounded by `wire`.
     pub fn new(wire: WireLimits) -> Self {
-        Self { wire, shim: None, pools: Mutex::default(), leaving: Arc::default() }
+        Self { wire, shim: None, pools: Mutex::default(), shutdowns: Arc::default() }
     }
 
-    /// The same with another executable as the shim.
+    /// Uses another executable as the shim.
     #[must_use]
     pub fn with_shim(self, shim: PathBuf) -> Self {
         Self { shim: Some(shim), ..self }
     }
 
-    /// Runs a tool with what was decided on, and gives its result in the form of a server's reply. Whoever drops
-    /// this ends the program and all it started.
+    /// Runs a script, and returns its output as an MCP tool result. Dropping the future stops the program and everything
+    /// it started.
     ///
     /// # Errors
-    /// When the script cannot be run, fails, or gives what is no result.
+    /// If the script cannot be run, fails, or returns an invalid result.
     pub async fn invoke(
         &self,
         tool: &Arc<ToolDefinition>,
         input: &Input,
         context: ToolContext,
-    ) -> Result<Raw, ScriptError> {
+    ) -> Result<RawJson, ScriptError> {
         let arguments = input.arguments();
-        let job = Job {
+        let call = ScriptCall {
             tool,
             script: &tool.script,
             limits: self.wire,
             shim: self.shim.as_deref(),
-            leaving: &self.leaving,
+            shutdowns: &self.shutdowns,
         };
         if is_python(&tool.script) {
-            self.pool(tool).call(&job, arguments, &context).await
+            self.pool(tool).call(&call, arguments, &context).await
         } else {
-            program::run(&job, arguments, &context).await
+            program::run(&call, arguments, &context).await
         }
     }
 
-    /// The workers of a tool. Where its entry has changed, those of the old one go.
-    fn pool(&self, tool: &ToolDefinition) -> Arc<Pool> {
+    /// The worker pool of a tool. If its script entry has changed, the old pool is closed.
+    fn pool(&self, tool: &ToolDefinition) -> Arc<WorkerPool> {
         let mut pools = self.pools();
         match pools.get(&tool.name) {
             Some(pool) if *pool.script() == tool.script => Arc::clone(pool),
             _ => {
-                let pool = Arc::new(Pool::new(tool.script.clone(), Arc::clone(&self.leaving)));
+                let pool = Arc::new(WorkerPool::new(tool.script.clone(), Arc::clone(&self.shutdowns)));
                 if let Some(old) = pools.insert(tool.name.clone(), Arc::clone(&pool)) {
                     old.close();
                 }
@@ -169,11 +170,11 @@ impl Scripts {
         }
     }
 
-    /// Ends the workers of tools that are not there any more; a call that runs ends as it began.
-    pub fn keep<'a>(&self, tools: impl IntoIterator<Item = &'a ToolDefinition>) {
-        let there: HashSet<_> = tools.into_iter().map(|tool| &tool.name).collect();
+    /// Closes the pools of all other tools. Running calls finish.
+    pub fn retain_tools<'a>(&self, tools: impl IntoIterator<Item = &'a ToolDefinition>) {
+        let names: HashSet<_> = tools.into_iter().map(|tool| &tool.name).collect();
         self.pools().retain(|name, pool| {
-            let stays = there.contains(name);
+            let stays = names.contains(name);
             if !stays {
                 pool.close();
             }
@@ -181,45 +182,48 @@ impl Scripts {
         });
     }
 
-    /// Ends every process, and waits for them.
+    /// Stops all processes, and waits for them.
     pub async fn stop(&self) {
         let pools: Vec<_> = self.pools().drain().map(|(_, pool)| pool).collect();
         for pool in pools {
             pool.stop().await;
         }
-        self.leaving.wait().await;
+        self.shutdowns.wait_all().await;
     }
 
-    fn pools(&self) -> MutexGuard<'_, HashMap<ToolName, Arc<Pool>>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pools(&self) -> MutexGuard<'_, HashMap<ToolName, Arc<WorkerPool>>> {
+        self.pools.lock()
     }
 }
 
-/// A call of a script: what is to be run, and how.
+/// One call of a script: the script, and the settings to run it with.
 #[derive(Clone, Copy)]
-struct Job<'a> {
+struct ScriptCall<'a> {
     tool: &'a Arc<ToolDefinition>,
-    script: &'a Script,
+    script: &'a ScriptSpec,
     limits: WireLimits,
     shim: Option<&'a Path>,
-    leaving: &'a Arc<Leaving>,
+    shutdowns: &'a Arc<ShutdownTasks>,
 }
 
-impl Job<'_> {
-    /// A child with what every child of a script gets.
-    fn child(&self, program: toolgate_types::Text, cwd: &Path) -> ChildSpec {
+impl ScriptCall<'_> {
+    /// The child specification common to all scripts.
+    fn child(&self, program: toolgate_types::ConfigString, cwd: &Path) -> ChildSpec {
         ChildSpec {
             env: self.script.env.clone(),
-            limits: Limits { data_bytes: Some(self.script.max_memory.bytes()), ..Limits::default() },
+            limits: ProcessLimits {
+                data_bytes: Some(self.script.max_memory.bytes()),
+                ..ProcessLimits::default()
+            },
             shim: self.shim.map(Path::to_owned),
             ..ChildSpec::new(program, cwd)
         }
     }
 
-    /// What the program says, as it may be shown: cleaned, without secrets, and not without end.
+    /// Prepares a script's message for display: cleaned, without secrets, and truncated.
     fn quoted(&self, words: &str) -> String {
         let words = self.masked(words);
-        match words.char_indices().nth(LONGEST_QUOTE) {
+        match words.char_indices().nth(MAX_QUOTE_CHARS) {
             Some((end, _)) => format!("{}…", &words[..end]),
             None => words,
         }
@@ -228,10 +232,10 @@ impl Job<'_> {
     fn masked(&self, words: &str) -> String {
         let values = self.script.env.values().flatten();
         let secrets: Vec<_> = values.map(|text| Secret::new(text.expose())).collect();
-        mask(&clean(words), &secrets)
+        mask(&sanitize(words), &secrets)
     }
 
-    /// The file as it is shown.
+    /// The path of the script, relative to the project.
     fn file(&self) -> String {
         let path = &self.script.script_path;
         path.strip_prefix(&self.script.project).unwrap_or(path).display().to_string()
@@ -243,6 +247,6 @@ impl Job<'_> {
     }
 }
 
-fn is_python(script: &Script) -> bool {
+fn is_python(script: &ScriptSpec) -> bool {
     script.script_path.extension().is_some_and(|extension| extension == "py")
 }

@@ -1,8 +1,9 @@
-//! One server: its connection, its health, and who waits for it.
+//! One MCP server: its connection, its health, and the callers that wait for it.
 //!
-//! A single task connects, so that a hundred callers of a dead server make one attempt. An outage
-//! gets at most four attempts with growing pauses; after that a caller may cause one probe a second
-//! and everyone else is told at once. Invariant: nobody waits for a server longer than it says.
+//! Connecting is single-flight: one task connects, so a hundred callers of a dead server cause one attempt. An outage
+//! gets at most four attempts, with exponential backoff and jitter between them. After that the circuit breaker is
+//! open: one caller per second may probe, and all others fail fast. Invariant: no caller waits longer than the attempts
+//! of one outage take.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -13,65 +14,62 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use toolgate_mcp::oauth::{Logins, TokenSource};
-use toolgate_mcp::scan::Limits;
-use toolgate_mcp::{Behind, Params, Raw, RequestError, RpcError, spread};
+use toolgate_mcp::oauth::{LoginOptions, TokenSource};
+use toolgate_mcp::scan::ScanLimits;
+use toolgate_mcp::{DownstreamClient, Params, RawJson, RequestError, RpcError, with_jitter};
+use toolgate_redact::mask;
+use toolgate_redact::sanitize::sanitize;
 use toolgate_types::ServerSpec;
-use toolgate_types::clean::clean;
-use toolgate_types::redact::mask;
-use toolgate_types::server::Startup;
+use toolgate_types::server::StartupMode;
 
-use crate::connect::{ConnectError, Connection, connect, tokens};
+use crate::connect::{ConnectError, Connection, connect, token_source};
 use crate::invoke::InvokeError;
-use crate::offer::Kinds;
+use crate::offer::OfferKinds;
 
-mod ear;
-mod lanes;
+mod client_connections;
+mod notifications;
 
-use ear::Ear;
-pub use ear::log;
-pub use lanes::Lane;
-use lanes::Lanes;
+pub use client_connections::ClientConnection;
+use client_connections::ClientConnections;
+use notifications::NotificationHandler;
+pub use notifications::log_server_message;
 
-/// Pauses between the attempts of one outage, each with up to half of it more or less.
-const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// After an outage has used its attempts, one probe in this time.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How often an optional server is tried in the background, at most.
-const BACKGROUND_EVERY: Duration = Duration::from_secs(30);
-/// The pause before a server is asked again to tell of changes, and the longest one.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
-const LISTEN_SELDOM: Duration = Duration::from_secs(60);
+/// Reconnect backoff: the pauses between the attempts of one outage. Jitter varies each by up to half of it.
+const BACKOFF: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// Once the backoff is used up, the circuit breaker lets one probe through per interval.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of background reconnects to an optional server, before jitter.
+const BACKGROUND_INTERVAL: Duration = Duration::from_secs(30);
+/// Backoff between requests for the change stream, from the first to the longest.
+const LISTEN_BACKOFF_MIN: Duration = Duration::from_secs(1);
+const LISTEN_BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// Notifications about resources that wait for whoever reads them.
-const UPDATES: usize = 256;
-/// How long a server may take to hear that nobody follows a resource any more.
-const UNFOLLOW: Duration = Duration::from_secs(10);
+/// Notifications buffered for each receiver.
+const NOTIFICATION_BACKLOG: usize = 256;
+/// Timeout of `resources/unsubscribe`.
+const UNSUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server is doing.
+/// The connection state of a server.
 #[derive(Clone)]
-pub enum State {
-    /// Nothing yet: it is started on first use.
+pub enum ServerState {
+    /// Not started yet; it starts on first use.
     Idle,
-    /// Being connected.
     Connecting,
-    /// Ready.
     Ready(Arc<Connection>),
-    /// Not to be had.
+    /// Disconnected. The circuit breaker is open until `next_try`.
     Down {
-        /// Why.
         reason: Arc<str>,
-        /// The way out, where there is one to name.
+        /// The suggested fix.
         hint: Option<Arc<str>>,
-        /// When it may be tried again.
+        /// The earliest time of the next probe.
         next_try: Instant,
-        /// Whether it waits for a person to log in.
+        /// True if a person has to log in.
         login: bool,
     },
 }
 
-impl State {
-    /// Its name in listings.
+impl ServerState {
+    /// The name in listings.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -83,37 +81,35 @@ impl State {
     }
 }
 
-/// A server that cannot be used now.
+/// The server cannot be used now.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("MCP server `{server}` is not available: {reason}")]
-pub struct Unavailable {
-    /// The server.
+pub struct ServerUnavailable {
     pub server: String,
-    /// Why.
     pub reason: Arc<str>,
-    /// The way out, where there is one to name.
+    /// The suggested fix.
     pub hint: Option<Arc<str>>,
 }
 
-/// Who answers what a server asks for on its own: elicitation, sampling, roots. Every door has its
-/// own way to a person or a model.
-pub trait Questions: Send + Sync + 'static {
-    /// What may be asked: the capabilities that are declared to servers.
+/// Answers requests that a server sends to its client: elicitation, sampling, roots. Each front end has its own way to
+/// reach a person or a model.
+pub trait ClientFeatures: Send + Sync + 'static {
+    /// The client capabilities to declare to servers.
     fn capabilities(&self) -> serde_json::Value;
 
-    /// The answer to one question, or why there is none.
+    /// Answers one request.
     fn answer(
         &self,
         server: &str,
         method: &str,
-        params: Option<Raw>,
-    ) -> BoxFuture<'static, Result<Raw, RpcError>>;
+        params: Option<RawJson>,
+    ) -> BoxFuture<'static, Result<RawJson, RpcError>>;
 }
 
-/// Nobody is there to answer; every question is refused politely.
-pub struct Nobody;
+/// Supports no client features: every request is answered with "method not found".
+pub struct NoClientFeatures;
 
-impl Questions for Nobody {
+impl ClientFeatures for NoClientFeatures {
     fn capabilities(&self) -> serde_json::Value {
         serde_json::json!({})
     }
@@ -122,22 +118,22 @@ impl Questions for Nobody {
         &self,
         _server: &str,
         method: &str,
-        _params: Option<Raw>,
-    ) -> BoxFuture<'static, Result<Raw, RpcError>> {
+        _params: Option<RawJson>,
+    ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let error =
-            RpcError::new(RpcError::METHOD_NOT_FOUND, format!("`{}` is not offered here", clean(method)));
+            RpcError::new(RpcError::METHOD_NOT_FOUND, format!("`{}` is not offered here", sanitize(method)));
         Box::pin(async { Err(error) })
     }
 }
 
-/// Nobody of our own is there to answer, but clients may be: whatever is asked during a request of theirs reaches
-/// them. Where they are not known yet, everything may be asked for.
-pub struct Clients {
-    /// What they declared.
+/// Declares features on behalf of downstream clients. Requests that arrive during a client's request are forwarded to
+/// that client before they get here. Until a client is known, all features are declared.
+pub struct ForwardedFeatures {
+    /// The capabilities that the clients declared.
     pub capabilities: serde_json::Value,
 }
 
-impl Default for Clients {
+impl Default for ForwardedFeatures {
     fn default() -> Self {
         let capabilities = serde_json::json!({
             "sampling": { "tools": {}, "context": {} },
@@ -148,7 +144,7 @@ impl Default for Clients {
     }
 }
 
-impl Questions for Clients {
+impl ClientFeatures for ForwardedFeatures {
     fn capabilities(&self) -> serde_json::Value {
         self.capabilities.clone()
     }
@@ -157,89 +153,103 @@ impl Questions for Clients {
         &self,
         server: &str,
         method: &str,
-        params: Option<Raw>,
-    ) -> BoxFuture<'static, Result<Raw, RpcError>> {
-        Nobody.answer(server, method, params)
+        params: Option<RawJson>,
+    ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        NoClientFeatures.answer(server, method, params)
     }
 }
 
-/// One server.
+/// An MCP server with its connection.
 pub struct Server {
     spec: Arc<ServerSpec>,
-    state: watch::Receiver<State>,
-    stale: Arc<watch::Sender<Kinds>>,
-    /// Resources whose changes somebody wants to hear of, and how many do.
-    followed: Arc<watch::Sender<BTreeMap<String, usize>>>,
-    updates: broadcast::Sender<Raw>,
-    told: broadcast::Sender<Kinds>,
-    lanes: Lanes,
-    interest: Arc<Notify>,
+    state: watch::Receiver<ServerState>,
+    stale: Arc<watch::Sender<OfferKinds>>,
+    /// Subscribed resources, with the number of subscribers.
+    subscriptions: Arc<watch::Sender<BTreeMap<String, usize>>>,
+    resource_updates: broadcast::Sender<RawJson>,
+    list_changes: broadcast::Sender<OfferKinds>,
+    client_connections: ClientConnections,
+    change_interest: Arc<Notify>,
     wake: Arc<Notify>,
     stop: Arc<Notify>,
     tasks: tokio::sync::Mutex<JoinSet<()>>,
 }
 
 impl Server {
-    /// Gets ready to connect. Nothing happens before somebody wants the server, unless it is to be
-    /// there from the start.
-    pub fn new(spec: ServerSpec, limits: Limits, logins: &Logins, questions: Arc<dyn Questions>) -> Self {
-        let tokens = tokens(&spec, logins).map(Arc::new);
+    /// Creates the server. Connects at once, or on first use if its startup mode is lazy.
+    pub fn new(
+        spec: ServerSpec,
+        limits: ScanLimits,
+        logins: &LoginOptions,
+        features: Arc<dyn ClientFeatures>,
+    ) -> Self {
+        let tokens = token_source(&spec, logins).map(Arc::new);
         let spec = Arc::new(spec);
-        let (tell, state) = watch::channel(State::Idle);
+        let (state_sender, state) = watch::channel(ServerState::Idle);
         let (wake, stop) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        if spec.startup != Startup::Lazy {
+        if spec.startup != StartupMode::Lazy {
             wake.notify_one();
         }
-        let stale = Arc::new(watch::Sender::new(Kinds::default()));
-        let interest = Arc::new(Notify::new());
-        let followed = Arc::new(watch::Sender::new(BTreeMap::new()));
-        let (updates, told) = (broadcast::Sender::new(UPDATES), broadcast::Sender::new(UPDATES));
-        let ear = Ear {
+        let stale = Arc::new(watch::Sender::new(OfferKinds::default()));
+        let change_interest = Arc::new(Notify::new());
+        let subscriptions = Arc::new(watch::Sender::new(BTreeMap::new()));
+        let (resource_updates, list_changes) =
+            (broadcast::Sender::new(NOTIFICATION_BACKLOG), broadcast::Sender::new(NOTIFICATION_BACKLOG));
+        let notifications = NotificationHandler {
             server: spec.name.to_string(),
-            questions,
+            features,
             stale: Arc::clone(&stale),
-            aside: false,
-            told: told.clone(),
-            updates: updates.clone(),
-            asks: Arc::default(),
+            is_extra: false,
+            list_changes: list_changes.clone(),
+            resource_updates: resource_updates.clone(),
+            server_asks: Arc::default(),
         };
-        let opening = Opening { spec: Arc::clone(&spec), limits, tokens, ear };
-        let lanes = Lanes::new(opening.clone());
+        let connect_options = ConnectOptions { spec: Arc::clone(&spec), limits, tokens, notifications };
+        let client_connections = ClientConnections::new(connect_options.clone());
         let connector = Connector {
             spec: Arc::clone(&spec),
-            opening,
-            tell,
+            connect_options,
+            state_sender,
             stale: Arc::clone(&stale),
-            followed: Arc::clone(&followed),
-            interest: Arc::clone(&interest),
+            subscriptions: Arc::clone(&subscriptions),
+            change_interest: Arc::clone(&change_interest),
             wake: Arc::clone(&wake),
         };
         let mut tasks = JoinSet::new();
         let stopped = Arc::clone(&stop);
         tasks.spawn(async move { connector.run(&stopped).await });
         let tasks = tokio::sync::Mutex::new(tasks);
-        Self { spec, state, stale, followed, updates, told, lanes, interest, wake, stop, tasks }
+        Self {
+            spec,
+            state,
+            stale,
+            subscriptions,
+            resource_updates,
+            list_changes,
+            client_connections,
+            change_interest,
+            wake,
+            stop,
+            tasks,
+        }
     }
 
-    /// Its description.
     pub fn spec(&self) -> &ServerSpec {
         &self.spec
     }
 
-    /// What it is doing.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ServerState {
         self.state.borrow().clone()
     }
 
-    /// A connection: the one there is, or the one that is being made. A server that is down is
-    /// tried again when it may be.
-    pub async fn connection(&self) -> Result<Arc<Connection>, Unavailable> {
+    /// Returns the current connection, or waits for the one being made. Fails fast while the circuit breaker is open.
+    pub async fn connection(&self) -> Result<Arc<Connection>, ServerUnavailable> {
         let mut state = self.state.clone();
         let now = match &*state.borrow_and_update() {
-            State::Ready(connection) if connection.session.ended().is_none() => {
+            ServerState::Ready(connection) if connection.session.close_reason().is_none() => {
                 return Ok(Arc::clone(connection));
             }
-            State::Down { reason, hint, next_try, .. } if *next_try > Instant::now() => {
+            ServerState::Down { reason, hint, next_try, .. } if *next_try > Instant::now() => {
                 return Err(self.unavailable(reason, hint.as_ref()));
             }
             _ => Instant::now(),
@@ -250,10 +260,10 @@ impl Server {
                 return Err(self.unavailable(&"it is being stopped".into(), None));
             }
             match &*state.borrow_and_update() {
-                State::Ready(connection) if connection.session.ended().is_none() => {
+                ServerState::Ready(connection) if connection.session.close_reason().is_none() => {
                     return Ok(Arc::clone(connection));
                 }
-                State::Down { reason, hint, next_try, .. } if *next_try > now => {
+                ServerState::Down { reason, hint, next_try, .. } if *next_try > now => {
                     return Err(self.unavailable(reason, hint.as_ref()));
                 }
                 _ => {}
@@ -261,56 +271,57 @@ impl Server {
         }
     }
 
-    /// Waits for a change of state.
-    pub fn states(&self) -> watch::Receiver<State> {
+    /// Watches the connection state.
+    pub fn watch_state(&self) -> watch::Receiver<ServerState> {
         self.state.clone()
     }
 
-    /// Waits until the server has said that something changed, or was connected anew. Only who
-    /// waits here makes us ask a server to tell of changes.
-    pub async fn is_stale(&self) {
-        self.interest.notify_one();
+    /// Waits until the server's lists may have changed, or the server was reconnected. Change notifications are only
+    /// requested from the server once this has been called.
+    pub async fn wait_stale(&self) {
+        self.change_interest.notify_one();
         let _ = self.stale.subscribe().wait_for(|kinds| !kinds.is_empty()).await;
     }
 
-    /// What may have changed since this was last asked for. Whoever takes it has to look.
-    pub fn take_stale(&self) -> Kinds {
-        self.stale.send_replace(Kinds::default())
+    /// Takes the kinds that may have changed. The caller has to refresh them.
+    pub fn take_stale(&self) -> OfferKinds {
+        self.stale.send_replace(OfferKinds::default())
     }
 
-    /// Whether there is something that changed and was not taken.
     pub fn has_stale(&self) -> bool {
         !self.stale.borrow().is_empty()
     }
 
-    /// Waits until what changed was taken, by whoever looks at it.
-    pub async fn is_taken(&self) {
+    /// Waits until all changes were taken.
+    pub async fn wait_until_taken(&self) {
         let _ = self.stale.subscribe().wait_for(|kinds| kinds.is_empty()).await;
     }
 
-    /// Puts back what was taken and could not be looked at.
-    pub fn put_stale(&self, kinds: Kinds) {
-        mark(&self.stale, kinds);
+    /// Marks kinds as changed again, after a failed refresh.
+    pub fn mark_stale(&self, kinds: OfferKinds) {
+        mark_stale(&self.stale, kinds);
     }
 
-    /// What the server tells of resources that are followed: the parameters of its notifications.
-    pub fn updates(&self) -> broadcast::Receiver<Raw> {
-        self.updates.subscribe()
+    /// The parameters of the server's notifications about subscribed resources.
+    pub fn resource_updates(&self) -> broadcast::Receiver<RawJson> {
+        self.resource_updates.subscribe()
     }
 
-    /// What the server says has changed on connections that the lists do not come from.
-    pub fn told(&self) -> broadcast::Receiver<Kinds> {
-        self.told.subscribe()
+    /// List changes that the server announced on extra connections, which the catalog is not built from.
+    pub fn list_changes(&self) -> broadcast::Receiver<OfferKinds> {
+        self.list_changes.subscribe()
     }
 
-    /// Has the server tell of changes of a resource, as long as what is returned lives. After an outage it is
-    /// asked again.
+    /// Subscribes to changes of a resource, until the returned value is dropped. Subscribes again after an outage.
     ///
     /// # Errors
-    /// When the server is not there, or does not want to.
-    pub async fn follow(self: &Arc<Self>, uri: &str) -> Result<Followed, InvokeError> {
+    /// If the server is not available, or rejects the subscription.
+    pub async fn subscribe_resource(
+        self: &Arc<Self>,
+        uri: &str,
+    ) -> Result<ResourceSubscription, InvokeError> {
         let connection = self.connection().await?;
-        let first = !self.followed.borrow().contains_key(uri);
+        let first = !self.subscriptions.borrow().contains_key(uri);
         if first && connection.peer.revision.has_handshake() {
             let params = Params::none().with("uri", &uri);
             connection
@@ -318,16 +329,16 @@ impl Server {
                 .request("resources/subscribe", params, self.spec.request_timeout.get())
                 .await?;
         }
-        self.followed.send_modify(|all| *all.entry(uri.to_owned()).or_default() += 1);
-        // Servers of the newest revision are asked on the stream that tells of changes.
-        self.interest.notify_one();
-        Ok(Followed { server: Arc::downgrade(self), uri: uri.to_owned() })
+        self.subscriptions.send_modify(|all| *all.entry(uri.to_owned()).or_default() += 1);
+        // Servers of the newest revision take subscriptions on the change stream.
+        self.change_interest.notify_one();
+        Ok(ResourceSubscription { server: Arc::downgrade(self), uri: uri.to_owned() })
     }
 
-    /// Nobody of one more wants to hear of a resource.
-    fn unfollow(&self, uri: &str) {
+    /// Removes one subscriber. Unsubscribes from the server after the last one.
+    fn unsubscribe_resource(&self, uri: &str) {
         let mut last = false;
-        self.followed.send_modify(|all| {
+        self.subscriptions.send_modify(|all| {
             last = all.get(uri).is_some_and(|count| *count <= 1);
             if last {
                 all.remove(uri);
@@ -335,152 +346,167 @@ impl Server {
                 *count -= 1;
             }
         });
-        let State::Ready(connection) = self.state() else { return };
+        let ServerState::Ready(connection) = self.state() else { return };
         if last
             && connection.peer.revision.has_handshake()
             && let Ok(tokio) = tokio::runtime::Handle::try_current()
         {
             let params = Params::none().with("uri", &uri);
             tokio.spawn(async move {
-                let _ = connection.session.request("resources/unsubscribe", params, UNFOLLOW).await;
+                let _ =
+                    connection.session.request("resources/unsubscribe", params, UNSUBSCRIBE_TIMEOUT).await;
             });
         }
     }
 
-    fn unavailable(&self, reason: &Arc<str>, hint: Option<&Arc<str>>) -> Unavailable {
-        Unavailable { server: self.spec.name.to_string(), reason: Arc::clone(reason), hint: hint.cloned() }
+    fn unavailable(&self, reason: &Arc<str>, hint: Option<&Arc<str>>) -> ServerUnavailable {
+        ServerUnavailable {
+            server: self.spec.name.to_string(),
+            reason: Arc::clone(reason),
+            hint: hint.cloned(),
+        }
     }
 
-    /// A connection for a request of a client. A server that asks in the middle of requests, and does not say
-    /// during which, has a client alone for as long as that client's requests run.
-    pub async fn lane(self: &Arc<Self>, client: Option<&Arc<dyn Behind>>) -> Result<Lane, Unavailable> {
+    /// Returns a connection for a request of a client. A server that sends requests of its own, and does not say which
+    /// client request they belong to, gets a connection exclusive to that client while its requests run.
+    pub async fn client_connection(
+        self: &Arc<Self>,
+        client: Option<&Arc<dyn DownstreamClient>>,
+    ) -> Result<ClientConnection, ServerUnavailable> {
         let main = self.connection().await?;
-        Ok(self.lanes.take(self, main, client).await)
+        Ok(self.client_connections.acquire(self, main, client).await)
     }
 
-    /// Ends the connection and the process, and waits for both.
+    /// Closes the connection, stops the process, and waits for both.
     pub async fn stop(&self) {
         self.stop.notify_one();
-        self.lanes.close().await;
+        self.client_connections.close().await;
         while self.tasks.lock().await.join_next().await.is_some() {}
     }
 }
 
-/// A resource whose changes somebody wants to hear of.
-pub struct Followed {
+/// A subscription to a resource. Dropping it unsubscribes.
+pub struct ResourceSubscription {
     server: Weak<Server>,
     uri: String,
 }
 
-impl Drop for Followed {
+impl Drop for ResourceSubscription {
     fn drop(&mut self) {
         if let Some(server) = self.server.upgrade() {
-            server.unfollow(&self.uri);
+            server.unsubscribe_resource(&self.uri);
         }
     }
 }
 
-/// All that it takes to connect.
+/// Everything needed to open a connection.
 #[derive(Clone)]
-struct Opening {
+struct ConnectOptions {
     spec: Arc<ServerSpec>,
-    limits: Limits,
+    limits: ScanLimits,
     tokens: Option<Arc<TokenSource>>,
-    ear: Ear,
+    notifications: NotificationHandler,
 }
 
-impl Opening {
-    /// The same for clients that declared this.
-    fn declaring(&self, capabilities: serde_json::Value) -> Self {
+impl ConnectOptions {
+    /// The same, for clients that declared these capabilities.
+    fn with_capabilities(&self, capabilities: serde_json::Value) -> Self {
         let mut other = self.clone();
-        other.ear.aside = true;
-        other.ear.questions = Arc::new(Clients { capabilities });
+        other.notifications.is_extra = true;
+        other.notifications.features = Arc::new(ForwardedFeatures { capabilities });
         other
     }
 
     async fn connect(&self) -> Result<Connection, ConnectError> {
-        connect(&self.spec, self.limits, self.tokens.as_ref(), Arc::new(self.ear.clone())).await
+        connect(&self.spec, self.limits, self.tokens.as_ref(), Arc::new(self.notifications.clone())).await
     }
 }
 
 struct Connector {
     spec: Arc<ServerSpec>,
-    opening: Opening,
-    tell: watch::Sender<State>,
-    stale: Arc<watch::Sender<Kinds>>,
-    followed: Arc<watch::Sender<BTreeMap<String, usize>>>,
-    interest: Arc<Notify>,
+    connect_options: ConnectOptions,
+    state_sender: watch::Sender<ServerState>,
+    stale: Arc<watch::Sender<OfferKinds>>,
+    subscriptions: Arc<watch::Sender<BTreeMap<String, usize>>>,
+    change_interest: Arc<Notify>,
     wake: Arc<Notify>,
 }
 
 impl Connector {
     async fn run(self, stop: &Notify) {
-        let mut attempts = PAUSES.len() + 1;
+        let mut attempts = BACKOFF.len() + 1;
         loop {
             tokio::select! {
                 () = stop.notified() => return,
-                () = self.wanted() => {}
+                () = self.wait_for_demand() => {}
             }
             let connected = tokio::select! {
                 () = stop.notified() => return,
-                connected = self.outage(attempts) => connected,
+                connected = self.connect_with_backoff(attempts) => connected,
             };
-            // A server that was down for a whole outage is probed, not stormed.
-            attempts = if connected.is_some() { PAUSES.len() + 1 } else { 1 };
+            // After a whole failed outage, probe once instead of running the full backoff again.
+            attempts = if connected.is_some() { BACKOFF.len() + 1 } else { 1 };
             let Some(connection) = connected else { continue };
             let ended = tokio::select! {
                 () = stop.notified() => None,
-                ended = self.attend(&connection) => Some(ended),
-                never = self.listen(&connection) => match never {},
+                ended = self.wait_for_disconnect(&connection) => Some(ended),
+                never = self.listen_for_changes(&connection) => match never {},
             };
             match ended {
                 Some(reason) => {
-                    // On next use it is started again, so it may be tried at once.
-                    let state = State::Down { reason, hint: None, next_try: Instant::now(), login: false };
-                    self.tell.send_replace(state);
+                    // The next caller may reconnect at once.
+                    let state =
+                        ServerState::Down { reason, hint: None, next_try: Instant::now(), login: false };
+                    self.state_sender.send_replace(state);
                     close(connection).await;
                 }
                 None => {
-                    self.tell.send_replace(State::Idle);
+                    self.state_sender.send_replace(ServerState::Idle);
                     return close(connection).await;
                 }
             }
         }
     }
 
-    /// Until somebody wants the server; an optional one is wanted every now and then anyway.
-    async fn wanted(&self) {
-        let down = matches!(&*self.tell.borrow(), State::Down { .. });
-        if down && self.spec.startup == Startup::Optional {
-            let _ = tokio::time::timeout(spread(BACKGROUND_EVERY), self.wake.notified()).await;
+    /// Waits for a caller. An optional server that is down is also retried in the background, with jitter.
+    async fn wait_for_demand(&self) {
+        let down = matches!(&*self.state_sender.borrow(), ServerState::Down { .. });
+        if down && self.spec.startup == StartupMode::Optional {
+            let _ = tokio::time::timeout(with_jitter(BACKGROUND_INTERVAL), self.wake.notified()).await;
         } else {
             self.wake.notified().await;
         }
     }
 
-    /// Tries to connect, with pauses. `None` when the outage goes on.
-    async fn outage(&self, attempts: usize) -> Option<Arc<Connection>> {
-        self.tell.send_replace(State::Connecting);
-        let mut pauses = PAUSES.iter();
+    /// Tries to connect, with backoff and jitter. Opens the circuit breaker and returns `None` if all attempts fail.
+    async fn connect_with_backoff(&self, attempts: usize) -> Option<Arc<Connection>> {
+        self.state_sender.send_replace(ServerState::Connecting);
+        let mut backoff = BACKOFF.iter();
         for attempt in 1..=attempts {
-            match self.opening.connect().await {
+            match self.connect_options.connect().await {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
-                    mark(&self.stale, Kinds::ALL);
-                    self.tell.send_replace(State::Ready(Arc::clone(&connection)));
+                    mark_stale(&self.stale, OfferKinds::ALL);
+                    self.state_sender.send_replace(ServerState::Ready(Arc::clone(&connection)));
                     return Some(connection);
                 }
                 Err(error) => {
-                    let reason: Arc<str> = mask(&chain(&error), &[]).into();
+                    let reason: Arc<str> = mask(&error_chain(&error), &[]).into();
                     tracing::debug!(server = %self.spec.name, attempt, %reason, "connecting failed");
-                    match pauses.next().filter(|_| attempt < attempts && !error.is_final()) {
+                    match backoff.next().filter(|_| attempt < attempts && !error.is_permanent()) {
+                        // Jitter: 50 to 150 % of the pause.
                         Some(pause) => tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await,
                         None => {
                             let hint = error.hint().map(Into::into);
-                            let next_try = Instant::now() + PROBE_EVERY;
-                            let login = error.wants_login();
-                            self.tell.send_replace(State::Down { reason, hint, next_try, login });
-                            // Who asked meanwhile is told by this; it is no wish for a probe at once.
+                            let next_try = Instant::now() + PROBE_INTERVAL;
+                            let login = error.needs_login();
+                            self.state_sender.send_replace(ServerState::Down {
+                                reason,
+                                hint,
+                                next_try,
+                                login,
+                            });
+                            // Callers that waited get this result; their wake-up must not trigger another probe.
                             let _ = self.wake.notified().now_or_never();
                             return None;
                         }
@@ -491,40 +517,40 @@ impl Connector {
         None
     }
 
-    /// Asks a server of the newest revision to tell of changes, again and again; older ones tell
-    /// unasked. What may have changed while nobody listened is looked at: the first thing that a
-    /// server says on such a stream is that it listens now, which the [`Ear`] hears.
-    async fn listen(&self, connection: &Connection) -> std::convert::Infallible {
-        let tells = |capability| connection.peer.tells_of_changes(capability);
-        let wanted = Kinds {
-            tools: self.spec.load_tools && tells("tools"),
-            prompts: self.spec.load_prompts && tells("prompts"),
-            resources: tells("resources"),
+    /// Keeps a change stream open to a server of the newest revision; older servers send changes unasked. Changes that
+    /// happened while no stream was open are not lost: the acknowledgement of a new stream, which the
+    /// [`NotificationHandler`] receives, marks everything as stale.
+    async fn listen_for_changes(&self, connection: &Connection) -> std::convert::Infallible {
+        let announces = |capability| connection.peer.notifies_list_changed(capability);
+        let requested = OfferKinds {
+            tools: self.spec.load_tools && announces("tools"),
+            prompts: self.spec.load_prompts && announces("prompts"),
+            resources: announces("resources"),
         };
-        let has_resources = connection.peer.has("resources");
+        let has_resources = connection.peer.has_capability("resources");
         if connection.peer.revision.has_handshake() {
-            self.follow_again(connection).await;
+            self.resubscribe(connection).await;
             return std::future::pending().await;
         }
-        if wanted.is_empty() && !has_resources {
+        if requested.is_empty() && !has_resources {
             return std::future::pending().await;
         }
-        self.interest.notified().await;
-        // Whoever was interested once is so after the next outage too.
-        self.interest.notify_one();
-        let mut pause = LISTEN_AGAIN;
-        let mut followed = self.followed.subscribe();
+        self.change_interest.notified().await;
+        // Once there is interest, it lasts beyond the next outage.
+        self.change_interest.notify_one();
+        let mut pause = LISTEN_BACKOFF_MIN;
+        let mut subscriptions = self.subscriptions.subscribe();
         loop {
-            let began = Instant::now();
-            let resources: Vec<String> = followed.borrow_and_update().keys().cloned().collect();
-            if wanted.is_empty() && resources.is_empty() {
-                let _ = followed.changed().await;
+            let started = Instant::now();
+            let resources: Vec<String> = subscriptions.borrow_and_update().keys().cloned().collect();
+            if requested.is_empty() && resources.is_empty() {
+                let _ = subscriptions.changed().await;
                 continue;
             }
             let mut filter = serde_json::json!({
-                "toolsListChanged": wanted.tools,
-                "promptsListChanged": wanted.prompts,
-                "resourcesListChanged": wanted.resources,
+                "toolsListChanged": requested.tools,
+                "promptsListChanged": requested.prompts,
+                "resourcesListChanged": requested.resources,
             });
             if !resources.is_empty() {
                 filter["resourceSubscriptions"] = resources.into();
@@ -533,42 +559,45 @@ impl Connector {
             let listening = connection.session.request("subscriptions/listen", params, Duration::MAX);
             let outcome = tokio::select! {
                 outcome = listening => outcome,
-                // What is followed has changed: the stream is asked for anew.
-                Ok(()) = followed.changed() => continue,
+                // The subscriptions have changed, so the stream is requested again.
+                Ok(()) = subscriptions.changed() => continue,
             };
-            tracing::debug!(server = %self.spec.name, ?outcome, "no longer told of changes");
+            tracing::debug!(server = %self.spec.name, ?outcome, "the change stream ended");
             if let Err(RequestError::Rpc(RpcError { code: RpcError::METHOD_NOT_FOUND, .. })) = outcome {
                 return std::future::pending().await;
             }
-            // One that ends every stream at once is asked less and less often.
-            pause =
-                if began.elapsed() > LISTEN_SELDOM { LISTEN_AGAIN } else { (pause * 2).min(LISTEN_SELDOM) };
-            tokio::time::sleep(spread(pause)).await;
+            // Exponential backoff, for a server that ends every stream at once.
+            pause = if started.elapsed() > LISTEN_BACKOFF_MAX {
+                LISTEN_BACKOFF_MIN
+            } else {
+                (pause * 2).min(LISTEN_BACKOFF_MAX)
+            };
+            tokio::time::sleep(with_jitter(pause)).await;
         }
     }
 
-    /// Has a server that was away tell of what was followed before.
-    async fn follow_again(&self, connection: &Connection) {
-        let resources: Vec<String> = self.followed.borrow().keys().cloned().collect();
+    /// Renews the subscriptions after a reconnect.
+    async fn resubscribe(&self, connection: &Connection) {
+        let resources: Vec<String> = self.subscriptions.borrow().keys().cloned().collect();
         for uri in resources {
             let params = Params::none().with("uri", &uri);
-            let asked =
+            let request =
                 connection.session.request("resources/subscribe", params, self.spec.request_timeout.get());
-            if let Err(error) = asked.await {
-                tracing::debug!(server = %self.spec.name, uri, %error, "a resource is not followed any more");
+            if let Err(error) = request.await {
+                tracing::debug!(server = %self.spec.name, uri, %error, "cannot renew a resource subscription");
             }
         }
     }
 
-    /// Until the conversation ends; why it did.
-    async fn attend(&self, connection: &Arc<Connection>) -> Arc<str> {
-        let why = connection.session.end().await;
-        connection.obituary(&why).await.into()
+    /// Waits until the session ends. Returns the reason.
+    async fn wait_for_disconnect(&self, connection: &Arc<Connection>) -> Arc<str> {
+        let why = connection.session.closed().await;
+        connection.describe_disconnect(&why).await.into()
     }
 }
 
-/// More of what a server offers may have changed.
-fn mark(stale: &watch::Sender<Kinds>, kinds: Kinds) {
+/// Adds kinds to those that may have changed. Several changes before a refresh are merged into one.
+fn mark_stale(stale: &watch::Sender<OfferKinds>, kinds: OfferKinds) {
     stale.send_modify(|all| {
         all.tools |= kinds.tools;
         all.prompts |= kinds.prompts;
@@ -576,15 +605,15 @@ fn mark(stale: &watch::Sender<Kinds>, kinds: Kinds) {
     });
 }
 
-/// Callers may still hold the connection; the last of them lets go of it soon, since it has ended.
+/// Closes a connection. If callers still hold it, the last of them drops it soon, since it has ended.
 async fn close(connection: Arc<Connection>) {
     if let Some(connection) = Arc::into_inner(connection) {
         connection.close().await;
     }
 }
 
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error with its sources, on one line.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

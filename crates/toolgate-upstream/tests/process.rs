@@ -1,7 +1,7 @@
-//! Real processes, under the real shim: what they are given, how they end, and that none is left.
+//! Real processes under the real shim: their environment, their exit, and that none is left behind.
 //!
-//! `cargo test -p toolgate-upstream --test process -- PART-OF-A-NAME` runs some of them. The test
-//! executable plays other parts too, each behind its own first argument: see `main`.
+//! `cargo test -p toolgate-upstream --test process -- PART-OF-A-NAME` runs some of them. The test executable also plays
+//! other roles, selected by its first argument: see `main`.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
@@ -18,24 +18,24 @@ use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
-use toolgate_types::Text;
-use toolgate_upstream::process::{Child, ChildSpec, Exit, Limits, SpawnError, shim};
+use toolgate_types::ConfigString;
+use toolgate_upstream::process::{Child, ChildExit, ChildSpec, ProcessLimits, SpawnError, shim};
 
-/// Every test ends long before, or something hangs.
+/// A test that takes this long hangs.
 const BOUND: Duration = Duration::from_secs(20);
-/// The variable by which the processes of one test are found.
+/// The variable that marks the processes of one test.
 const MARKER: &str = "TOOLGATE_TEST_MARKER";
 
 type Test = (&'static str, fn(&Runtime));
 
 const TESTS: &[Test] = &[
-    ("a_child_gets_only_what_it_is_given", a_child_gets_only_what_it_is_given),
+    ("a_child_inherits_only_what_is_declared", a_child_inherits_only_what_is_declared),
     ("a_missing_program_is_an_error", a_missing_program_is_an_error),
-    ("a_program_that_does_not_start_says_why", a_program_that_does_not_start_says_why),
+    ("a_failed_start_reports_the_reason", a_failed_start_reports_the_reason),
     ("a_missing_folder_is_an_error", a_missing_folder_is_an_error),
-    ("exits_in_words", exits_in_words),
+    ("displays_exit_statuses", displays_exit_statuses),
     ("limits_are_set", limits_are_set),
-    ("closed_stdin_ends_a_good_child", closed_stdin_ends_a_good_child),
+    ("closed_stdin_ends_a_cooperative_child", closed_stdin_ends_a_cooperative_child),
     ("unread_input_does_not_hide_the_hang_up", unread_input_does_not_hide_the_hang_up),
     ("sigterm_is_answered_before_sigkill", sigterm_is_answered_before_sigkill),
     ("killing_its_group_spares_the_shim", killing_its_group_spares_the_shim),
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Some("play-leaky-parent") => return runtime().block_on(play_leaky_parent()),
         Some("play-busy-parent") => return runtime().block_on(play_busy_parent()),
         Some("measure") => return runtime().block_on(measure()),
-        // What other tools ask of a test executable.
+        // Test runners list the tests of an executable like this.
         Some("--list") => {
             TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
             return ExitCode::SUCCESS;
@@ -89,9 +89,9 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-// What a child gets.
+// The environment of a child.
 
-fn a_child_gets_only_what_it_is_given(_: &Runtime) {
+fn a_child_inherits_only_what_is_declared(_: &Runtime) {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
         .arg("play-leaky-parent")
@@ -100,10 +100,10 @@ fn a_child_gets_only_what_it_is_given(_: &Runtime) {
         .envs([("LANG", "C"), ("TZ", "UTC"), ("HOME", "/h")])
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!told.contains("s3cret"), "{told}");
-    let (environment, rest) = told.split_once("---\n").unwrap();
+    let message = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{message}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!message.contains("s3cret"), "{message}");
+    let (environment, rest) = message.split_once("---\n").unwrap();
     let names: BTreeSet<&str> =
         environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     let allowed = BTreeSet::from(["DECLARED", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"]);
@@ -114,19 +114,19 @@ fn a_child_gets_only_what_it_is_given(_: &Runtime) {
     assert_eq!(rest, format!("fds: 0 1 2\numask: 0077\ncwd: {}\ncore: 0\n", cwd.display()));
 }
 
-/// A parent with files and sockets open, some of them badly, and secrets in its environment.
+/// A parent with open files and sockets, some inheritable, and secrets in its environment.
 async fn play_leaky_parent() -> ExitCode {
     let folder = std::env::args_os().nth(2).unwrap();
     let sockets: Vec<_> = (0..5).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let files: Vec<_> = (0..5).map(|_| fs_err::File::open("/dev/null").unwrap()).collect();
-    // As a careless program leaves them: they stay open in whatever is started.
+    // Without close-on-exec, as a careless program leaves them.
     for socket in &sockets[..3] {
         rustix::io::fcntl_setfd(socket, FdFlags::empty()).unwrap();
     }
     for file in &files[..3] {
         rustix::io::fcntl_setfd(file.file(), FdFlags::empty()).unwrap();
     }
-    // No program is started by the shell before its environment is shown.
+    // The shell starts no program before it prints its environment.
     let script = "tr '\\0' '\\n' < /proc/$$/environ; echo ---; printf fds:
         for n in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
             if [ -e /proc/$$/fd/$n ]; then printf \" $n\"; fi; done
@@ -134,8 +134,8 @@ async fn play_leaky_parent() -> ExitCode {
     let mut spec = sh(script);
     spec.cwd = folder.into();
     spec.env = BTreeMap::from([
-        ("DECLARED".into(), Some(Text::plain("yes"))),
-        ("TZ".into(), Some(Text::plain("CET"))),
+        ("DECLARED".into(), Some(ConfigString::plain("yes"))),
+        ("TZ".into(), Some(ConfigString::plain("CET"))),
         ("HOME".into(), None),
     ]);
     let mut child = Child::spawn(&spec).unwrap();
@@ -147,7 +147,7 @@ async fn play_leaky_parent() -> ExitCode {
 fn limits_are_set(runtime: &Runtime) {
     runtime.block_on(async {
         let mut spec = sh("ulimit -n; ulimit -c; ulimit -v; ulimit -d; ulimit -f");
-        spec.limits = Limits {
+        spec.limits = ProcessLimits {
             open_files: Some(64),
             processes: Some(5000),
             memory_bytes: Some(1 << 30),
@@ -156,16 +156,16 @@ fn limits_are_set(runtime: &Runtime) {
         };
         let mut child = Child::spawn(&spec).unwrap();
         assert_eq!(all_output(&mut child).await, "64\n0\n1048576\n524288\n2048\n");
-        assert_eq!(within(child.exit()).await, Exit::Code(0));
+        assert_eq!(within(child.exit()).await, ChildExit::Code(0));
     });
 }
 
-// What does not start.
+// Failed starts.
 
 fn a_missing_program_is_an_error(runtime: &Runtime) {
     runtime.block_on(async {
-        let mut spec = ChildSpec::new(Text::plain("npx"), "/");
-        spec.env.insert("PATH".into(), Some(Text::plain("/nowhere")));
+        let mut spec = ChildSpec::new(ConfigString::plain("npx"), "/");
+        spec.env.insert("PATH".into(), Some(ConfigString::plain("/nowhere")));
         let error = Child::spawn(&spec).unwrap_err();
         assert!(matches!(error, SpawnError::NotFound { .. }), "{error:?}");
         assert_eq!(error.to_string(), "command `npx` was not found");
@@ -176,34 +176,35 @@ fn a_missing_program_is_an_error(runtime: &Runtime) {
 
 fn a_missing_folder_is_an_error(runtime: &Runtime) {
     runtime.block_on(async {
-        let error = Child::spawn(&ChildSpec::new(Text::plain("sh"), "/nowhere/at/all")).unwrap_err();
-        let told = error.to_string();
-        assert_eq!(told, "the working folder `/nowhere/at/all` of command `sh` does not exist");
+        let error = Child::spawn(&ChildSpec::new(ConfigString::plain("sh"), "/nowhere/at/all")).unwrap_err();
+        let message = error.to_string();
+        assert_eq!(message, "the working folder `/nowhere/at/all` of command `sh` does not exist");
     });
 }
 
-fn a_program_that_does_not_start_says_why(runtime: &Runtime) {
+fn a_failed_start_reports_the_reason(runtime: &Runtime) {
     runtime.block_on(async {
         let folder = tempfile::tempdir().unwrap();
         for (text, why) in [
-            ("#!/nowhere/interpreter\n", "the interpreter in its first line is not there"),
-            ("\u{1}\u{2}\u{3}", "it is no program; a script begins with a line such as `#!/bin/sh`"),
+            ("#!/nowhere/interpreter\n", "the interpreter in its first line does not exist"),
+            ("\u{1}\u{2}\u{3}", "it is not a program; a script needs a first line such as `#!/bin/sh`"),
         ] {
             let path = folder.path().join("program");
             fs_err::write(&path, text).unwrap();
             rustix::fs::chmod(&path, 0o755.into()).unwrap();
-            let child = Child::spawn(&ChildSpec::new(Text::plain("./program"), folder.path())).unwrap();
-            assert_eq!(within(child.exit()).await, Exit::Code(127));
-            let told = child.stderr_tail(5).join("\n");
-            assert!(told.starts_with("toolgate: cannot start `/"), "{told}");
-            assert!(told.ends_with(&format!("program`: {why}")), "{told}");
+            let child =
+                Child::spawn(&ChildSpec::new(ConfigString::plain("./program"), folder.path())).unwrap();
+            assert_eq!(within(child.exit()).await, ChildExit::Code(127));
+            let message = child.stderr_tail(5).join("\n");
+            assert!(message.starts_with("toolgate: cannot start `/"), "{message}");
+            assert!(message.ends_with(&format!("program`: {why}")), "{message}");
         }
     });
 }
 
-// How a child ends.
+// Exit statuses.
 
-fn exits_in_words(runtime: &Runtime) {
+fn displays_exit_statuses(runtime: &Runtime) {
     runtime.block_on(async {
         for (script, expected) in [
             ("exit 0", "exited with code 0"),
@@ -218,23 +219,23 @@ fn exits_in_words(runtime: &Runtime) {
     });
 }
 
-fn closed_stdin_ends_a_good_child(runtime: &Runtime) {
+fn closed_stdin_ends_a_cooperative_child(runtime: &Runtime) {
     runtime.block_on(async {
-        let mut child = Child::spawn(&ChildSpec::new(Text::plain("cat"), "/")).unwrap();
+        let mut child = Child::spawn(&ChildSpec::new(ConfigString::plain("cat"), "/")).unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         stdin.write_all(b"hello").await.unwrap();
         let mut answer = [0; 5];
         within(stdout.read_exact(&mut answer)).await.unwrap();
         assert_eq!(&answer, b"hello");
-        // Taken, so that it is closed by whoever took it.
+        // Taken, so its owner has to close it.
         drop(stdin);
         let start = Instant::now();
-        assert_eq!(child.stop(Duration::from_secs(2)).await, Exit::Code(0));
+        assert_eq!(child.stop(Duration::from_secs(2)).await, ChildExit::Code(0));
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 
-        let mut child = Child::spawn(&ChildSpec::new(Text::plain("cat"), "/")).unwrap();
-        assert_eq!(child.stop(Duration::from_secs(2)).await, Exit::Code(0));
+        let mut child = Child::spawn(&ChildSpec::new(ConfigString::plain("cat"), "/")).unwrap();
+        assert_eq!(child.stop(Duration::from_secs(2)).await, ChildExit::Code(0));
     });
 }
 
@@ -246,7 +247,7 @@ fn unread_input_does_not_hide_the_hang_up(runtime: &Runtime) {
         ready(&mut child, 1).await;
         drop(stdin);
         let start = Instant::now();
-        assert_eq!(within(child.exit()).await, Exit::Signal(15));
+        assert_eq!(within(child.exit()).await, ChildExit::Signal(15));
         let took = start.elapsed();
         assert!((Duration::from_millis(1900)..Duration::from_secs(3)).contains(&took), "{took:?}");
     });
@@ -259,7 +260,7 @@ fn sigterm_is_answered_before_sigkill(runtime: &Runtime) {
                 .unwrap();
         ready(&mut child, 1).await;
         let start = Instant::now();
-        assert_eq!(child.stop(Duration::ZERO).await, Exit::Code(7));
+        assert_eq!(child.stop(Duration::ZERO).await, ChildExit::Code(7));
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     });
 }
@@ -267,7 +268,7 @@ fn sigterm_is_answered_before_sigkill(runtime: &Runtime) {
 fn killing_its_group_spares_the_shim(runtime: &Runtime) {
     runtime.block_on(async {
         let child = Child::spawn(&sh("trap '' TERM; kill 0; exit 5")).unwrap();
-        assert_eq!(within(child.exit()).await, Exit::Code(5));
+        assert_eq!(within(child.exit()).await, ChildExit::Code(5));
     });
 }
 
@@ -278,7 +279,7 @@ fn a_long_grace_lets_work_finish(runtime: &Runtime) {
         let mut child = Child::spawn(&spec).unwrap();
         drop(child.stdin.take());
         assert_eq!(all_output(&mut child).await, "worked\n");
-        assert_eq!(within(child.exit()).await, Exit::Code(0));
+        assert_eq!(within(child.exit()).await, ChildExit::Code(0));
     });
 }
 
@@ -287,19 +288,19 @@ fn leftovers_do_not_hold_stdout(runtime: &Runtime) {
         let marker = marker();
         let daemon = "import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-told, tell = os.pipe()
+reader, writer = os.pipe()
 if os.fork():
-    os.read(told, 1); os._exit(4)
+    os.read(reader, 1); os._exit(4)
 os.setsid()
 if os.fork(): os._exit(0)
-os.write(tell, b'x')
+os.write(writer, b'x')
 signal.pause()";
         let mut child = Child::spawn(&marked(python(daemon), &marker)).unwrap();
         let mut stdout = child.stdout.take().unwrap();
         let exit = child.exit();
-        // The end of stdout: the daemon has it open, until it is swept.
+        // End of file: the daemon holds stdout open until it is killed.
         assert_eq!(within(stdout.read(&mut [0])).await.unwrap(), 0);
-        assert_eq!(within(exit).await, Exit::Code(4));
+        assert_eq!(within(exit).await, ChildExit::Code(4));
         assert_eq!(living(&marker), Vec::<i32>::new());
     });
 }
@@ -311,7 +312,7 @@ fn a_flood_of_stderr_blocks_nothing(runtime: &Runtime) {
         let mut child = Child::spawn(&sh(flood)).unwrap();
         let before = resident_bytes();
         assert_eq!(all_output(&mut child).await, "done\n");
-        assert_eq!(within(child.exit()).await, Exit::Code(0));
+        assert_eq!(within(child.exit()).await, ChildExit::Code(0));
         let grown = resident_bytes().saturating_sub(before);
         assert!(grown < 4 << 20, "grew by {grown} bytes");
         assert_eq!(child.stderr_tail(1), ["the end"]);
@@ -321,10 +322,10 @@ fn a_flood_of_stderr_blocks_nothing(runtime: &Runtime) {
     });
 }
 
-// That nothing is left.
+// No process is left behind.
 
-/// A plain child, one in a session of its own, one forked twice, and all of them deaf to SIGTERM, as is
-/// their parent. Each says so when it is ready.
+/// A plain child, one in its own session, one forked twice; all except one ignore SIGTERM, as does their parent. Each
+/// prints `ready`.
 const TREE: &str = "import os, signal, sys, time
 def rest(deaf):
     signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.SIG_DFL)
@@ -350,7 +351,7 @@ fn stop_ends_the_whole_tree(runtime: &Runtime) {
             let exit = child.stop(grace).await;
             let took = start.elapsed();
             assert_eq!(living(&marker), Vec::<i32>::new());
-            assert_eq!(exit, Exit::Signal(9));
+            assert_eq!(exit, ChildExit::Signal(9));
             assert!(took < Duration::from_millis(3500), "{took:?}");
             assert_eq!(zombies(), Vec::<i32>::new());
         }
@@ -362,7 +363,7 @@ fn drop_ends_the_whole_tree(runtime: &Runtime) {
         let (child, marker) = tree().await;
         drop(child);
         until(Duration::from_secs(5), || living(&marker).is_empty()).await;
-        // Somebody else holds stdin: it ends all the same.
+        // Another owner holds stdin: the tree ends anyway.
         let (mut child, marker) = tree().await;
         let stdin = child.stdin.take();
         drop(child);
@@ -376,7 +377,7 @@ fn a_stopped_shim_is_forced(runtime: &Runtime) {
     runtime.block_on(async {
         let (mut child, marker) = tree().await;
         kill_process(pid(child.id()), Signal::STOP).unwrap();
-        assert_eq!(within(child.stop(Duration::ZERO)).await, Exit::Signal(9));
+        assert_eq!(within(child.stop(Duration::ZERO)).await, ChildExit::Signal(9));
         until(Duration::from_secs(1), || living(&marker).is_empty()).await;
     });
 }
@@ -387,7 +388,7 @@ fn a_killed_shim_leaves_no_session(runtime: &Runtime) {
         let mut child = Child::spawn(&marked(sh("trap '' TERM; echo ready; sleep 1000"), &marker)).unwrap();
         ready(&mut child, 1).await;
         kill_process(pid(child.id()), Signal::KILL).unwrap();
-        assert_eq!(within(child.exit()).await, Exit::Signal(9));
+        assert_eq!(within(child.exit()).await, ChildExit::Signal(9));
         assert_eq!(living(&marker), Vec::<i32>::new());
     });
 }
@@ -403,10 +404,10 @@ fn sigkill_of_the_parent_leaves_nothing(runtime: &Runtime) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = String::new();
-    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut told).unwrap();
-    assert_eq!(told, "all busy\n");
-    // Each is a shim, a busy program and its busy child in another session.
+    let mut message = String::new();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut message).unwrap();
+    assert_eq!(message, "all busy\n");
+    // Each tree is a shim, a busy program, and its busy child in another session.
     assert!(living(&marker).len() >= 3 * BUSY_CHILDREN, "{}", living(&marker).len());
     parent.kill().unwrap();
     parent.wait().unwrap();
@@ -415,7 +416,7 @@ fn sigkill_of_the_parent_leaves_nothing(runtime: &Runtime) {
     println!("     none of {BUSY_CHILDREN} trees left after {:.2?}", start.elapsed());
 }
 
-/// Starts busy trees that are deaf to SIGTERM and to their stdin, says so, and waits to be killed.
+/// Starts busy trees that ignore SIGTERM and their stdin, reports them ready, and waits to be killed.
 async fn play_busy_parent() -> ExitCode {
     let busy = "import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -431,7 +432,7 @@ while True: pass";
     for child in &mut children {
         ready(child, 2).await;
     }
-    // Now that all have started, which takes long beside busy ones.
+    // Released only now, because starting takes long beside busy processes.
     for child in &mut children {
         child.stdin.as_mut().unwrap().write_all(b"go").await.unwrap();
     }
@@ -441,8 +442,8 @@ while True: pass";
 
 fn many_cycles_leave_nothing(runtime: &Runtime) {
     runtime.block_on(async {
-        let cat = ChildSpec::new(Text::plain("cat"), "/");
-        // The first one opens what the runtime keeps.
+        let cat = ChildSpec::new(ConfigString::plain("cat"), "/");
+        // The first child opens descriptors that the runtime keeps.
         Child::spawn(&cat).unwrap().stop(BOUND).await;
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         until(BOUND, || tasks() == 0).await;
@@ -452,7 +453,7 @@ fn many_cycles_leave_nothing(runtime: &Runtime) {
             if cycle % 4 == 0 {
                 drop(child);
             } else {
-                assert_eq!(child.stop(BOUND).await, Exit::Code(0));
+                assert_eq!(child.stop(BOUND).await, ChildExit::Code(0));
             }
         }
         until(BOUND, || tasks() == 0).await;
@@ -461,10 +462,10 @@ fn many_cycles_leave_nothing(runtime: &Runtime) {
     });
 }
 
-/// How long a start takes, from the call to the first byte of output, and to the end. Not a test.
+/// Measures the time from spawn to the first byte of output, and to the exit. Not a test.
 async fn measure() -> ExitCode {
     const ROUNDS: u32 = 200;
-    let spec = ChildSpec::new(Text::plain("echo"), "/");
+    let spec = ChildSpec::new(ConfigString::plain("echo"), "/");
     let (mut first, mut whole) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let start = Instant::now();
@@ -500,24 +501,24 @@ fn report(name: &str, mut first: Vec<Duration>, mut whole: Vec<Duration>) {
     println!("{name}: first byte {:.2?}, end {:.2?} (median)", median(&first), median(&whole));
 }
 
-// Help.
+// Helpers.
 
 fn sh(script: &str) -> ChildSpec {
     ChildSpec {
-        args: vec![Text::plain("-c"), Text::plain(script)],
-        ..ChildSpec::new(Text::plain("sh"), std::env::temp_dir())
+        args: vec![ConfigString::plain("-c"), ConfigString::plain(script)],
+        ..ChildSpec::new(ConfigString::plain("sh"), std::env::temp_dir())
     }
 }
 
 fn python(script: &str) -> ChildSpec {
     ChildSpec {
-        args: vec![Text::plain("-c"), Text::plain(script)],
-        ..ChildSpec::new(Text::plain("python3"), std::env::temp_dir())
+        args: vec![ConfigString::plain("-c"), ConfigString::plain(script)],
+        ..ChildSpec::new(ConfigString::plain("python3"), std::env::temp_dir())
     }
 }
 
 fn marked(mut spec: ChildSpec, marker: &str) -> ChildSpec {
-    spec.env.insert(MARKER.into(), Some(Text::plain(marker)));
+    spec.env.insert(MARKER.into(), Some(ConfigString::plain(marker)));
     spec
 }
 
@@ -534,7 +535,7 @@ async fn tree() -> (Child, String) {
     (child, marker)
 }
 
-/// Waits until so many lines came.
+/// Waits for this many `ready` lines.
 async fn ready(child: &mut Child, lines: usize) {
     let mut reader = tokio::io::BufReader::new(child.stdout.as_mut().unwrap()).lines();
     for _ in 0..lines {
@@ -550,7 +551,7 @@ async fn all_output(child: &mut Child) -> String {
 }
 
 async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(BOUND, future).await.expect("it takes too long")
+    tokio::time::timeout(BOUND, future).await.expect("timed out")
 }
 
 #[track_caller]
@@ -575,7 +576,7 @@ fn all_processes() -> impl Iterator<Item = (i32, std::path::PathBuf)> {
     })
 }
 
-/// Processes with this marker in their environment. A zombie has none.
+/// Processes with this marker in their environment. Zombies have none.
 fn living(marker: &str) -> Vec<i32> {
     let wanted = format!("{MARKER}={marker}\0");
     let is_marked = |folder: &Path| {
@@ -585,7 +586,7 @@ fn living(marker: &str) -> Vec<i32> {
     all_processes().filter(|(_, folder)| is_marked(folder)).map(|(pid, _)| pid).collect()
 }
 
-/// Our own children that have ended and were not collected.
+/// Our own children that have exited and were not reaped.
 fn zombies() -> Vec<i32> {
     let ours = format!(") Z {} ", std::process::id());
     all_processes()

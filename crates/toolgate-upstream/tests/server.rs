@@ -1,7 +1,7 @@
-//! One server that lives through many calls: real children of `testkit`, under the real shim.
+//! One server over many calls: real `testkit` children, under the real shim.
 //!
-//! `cargo test -p toolgate-upstream --test server -- PART-OF-A-NAME` runs some of the tests. The test
-//! executable is its own shim, so it has no harness.
+//! `cargo test -p toolgate-upstream --test server -- PART-OF-A-NAME` runs some of the tests. The test executable is its
+//! own shim, so it has no harness.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
@@ -17,23 +17,23 @@ use built::testkit;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use toolgate_types::server::{Encoding, Startup, Stdio, ToolFilter, ToolMode, Transport};
-use toolgate_types::{HumanDuration, ServerSpec, Text};
+use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
+use toolgate_types::{ConfigString, HumanDuration, ServerSpec};
 use toolgate_upstream::process::shim;
-use toolgate_upstream::scan::Limits;
-use toolgate_upstream::{Logins, Nobody, Params, RequestError, Server, State};
+use toolgate_upstream::scan::ScanLimits;
+use toolgate_upstream::{LoginOptions, NoClientFeatures, Params, RequestError, Server, ServerState};
 
-/// Every answer comes long before, or something hangs.
+/// An answer that takes this long hangs.
 const BOUND: Duration = Duration::from_secs(20);
 
 type Test = (&'static str, fn(&Runtime));
 
 const TESTS: &[Test] = &[
     ("large_answers_to_many_calls_at_once", large_answers_to_many_calls_at_once),
-    ("a_server_that_dies_is_started_again", a_server_that_dies_is_started_again),
-    ("late_answers_reach_nobody", late_answers_reach_nobody),
-    ("noise_is_counted_and_passed_over", noise_is_counted_and_passed_over),
-    ("a_silent_server_is_told_at_once_from_then_on", a_silent_server_is_told_at_once_from_then_on),
+    ("a_dead_server_is_restarted", a_dead_server_is_restarted),
+    ("late_answers_are_dropped", late_answers_are_dropped),
+    ("noise_is_counted_and_skipped", noise_is_counted_and_skipped),
+    ("an_open_circuit_breaker_fails_fast", an_open_circuit_breaker_fails_fast),
 ];
 
 fn main() -> ExitCode {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let first = args.next().unwrap_or_default();
     match first.to_str() {
         Some("shim") => return shim::main(args),
-        // What other tools ask of a test executable.
+        // Test runners list the tests of an executable like this.
         Some("--list") => {
             TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
             return ExitCode::SUCCESS;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
     let filter = first.to_str().filter(|text| !text.starts_with('-')).unwrap_or_default();
     for (name, test) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
-        // A panic says why, and ends all of them.
+        // A panic reports the reason and ends the run.
         test(&tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap());
         println!("test {name} ... ok");
     }
@@ -61,15 +61,15 @@ fn server(mode: &str) -> Server {
     let spec = ServerSpec {
         name: "s".parse().unwrap(),
         description: None,
-        transport: Transport::Stdio(Stdio {
-            command: Text::plain(testkit().to_str().unwrap()),
-            args: vec![Text::plain(mode)],
+        transport: Transport::Stdio(StdioTransport {
+            command: ConfigString::plain(testkit().to_str().unwrap()),
+            args: vec![ConfigString::plain(mode)],
             env: BTreeMap::new(),
             cwd: std::env::temp_dir(),
-            encoding: Encoding::Utf8,
+            encoding: OutputEncoding::Utf8,
             fallback: None,
         }),
-        startup: Startup::Lazy,
+        startup: StartupMode::Lazy,
         mode: ToolMode::Strict,
         tools: ToolFilter::default(),
         trusted: false,
@@ -82,7 +82,7 @@ fn server(mode: &str) -> Server {
         request_timeout: HumanDuration::from_secs(60),
         config: None,
     };
-    Server::new(spec, Limits::default(), &Logins::default(), Arc::new(Nobody))
+    Server::new(spec, ScanLimits::default(), &LoginOptions::default(), Arc::new(NoClientFeatures))
 }
 
 /// The text of the answer.
@@ -94,7 +94,7 @@ async fn call(server: &Server, arguments: Value, within: Duration) -> Result<Str
     Ok(answer["content"][0]["text"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The server reads the next question only after it has written its answer, which no pipe holds.
+/// The server reads the next request only after writing its answer, which is larger than a pipe buffer.
 fn large_answers_to_many_calls_at_once(runtime: &Runtime) {
     runtime.block_on(async {
         let server = server("faulty");
@@ -110,7 +110,7 @@ fn large_answers_to_many_calls_at_once(runtime: &Runtime) {
     });
 }
 
-fn a_server_that_dies_is_started_again(runtime: &Runtime) {
+fn a_dead_server_is_restarted(runtime: &Runtime) {
     runtime.block_on(async {
         let server = server("faulty");
         for (fault, how) in
@@ -119,22 +119,22 @@ fn a_server_that_dies_is_started_again(runtime: &Runtime) {
             assert_eq!(call(&server, json!({ "message": "before" }), BOUND).await.unwrap(), "before");
             let start = Instant::now();
             let error = call(&server, json!({ "message": "boom", "fault": fault }), BOUND).await.unwrap_err();
-            let told = start.elapsed();
+            let elapsed = start.elapsed();
             assert!(matches!(error, RequestError::Link(_)), "{error}");
-            let mut states = server.states();
-            let down = |state: &State| matches!(state, State::Down { reason, .. } if reason.contains(how));
+            let mut states = server.watch_state();
+            let down = |state: &ServerState| matches!(state, ServerState::Down { reason, .. } if reason.contains(how));
             tokio::time::timeout(BOUND, states.wait_for(down)).await.unwrap().unwrap();
             let start = Instant::now();
             assert_eq!(call(&server, json!({ "message": "after" }), BOUND).await.unwrap(), "after");
-            println!("{fault}: told after {told:?}, answered again after {:?}", start.elapsed());
-            assert!(told < Duration::from_secs(5), "{told:?}");
+            println!("{fault}: error after {elapsed:?}, answered again after {:?}", start.elapsed());
+            assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
             assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
         }
         server.stop().await;
     });
 }
 
-fn late_answers_reach_nobody(runtime: &Runtime) {
+fn late_answers_are_dropped(runtime: &Runtime) {
     runtime.block_on(async {
         let server = server("faulty");
         let soon = Duration::from_millis(300);
@@ -145,7 +145,7 @@ fn late_answers_reach_nobody(runtime: &Runtime) {
                 call(&server, json!({ "fault": fault, "after": 600, "message": "wrong" }), soon).await;
             assert!(matches!(error, Err(RequestError::TimedOut(_))), "{fault}: {error:?}");
             println!("{fault}: given up {:?} late", start.elapsed().saturating_sub(soon));
-            // The next question, whose id some answers had.
+            // The next request: some faulty answers used its id.
             assert_eq!(call(&server, json!({ "message": fault }), BOUND).await.unwrap(), fault);
         }
         let connection = server.connection().await.unwrap();
@@ -163,7 +163,7 @@ fn late_answers_reach_nobody(runtime: &Runtime) {
     });
 }
 
-fn noise_is_counted_and_passed_over(runtime: &Runtime) {
+fn noise_is_counted_and_skipped(runtime: &Runtime) {
     runtime.block_on(async {
         let server = server("noisy");
         for n in 0..10 {
@@ -174,7 +174,7 @@ fn noise_is_counted_and_passed_over(runtime: &Runtime) {
     });
 }
 
-fn a_silent_server_is_told_at_once_from_then_on(runtime: &Runtime) {
+fn an_open_circuit_breaker_fails_fast(runtime: &Runtime) {
     runtime.block_on(async {
         let server = server("silent");
         let start = Instant::now();
@@ -182,7 +182,7 @@ fn a_silent_server_is_told_at_once_from_then_on(runtime: &Runtime) {
         let first = start.elapsed();
         let start = Instant::now();
         server.connection().await.err().expect("it is known to be down");
-        println!("given up after {first:?}, then told after {:?}", start.elapsed());
+        println!("given up after {first:?}, then fail-fast after {:?}", start.elapsed());
         assert!(first >= Duration::from_secs(2) && first < Duration::from_secs(10), "{first:?}");
         assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
         server.stop().await;

@@ -1,8 +1,8 @@
-//! The subcommands, a file each. `run` returns the exit code.
+//! The subcommands, one file each. `run` returns the exit code.
 
 pub(crate) mod agent;
 pub(crate) mod approve;
-pub(crate) mod attach;
+pub(crate) mod attachment;
 pub(crate) mod callers;
 pub(crate) mod change;
 pub(crate) mod chat;
@@ -10,18 +10,17 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod content;
-pub(crate) mod desk;
-pub(crate) mod edit;
 pub(crate) mod eval;
 pub(crate) mod examples;
 pub(crate) mod import;
 pub(crate) mod init;
+pub(crate) mod line_editor;
 pub(crate) mod listing;
-pub(crate) mod live;
 pub(crate) mod log;
 pub(crate) mod login;
 pub(crate) mod policy;
 pub(crate) mod profiles;
+pub(crate) mod project_runtime;
 pub(crate) mod prompts;
 pub(crate) mod questions;
 pub(crate) mod registry;
@@ -35,6 +34,7 @@ pub(crate) mod serve;
 pub(crate) mod servers;
 pub(crate) mod socket;
 pub(crate) mod stdio;
+pub(crate) mod terminal_prompts;
 pub(crate) mod tools;
 pub(crate) mod watch;
 pub(crate) mod why;

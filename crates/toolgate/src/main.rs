@@ -1,7 +1,6 @@
-//! The executable: flags, a `match` on the subcommand, exit codes.
+//! The executable: parses the command line, dispatches on the subcommand, and returns the exit code.
 //!
-//! Each subcommand is a file in `command`. Invariant: the only crate that prints, and the only one
-//! that knows exit codes.
+//! Each subcommand is a file in `command`. Invariant: no other crate prints, and no other crate knows exit codes.
 
 mod cli;
 mod command;
@@ -9,27 +8,26 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use toolgate_upstream::process::shim;
 
 use crate::cli::{Cli, Command};
 use crate::output::Output;
 
-/// Done.
+/// Exit code of a successful command.
 const DONE: u8 = 0;
-/// What was asked for failed.
+/// Exit code of a failed command.
 const FAILED: u8 = 1;
-/// The configuration is refused.
-const REFUSED: u8 = 78;
+/// Exit code of an invalid configuration (`EX_CONFIG` of sysexits.h).
+const INVALID_CONFIG: u8 = 78;
 
 fn main() -> ExitCode {
-    // First of all, since every server waits for it.
+    // Checked before clap: every server starts through the shim and waits for it.
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|first| first == "shim") {
         return shim::main(args);
     }
-    // Wrong usage ends here, with exit code 2 and a hint from clap.
-    let cli = Cli::parse();
+    // On wrong usage, clap exits with code 2 and a hint.
+    let cli = Cli::from_args();
     let output = Output::new(cli.json, cli.color);
     let project = &cli.project;
     let result = match &cli.command {
@@ -44,7 +42,7 @@ fn main() -> ExitCode {
         Command::Log(args) => command::log::run(args, project, &output),
         Command::Prompts(command) => command::prompts::run(command, project, &output),
         Command::Resources(command) => command::resources::run(command, project, &output),
-        Command::Questions(args) => command::desk::run(args, project, &output),
+        Command::Questions(args) => command::questions::run(args, project, &output),
         Command::Run(args) => command::run::run(args, project, &output),
         Command::Chat(args) => command::chat::run(args, project, &output),
         Command::Runs(args) => command::runs::run(args, project, &output),
@@ -54,13 +52,13 @@ fn main() -> ExitCode {
         Command::Connect(args) => command::connect::run(args, project, &output),
         Command::Schema(args) => command::schema::run(args, &output),
         Command::Completions(args) => command::completions::run(args, &output),
-        // Known to clap so that nobody takes the name; only flags before it lead here.
+        // Declared in clap to reserve the name. Reached only if global flags come first.
         Command::Shim(args) => return shim::main(args.line.iter().cloned()),
     };
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            output.failure(&error);
+            output.error(&error);
             ExitCode::from(FAILED)
         }
     }

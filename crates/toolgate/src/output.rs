@@ -1,4 +1,4 @@
-//! What a person or a program sees: results on stdout, messages on stderr, styles on terminals only.
+//! Terminal output: results on stdout, messages on stderr, styles only on terminals.
 
 use std::fmt;
 use std::io::Write;
@@ -10,58 +10,59 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Error;
 use serde::Serialize;
 use serde_json::Value as Json;
+use toolgate_redact::sanitize::escape_json;
+use toolgate_redact::{SecretSources, mask_all, mask_known, printable};
 use toolgate_types::Secret;
-use toolgate_types::clean::escape_json;
-use toolgate_types::redact::{Pattern, Sought, mask_known, mask_sought, printable};
+use toolgate_types::SecretPattern;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::cli::ColorWhen;
+use crate::cli::ColorMode;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
 const RED: Style = AnsiColor::Red.on_default().bold();
 const GREEN: Style = AnsiColor::Green.on_default().bold();
 
-/// A failure with the way out of it.
+/// An error with a suggested fix.
 #[derive(Debug)]
-struct Hinted {
+struct HintedError {
     message: String,
     hint: String,
 }
 
-impl fmt::Display for Hinted {
+impl fmt::Display for HintedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Hinted {}
+impl std::error::Error for HintedError {}
 
-/// What failed, and what to do about it.
-pub(crate) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::new(Hinted { message: message.into(), hint: hint.into() })
+/// Creates an error with a suggested fix.
+pub(crate) fn error_with_hint(message: impl Into<String>, hint: impl Into<String>) -> Error {
+    Error::new(HintedError { message: message.into(), hint: hint.into() })
 }
 
-/// A path as people read it: without the `./` of the current folder.
-pub(crate) fn shown_path(path: &Path) -> String {
+/// Formats a path for display, without the `./` of the current folder.
+pub(crate) fn display_path(path: &Path) -> String {
     let path = path.strip_prefix(".").unwrap_or(path);
     printable(&if path.as_os_str().is_empty() { ".".into() } else { path.display().to_string() })
 }
 
-/// The command for a project, as a person would type it.
-pub(crate) fn toolgate_in(folder: &Path) -> String {
-    match shown_path(folder) {
+/// Returns the `toolgate` command for a project, as a user would type it.
+pub(crate) fn toolgate_command(folder: &Path) -> String {
+    match display_path(folder) {
         here if here == "." => "toolgate".to_owned(),
         folder => format!("toolgate -C {folder}"),
     }
 }
 
-/// A document for people: what they cannot see is shown as an escape.
-pub(crate) fn shown_json(value: &impl Serialize) -> anyhow::Result<String> {
+/// Formats a document for display; invisible characters become escapes.
+pub(crate) fn display_json(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(escape_json(&serde_json::to_string_pretty(value)?).into_owned())
 }
 
-/// Masks every text in a document.
+/// Masks every string in a document.
 pub(crate) fn mask_strings(json: &mut Json, mask: &impl Fn(&str) -> String) {
     match json {
         Json::String(text) => *text = mask(text),
@@ -71,24 +72,24 @@ pub(crate) fn mask_strings(json: &mut Json, mask: &impl Fn(&str) -> String) {
     }
 }
 
-/// Where and how to print.
+/// Printer of a command: format, colours, and the secrets to mask.
 pub(crate) struct Output {
     pub(crate) json: bool,
     choice: ColorChoice,
-    hidden: Arc<OnceLock<Hidden>>,
+    hidden: Arc<OnceLock<SecretMask>>,
 }
 
-/// What no message may show.
-struct Hidden {
+/// Secrets to mask in every message.
+struct SecretMask {
     secrets: RwLock<Vec<Secret>>,
-    patterns: Vec<Pattern>,
+    patterns: Vec<SecretPattern>,
 }
 
-/// The way to hide more, for whoever learns of it later.
+/// Handle to add secrets that become known later.
 #[derive(Clone)]
-pub(crate) struct Hider(Arc<OnceLock<Hidden>>);
+pub(crate) struct MaskHandle(Arc<OnceLock<SecretMask>>);
 
-impl Hider {
+impl MaskHandle {
     pub(crate) fn add(&self, secrets: &[Secret]) {
         let Some(hidden) = self.0.get() else { return };
         let mut known = hidden.secrets.write().unwrap_or_else(PoisonError::into_inner);
@@ -100,28 +101,29 @@ impl Hider {
     }
 }
 
-impl Hidden {
+impl SecretMask {
     fn secrets(&self) -> RwLockReadGuard<'_, Vec<Secret>> {
         self.secrets.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For texts of ours: what is known, wherever it comes from.
+    /// Masks known secrets, for our own text.
     fn mask(&self, text: &str) -> String {
         mask_known(text, &self.secrets())
     }
 
-    /// For texts that others may have had a say in.
+    /// Masks known secrets and everything that matches a pattern, for text from outside.
     fn mask_all(&self, text: &str) -> String {
-        mask_sought(text, Sought { known: &self.secrets(), more: &[], patterns: &self.patterns }).into_owned()
+        mask_all(text, SecretSources { known: &self.secrets(), more: &[], patterns: &self.patterns })
+            .into_owned()
     }
 }
 
-/// Log lines on their way to stderr.
-pub(crate) struct MaskedStderr(Arc<OnceLock<Hidden>>);
+/// Writer for log lines to stderr, masked.
+pub(crate) struct MaskedStderr(Arc<OnceLock<SecretMask>>);
 
-/// One log line.
+/// One log line, masked when it is complete.
 pub(crate) struct MaskedLine {
-    hidden: Arc<OnceLock<Hidden>>,
+    hidden: Arc<OnceLock<SecretMask>>,
     text: Vec<u8>,
 }
 
@@ -145,7 +147,7 @@ impl Write for MaskedLine {
 }
 
 impl Drop for MaskedLine {
-    /// Masked as a whole, so that no field is forgotten.
+    /// Masks the whole line at once, so that no field is missed.
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.text);
         let masked = self.hidden.get().map_or_else(|| text.to_string(), |hidden| hidden.mask_all(&text));
@@ -154,33 +156,34 @@ impl Drop for MaskedLine {
 }
 
 impl Output {
-    pub(crate) fn new(json: bool, color: ColorWhen) -> Self {
+    pub(crate) fn new(json: bool, color: ColorMode) -> Self {
         let choice = match color {
-            ColorWhen::Auto => ColorChoice::Auto,
-            ColorWhen::Always => ColorChoice::Always,
-            ColorWhen::Never => ColorChoice::Never,
+            ColorMode::Auto => ColorChoice::Auto,
+            ColorMode::Always => ColorChoice::Always,
+            ColorMode::Never => ColorChoice::Never,
         };
         Self { json, choice, hidden: Arc::default() }
     }
 
-    /// The way to hide more.
-    pub(crate) fn hidden(&self) -> Hider {
-        Hider(Arc::clone(&self.hidden))
+    /// Returns a handle to add secrets later.
+    pub(crate) fn mask_handle(&self) -> MaskHandle {
+        MaskHandle(Arc::clone(&self.hidden))
     }
 
-    /// From now on no message shows these.
-    pub(crate) fn hide(&self, secrets: &[Secret], patterns: &[Pattern]) {
-        let _ =
-            self.hidden.set(Hidden { secrets: RwLock::new(secrets.to_vec()), patterns: patterns.to_vec() });
+    /// Masks these secrets and patterns in every later message.
+    pub(crate) fn mask_secrets(&self, secrets: &[Secret], patterns: &[SecretPattern]) {
+        let _ = self
+            .hidden
+            .set(SecretMask { secrets: RwLock::new(secrets.to_vec()), patterns: patterns.to_vec() });
     }
 
-    /// Where log lines go.
+    /// Returns the writer for log lines.
     pub(crate) fn masked_stderr(&self) -> MaskedStderr {
         MaskedStderr(Arc::clone(&self.hidden))
     }
 
-    /// Whether what others write to stderr may have colours.
-    pub(crate) fn colours_stderr(&self) -> bool {
+    /// Returns true if log lines on stderr may be coloured.
+    pub(crate) fn has_coloured_stderr(&self) -> bool {
         let choice = match self.choice {
             ColorChoice::Auto => anstream::AutoStream::choice(&std::io::stderr()),
             choice => choice,
@@ -188,13 +191,13 @@ impl Output {
         !matches!(choice, ColorChoice::Never)
     }
 
-    /// The result, for people. A closed pipe is not our problem: `toolgate check | head` ends quietly.
+    /// Prints a result for people. Errors are ignored: `toolgate check | head` ends quietly on a closed pipe.
     pub(crate) fn result(&self, text: &str) {
         let stdout = std::io::stdout();
         let _ = anstream::AutoStream::new(stdout.lock(), self.choice).write_all(text.as_bytes());
     }
 
-    /// A message, on stderr.
+    /// Prints a message to stderr.
     pub(crate) fn message(&self, text: &str) {
         let masked = self.hidden.get().map(|hidden| hidden.mask(text));
         let text = masked.as_deref().unwrap_or(text);
@@ -202,23 +205,24 @@ impl Output {
         let _ = anstream::AutoStream::new(stderr.lock(), self.choice).write_all(text.as_bytes());
     }
 
-    /// The result, for programs: one document. People look at it too, so it hides nothing from them.
+    /// Prints the result as one JSON document. It is not masked, but invisible characters become escapes.
     pub(crate) fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
-        let text = shown_json(value)?;
+        let text = display_json(value)?;
         let _ = writeln!(std::io::stdout().lock(), "{text}");
         Ok(())
     }
 
-    /// One of several results, for programs: an object on a line of its own.
-    pub(crate) fn line(&self, value: &impl Serialize) -> anyhow::Result<()> {
+    /// Prints one of several results as a JSON object on its own line.
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(value)?;
         writeln!(std::io::stdout().lock(), "{}", escape_json(&text))?;
         Ok(())
     }
 
-    /// An error with the chain of its causes. Programs get it as their document, too.
-    pub(crate) fn failure(&self, error: &Error) {
-        let hint = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()).map(|hinted| &hinted.hint);
+    /// Prints an error with its causes and hint; with `--json` also as a document on stdout.
+    pub(crate) fn error(&self, error: &Error) {
+        let hint =
+            error.chain().find_map(|cause| cause.downcast_ref::<HintedError>()).map(|hinted| &hinted.hint);
         if self.json {
             let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
             let mut answer = serde_json::json!({
@@ -242,8 +246,8 @@ impl Output {
         self.message(&text);
     }
 
-    /// The way out, or the way on.
-    pub(crate) fn next(&self, text: &str) {
+    /// Prints the suggested next step.
+    pub(crate) fn next_step(&self, text: &str) {
         self.message(&format!("{GREEN}next{GREEN:#}: {text}\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! Four tools around decks of cards: the worked example of `toolgate-sdk`. README.md is its tutorial.
+//! Four tools for decks of flash cards: the worked example of `toolgate-sdk`. README.md is its tutorial.
 //!
 //! Invariant: nothing here knows how the tools are served.
 
@@ -14,22 +14,22 @@ use toolgate_sdk::{
 
 use store::{Card, Deck, Grade, Review, Store};
 
-/// What `create-card` takes.
+/// Parameters of `create-card`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateCard {
-    /// The deck to put it in; `search-decks` finds it.
+    /// Deck to add the card to; `search-decks` finds it.
     pub deck_id: Id<Deck>,
-    /// The question, as it is shown.
+    /// Question side.
     #[schemars(length(min = 1, max = 500))]
     pub front: String,
-    /// The answer.
+    /// Answer side.
     #[schemars(length(min = 1, max = 500))]
     pub back: String,
 }
 
-/// Creates a card with a question and its answer in a deck. Use it when somebody wants to remember something,
-/// such as a word of a language they learn. Returns the card with its id.
+/// Creates a card with a question and its answer in a deck. Use it when a person wants to remember something, such as a
+/// word of a language they learn. Returns the card with its ID.
 #[tool(
     version = "1.0.0",
     category = mutation,
@@ -47,27 +47,27 @@ pub fn create_card(store: Store, params: CreateCard, context: Context) -> Result
     metadata.created_by = Some(context.agent_id);
     let card = store.create(&params.deck_id, &params.front, &params.back, metadata)?;
     let mut hints = Hints::new()
-        .related("deck", &card.deck_id, "The deck it is in", 1.0)
+        .related("deck", &card.deck_id, "Deck of the card", 1.0)
         .source(SourceQuality::High)
         .valid(ValidityPeriod::Indefinite);
-    for same in store.same(&card) {
+    for same in store.same_question(&card) {
         hints = hints
-            .warn(WarningKind::Duplicate, Severity::Low, "another card of the deck asks the same")
+            .warn(WarningKind::Duplicate, Severity::Low, "another card in the deck has the same question")
             .related("card", &same.id, &same.back, 0.8);
     }
     Ok(Answer::new(card, hints))
 }
 
-/// What `get-card` takes.
+/// Parameters of `get-card`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetCard {
-    /// The card, such as `card-1`.
+    /// ID of the card, such as `card-1`.
     pub card_id: Id<Card>,
 }
 
-/// Gives a card by its id, with its question, its answer and how well it is known. Use it to show a card, or to see
-/// what became of it. Returns the card, or the error `not_found`.
+/// Returns a card by its ID, with its question, its answer and its level. Use it to show a card or to check its
+/// progress. Fails with `not_found` if there is no such card.
 #[tool(
     version = "1.0.0",
     category = query,
@@ -90,38 +90,38 @@ pub fn get_card(store: Store, params: GetCard) -> Result<Card, ToolError> {
     store.card(&params.card_id)
 }
 
-/// What decks can be sorted by.
+/// Sort key of decks.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeckKey {
-    /// The title.
+    /// Title.
     Title,
-    /// The number of cards.
+    /// Number of cards.
     Cards,
-    /// When it was made.
+    /// Time of creation.
     Created,
 }
 
-/// What `search-decks` takes.
+/// Parameters of `search-decks`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchDecks {
-    /// Words of the title, in any case; all decks where it is left out.
+    /// Part of the title, in any case. Matches all decks if omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// When the decks were made.
+    /// Time of creation.
     #[serde(default)]
     pub created: DateRange,
-    /// Which of them.
+    /// Page of the result.
     #[serde(flatten)]
     pub page: Pagination,
-    /// Their order.
+    /// Order of the result.
     #[serde(flatten)]
     pub sorting: Sorting<DeckKey>,
 }
 
-/// Finds decks of cards by words of their title and by when they were made. Use it to find the deck for a new card,
-/// or to show what there is to learn. Returns a page of decks, and a cursor where there are more.
+/// Finds decks of cards by title and time of creation. Use it to find the deck for a new card, or to show what there is
+/// to learn. Returns a page of decks, and a cursor if there are more.
 #[tool(
     version = "1.0.0",
     category = query,
@@ -131,7 +131,7 @@ pub struct SearchDecks {
     cache_ttl = "30s",
     permissions = ["decks:read"],
     tags = ["decks", "search"],
-    follow_up(action = "create-card", priority = medium, description = "Add a card to a deck that was found."),
+    follow_up(action = "create-card", priority = medium, description = "Add a card to one of the decks."),
     example(
         description = "The newest deck",
         params = { "sortBy": "created", "sortOrder": "desc", "limit": 1 },
@@ -145,16 +145,16 @@ pub struct SearchDecks {
         }
     ),
     example(
-        description = "Nothing of that name",
+        description = "No match",
         params = { "text": "cooking" },
         result = { "items": [], "total": 0 }
     )
 )]
 pub fn search_decks(store: Store, params: SearchDecks) -> Result<Page<Deck>, ToolError> {
-    let wanted = params.text.unwrap_or_default().to_lowercase();
+    let text = params.text.unwrap_or_default().to_lowercase();
     let mut decks = store.decks();
     decks.retain(|deck| {
-        deck.title.to_lowercase().contains(&wanted) && params.created.contains(deck.metadata.created_at)
+        deck.title.to_lowercase().contains(&text) && params.created.contains(deck.metadata.created_at)
     });
     let Sorting { sort_by, sort_order } = params.sorting;
     decks.sort_by(|a, b| {
@@ -164,20 +164,20 @@ pub fn search_decks(store: Store, params: SearchDecks) -> Result<Page<Deck>, Too
             DeckKey::Created => a.metadata.created_at.cmp(&b.metadata.created_at),
         })
     });
-    params.page.of(decks.into_iter()).map_err(|error| ToolError::invalid(error.to_string()))
+    params.page.paginate(decks.into_iter()).map_err(|error| ToolError::invalid(error.to_string()))
 }
 
-/// What `review-card` takes.
+/// Parameters of `review-card`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewCard {
-    /// The card that was reviewed.
+    /// ID of the reviewed card.
     pub card_id: Id<Card>,
-    /// How well it was known.
+    /// How well the person knew it.
     pub grade: Grade,
 }
 
-/// Records how well a card was known, and says when to review it again. Use it after somebody has answered a card.
+/// Records how well a person knew a card, and schedules its next review. Use it after a person has answered a card.
 /// Returns its new level, from 1 to 5, and the days until it is due.
 #[tool(
     version = "1.0.0",
@@ -196,29 +196,29 @@ pub struct ReviewCard {
 pub fn review_card(store: Store, params: ReviewCard) -> Result<Answer<Review>, ToolError> {
     let review = store.review(&params.card_id, params.grade, Timestamp::now())?;
     let card = store.card(&params.card_id)?;
-    // Few reviews say little about how well a card is really known.
-    let seen = f64::from(review.reviews);
+    // A few reviews say little about how well a card is really known.
+    let reviews = f64::from(review.reviews);
     let hints = Hints::new()
-        .factor(seen / (seen + 1.0), "how often the card was reviewed")
+        .factor(reviews / (reviews + 1.0), "number of reviews of the card")
         .source(SourceQuality::High)
         .valid(ValidityPeriod::Long)
-        .related("deck", &card.deck_id, "The deck it is in", 1.0)
-        .assumes("the grade is what the person said, not what a model thinks")
+        .related("deck", &card.deck_id, "Deck of the card", 1.0)
+        .assumes("the grade comes from the person, not from a model")
         .impact(0.85, 0.2);
     let hints = match params.grade {
         Grade::Again => hints.next("get-card", Severity::High, "Show the card again, with its answer."),
-        _ => hints.next("search-decks", Severity::Low, "Go on with another deck."),
+        _ => hints.next("search-decks", Severity::Low, "Continue with another deck."),
     };
     Ok(Answer::new(review, hints))
 }
 
-/// All four, on one store.
+/// Returns all four tools, on one store.
 ///
 /// # Errors
-/// The rules of the contract that one of them does not keep. A test sees to it that there are none.
+/// If the definition of a tool breaks a rule of the contract. The tests check that none does.
 pub fn tools(store: &Store) -> Result<Tools, Box<dyn std::error::Error + Send + Sync>> {
     let tools = Tools::new("cards", env!("CARGO_PKG_VERSION"))
-        .instructions("Decks of cards to learn from. Find a deck before you create a card in it.")
+        .instructions("Decks of flash cards. Find a deck before you create a card in it.")
         .with(create_card_tool(store.clone())?)?
         .with(get_card_tool(store.clone())?)?
         .with(search_decks_tool(store.clone())?)?

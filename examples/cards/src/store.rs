@@ -1,6 +1,6 @@
-//! The decks and cards, in memory. A real service would have a database here; its tools would look the same.
+//! In-memory store of decks and cards. A real service would use a database; its tools would look the same.
 //!
-//! Invariant: a card is in a deck that exists, and a deck has at most [`LARGEST_DECK`] cards.
+//! Invariant: every card is in a deck that exists, and a deck has at most [`MAX_DECK_SIZE`] cards.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,86 +9,86 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_sdk::{Id, Metadata, Timestamp, ToolError};
 
-/// More cards than this nobody learns from one deck.
-pub const LARGEST_DECK: usize = 100;
-/// Days until a card is due again, by its box.
+/// Maximum number of cards in a deck.
+pub const MAX_DECK_SIZE: usize = 100;
+/// Days until a card is due again, by level.
 const DAYS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// A card: a question and its answer.
+/// Card with a question and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Card {
-    /// Its id.
+    /// ID of the card.
     pub id: Id<Card>,
-    /// The deck it is in.
+    /// Deck of the card.
     pub deck_id: Id<Deck>,
-    /// The question.
+    /// Question side.
     pub front: String,
-    /// The answer.
+    /// Answer side.
     pub back: String,
-    /// How well it is known, from 1 to 5: the box of Leitner's system.
+    /// Level from 1 (new) to 5 (well known): the box of the Leitner system.
     #[schemars(range(min = 1, max = 5))]
     pub level: u8,
-    /// What else is known of it.
+    /// Creation and changes.
     pub metadata: Metadata,
 }
 
-/// A deck of cards.
+/// Deck of cards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deck {
-    /// Its id.
+    /// ID of the deck.
     pub id: Id<Deck>,
-    /// Its title.
+    /// Title of the deck.
     pub title: String,
-    /// How many cards are in it.
+    /// Number of cards in the deck.
     pub cards: usize,
-    /// What else is known of it.
+    /// Creation and changes.
     pub metadata: Metadata,
 }
 
-/// How well a card was known.
+/// Grade of a review: how well the person knew the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
-    /// Not at all: back to the first box.
+    /// Not at all: back to level 1.
     Again,
-    /// With trouble: it stays.
+    /// With difficulty: stays on its level.
     Hard,
-    /// Well: on to the next box.
+    /// Well: up one level.
     Good,
 }
 
-/// A card after a review.
+/// Result of a review.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Review {
-    /// The card.
+    /// ID of the card.
     pub card_id: Id<Card>,
-    /// How well it is known now, from 1 to 5.
+    /// New level, from 1 to 5.
     pub level: u8,
-    /// When to review it again.
+    /// Days until the next review.
     pub due_in_days: u32,
-    /// Reviews of it so far.
+    /// Number of reviews so far.
     pub reviews: u32,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct StoreInner {
     decks: BTreeMap<Id<Deck>, Deck>,
     cards: BTreeMap<Id<Card>, Card>,
     reviews: BTreeMap<Id<Card>, u32>,
 }
 
-/// All decks and cards. Clones are the same store.
+/// Store of decks and cards. Clones share the same data.
 #[derive(Debug, Clone, Default)]
-pub struct Store(Arc<Mutex<Inner>>);
+pub struct Store(Arc<Mutex<StoreInner>>);
 
 impl Store {
-    /// Two decks to begin with.
+    /// Creates a store with two decks.
     ///
     /// # Errors
-    /// Never, as long as the ids below are ids.
+    /// If an ID or date below is invalid.
     pub fn sample() -> Result<Self, ToolError> {
         let store = Self::default();
         for (deck, title, day, cards) in [
@@ -105,26 +105,26 @@ impl Store {
                 [("Portugal", "Lisbon"), ("Norway", "Oslo")],
             ),
         ] {
-            let made: Timestamp = day.parse().map_err(ToolError::system)?;
+            let created: Timestamp = day.parse().map_err(ToolError::system)?;
             let id: Id<Deck> = deck.parse().map_err(ToolError::system)?;
             let new =
-                Deck { id: id.clone(), title: title.to_owned(), cards: 0, metadata: Metadata::new(made) };
+                Deck { id: id.clone(), title: title.to_owned(), cards: 0, metadata: Metadata::new(created) };
             store.inner().decks.insert(id.clone(), new);
             for (front, back) in cards {
-                store.create(&id, front, back, Metadata::new(made))?;
+                store.create(&id, front, back, Metadata::new(created))?;
             }
         }
         Ok(store)
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, StoreInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a card to a deck.
     ///
     /// # Errors
-    /// When there is no such deck, or it is full.
+    /// If there is no such deck, or it is full.
     pub fn create(
         &self,
         deck: &Id<Deck>,
@@ -135,10 +135,10 @@ impl Store {
         let mut inner = self.inner();
         let number = inner.cards.len() + 1;
         let Some(known) = inner.decks.get_mut(deck) else {
-            return Err(ToolError::not_found("deck", deck).hint("`search-decks` lists the decks there are"));
+            return Err(ToolError::not_found("deck", deck).hint("`search-decks` lists the decks"));
         };
-        if known.cards >= LARGEST_DECK {
-            let message = format!("the deck `{deck}` has {LARGEST_DECK} cards already");
+        if known.cards >= MAX_DECK_SIZE {
+            let message = format!("the deck `{deck}` has {MAX_DECK_SIZE} cards already");
             return Err(ToolError::rule("deck_full", message).not_started().hint("choose another deck"));
         }
         known.cards += 1;
@@ -149,30 +149,30 @@ impl Store {
         Ok(card)
     }
 
-    /// A card.
+    /// Returns a card.
     ///
     /// # Errors
-    /// When there is no such card.
+    /// If there is no such card.
     pub fn card(&self, id: &Id<Card>) -> Result<Card, ToolError> {
         self.inner().cards.get(id).cloned().ok_or_else(|| ToolError::not_found("card", id))
     }
 
-    /// Cards with the same question in a deck.
-    pub fn same(&self, card: &Card) -> Vec<Card> {
+    /// Returns the other cards of the deck with the same question.
+    pub fn same_question(&self, card: &Card) -> Vec<Card> {
         let is_same =
             |other: &&Card| other.deck_id == card.deck_id && other.front == card.front && other.id != card.id;
         self.inner().cards.values().filter(is_same).cloned().collect()
     }
 
-    /// All decks.
+    /// Returns all decks.
     pub fn decks(&self) -> Vec<Deck> {
         self.inner().decks.values().cloned().collect()
     }
 
-    /// Records how well a card was known.
+    /// Records a review and updates the level of the card.
     ///
     /// # Errors
-    /// When there is no such card.
+    /// If there is no such card.
     pub fn review(&self, id: &Id<Card>, grade: Grade, now: Timestamp) -> Result<Review, ToolError> {
         let mut inner = self.inner();
         let card = inner.cards.get_mut(id).ok_or_else(|| ToolError::not_found("card", id))?;

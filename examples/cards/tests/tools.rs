@@ -1,26 +1,26 @@
-//! The tools in the same process: what they give, what they hint at, and what they refuse.
+//! Calls the tools in the same process: results, hints and errors.
 
-use cards::store::{Card, Deck, Grade, LARGEST_DECK, Review, Store};
+use cards::store::{Card, Deck, Grade, MAX_DECK_SIZE, Review, Store};
 use cards::{CreateCard, GetCard, ReviewCard, tools};
 use toolgate_sdk::hints::WarningKind;
 use toolgate_sdk::testing::{Harness, check_examples};
 use toolgate_sdk::{Page, Tools, json};
 
 fn sample() -> Tools {
-    tools(&Store::sample().expect("the sample is good")).expect("the tools keep the contract")
+    tools(&Store::sample().expect("the sample data is valid")).expect("the tools fulfil the contract")
 }
 
 #[tokio::test]
-async fn every_example_holds() {
+async fn examples_pass() {
     check_examples(sample).await;
 }
 
 #[tokio::test]
-async fn a_card_from_its_first_day_to_its_third_review() {
+async fn reviews_change_the_level_of_a_card() {
     let harness = Harness::new(sample());
     let deck_id = "spanish".parse().expect("an id");
-    let asked = CreateCard { deck_id, front: "el gato".to_owned(), back: "the cat".to_owned() };
-    let created = harness.call("create-card", asked).await;
+    let params = CreateCard { deck_id, front: "el gato".to_owned(), back: "the cat".to_owned() };
+    let created = harness.call("create-card", params).await;
     let card: Card = created.data();
     assert_eq!((card.level, card.metadata.created_by.as_deref()), (1, Some("test")));
     assert!(created.suggests("review-card"));
@@ -33,13 +33,13 @@ async fn a_card_from_its_first_day_to_its_third_review() {
         assert_eq!(called.suggests("get-card"), grade == Grade::Again);
         confidence.push(called.hints().confidence);
     }
-    assert!(confidence.is_sorted(), "what was reviewed more often is known better: {confidence:?}");
+    assert!(confidence.is_sorted(), "confidence grows with the number of reviews: {confidence:?}");
     let now: Card = harness.call("get-card", GetCard { card_id: card.id }).await.data();
     assert!(now.level == 1 && now.metadata.updated_at.is_some());
 }
 
 #[tokio::test]
-async fn decks_are_searched_sorted_and_paged() {
+async fn searches_sorts_and_paginates_decks() {
     let harness = Harness::new(sample());
     let titles = async |arguments| {
         let page: Page<Deck> = harness.call("search-decks", arguments).await.data();
@@ -53,7 +53,7 @@ async fn decks_are_searched_sorted_and_paged() {
 }
 
 #[tokio::test]
-async fn what_is_refused_says_the_way_out() {
+async fn errors_suggest_a_next_action() {
     let harness = Harness::new(sample());
     let backwards = json!({ "created": { "from": "2026-02-01T00:00:00Z", "to": "2026-01-01T00:00:00Z" } });
     for (tool, arguments, code) in [
@@ -74,13 +74,13 @@ async fn what_is_refused_says_the_way_out() {
 }
 
 #[tokio::test]
-async fn a_deck_has_its_limit_and_knows_its_twins() {
+async fn limits_deck_size_and_warns_of_duplicates() {
     let harness = Harness::new(sample());
-    let asked = json!({ "deckId": "spanish", "front": "la casa", "back": "the home" });
-    let twin = harness.call("create-card", &asked).await;
-    assert!(twin.hints().warnings.iter().any(|warning| warning.kind == WarningKind::Duplicate));
-    for _ in 3..LARGEST_DECK {
-        harness.call("create-card", &asked).await.data::<Card>();
+    let params = json!({ "deckId": "spanish", "front": "la casa", "back": "the home" });
+    let duplicate = harness.call("create-card", &params).await;
+    assert!(duplicate.hints().warnings.iter().any(|warning| warning.kind == WarningKind::Duplicate));
+    for _ in 3..MAX_DECK_SIZE {
+        harness.call("create-card", &params).await.data::<Card>();
     }
-    assert_eq!(harness.call("create-card", &asked).await.error().code, "deck_full");
+    assert_eq!(harness.call("create-card", &params).await.error().code, "deck_full");
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tells how much space a folder takes: arguments come as JSON on stdin, the result goes to stdout.
+# Reports the size of a folder. Arguments arrive as JSON on stdin; the result goes to stdout.
 set -eu
 folder=$(sed -n 's/.*"folder" *: *"\([^"]*\)".*/\1/p')
 kilobytes=$(du -sk -- "${folder:-.}" | cut -f1)

@@ -1,6 +1,6 @@
-//! `cargo xtask bench catalog`: what it costs to connect, discover and list.
+//! `cargo xtask bench catalog`: the time to connect to servers, discover and list their tools.
 //!
-//! Contenders take turns in one run, so that a busy machine is as busy for one as for the other.
+//! Contenders take turns in one run, so that a busy machine affects both alike.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,17 +14,17 @@ use serde_json::{Value, json};
 use super::{load_average, median_and_worst, ms, verdict};
 use crate::metadata::Metadata;
 use crate::program;
-use crate::scratch::Scratch;
+use crate::scratch::ScratchDir;
 
 const RUNS: usize = 20;
 const SERVERS: usize = 100;
-/// The bars of "The catalog".
+/// The limits for the catalog.
 const TIMES_RAW: f64 = 3.0;
 const ALL_SERVERS: Duration = Duration::from_secs(3);
 const MEMORY_MIB: f64 = 40.0;
 
-/// What is measured, built.
-struct Built {
+/// The programs of the benchmark.
+struct CatalogBinaries {
     toolgate: PathBuf,
     testkit: PathBuf,
     raw_client: PathBuf,
@@ -32,12 +32,12 @@ struct Built {
 
 pub(super) fn run() -> anyhow::Result<()> {
     let built = build()?;
-    let scratch = Scratch::new("bench")?;
+    let scratch = ScratchDir::new("bench")?;
     println!("bench `catalog`");
     against_raw(&built, scratch.path())?;
     many_servers(&built, scratch.path())?;
     memory(&built, scratch.path())?;
-    println!("  tools/list from the catalog, processor time, bar at most 0.2 ms at 1,000 tools:");
+    println!("  tools/list from the catalog, CPU time, target at most 0.2 ms at 1,000 tools:");
     let mut bench =
         program::cargo(["bench", "--quiet", "--package", "toolgate-runtime", "--bench", "catalog"]);
     bench.env("TESTKIT", &built.testkit);
@@ -48,11 +48,11 @@ pub(super) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn build() -> anyhow::Result<Built> {
+fn build() -> anyhow::Result<CatalogBinaries> {
     println!("Building the release binaries …");
     let builds = [
         &["build", "--release", "--package", "toolgate", "--package", "testkit"][..],
-        &["build", "--release", "--package", "toolgate-mcp", "--example", "raw_client"],
+        &["build", "--release", "--package", "conformance-server", "--example", "raw_client"],
     ];
     for arguments in builds {
         if !program::stream(program::cargo(arguments))? {
@@ -60,24 +60,24 @@ fn build() -> anyhow::Result<Built> {
         }
     }
     let release = Metadata::read(Path::new("Cargo.toml"))?.target_directory.join("release");
-    Ok(Built {
+    Ok(CatalogBinaries {
         toolgate: release.join("toolgate"),
         testkit: release.join("testkit"),
         raw_client: release.join("examples/raw_client"),
     })
 }
 
-/// `toolgate tools list` beside the official SDK alone, on the same server.
-fn against_raw(built: &Built, folder: &Path) -> anyhow::Result<()> {
+/// Compares `toolgate tools list` with a client on the official SDK alone, on the same server.
+fn against_raw(built: &CatalogBinaries, folder: &Path) -> anyhow::Result<()> {
     let (folder, tools) = project(built, folder, "one", 1, 20)?;
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
-    // The first of each reads the binaries from the disk, and pins what it sees.
+    // The first run of each reads the binaries from disk and pins the tools, so it does not count.
     for run in 0..=RUNS {
         let (our, lines) = timed(toolgate(built, &folder).args(["tools", "list"]))?;
         let (theirs, same) =
             timed(Command::new(&built.raw_client).arg(&built.testkit).arg("scripted").arg(&tools))?;
         if (lines, same) != (20, 20) {
-            bail!("{lines} and {same} lines came where 20 tools are listed");
+            bail!("{lines} and {same} lines were printed, expected 20 tools each");
         }
         if run > 0 {
             ours.push(our);
@@ -89,12 +89,12 @@ fn against_raw(built: &Built, folder: &Path) -> anyhow::Result<()> {
     println!("  one server, process start to output, {RUNS} runs in turns:");
     println!("    toolgate tools list   median {}, worst {}", ms(our), ms(our_worst));
     println!("    raw rmcp client       median {}, worst {}", ms(theirs), ms(their_worst));
-    println!("    {times:.2} times, bar at most {TIMES_RAW}: {}", verdict(times <= TIMES_RAW));
+    println!("    {times:.2} times, target at most {TIMES_RAW}: {}", verdict(times <= TIMES_RAW));
     Ok(())
 }
 
-/// A hundred servers at once, then the same with one of them silent.
-fn many_servers(built: &Built, folder: &Path) -> anyhow::Result<()> {
+/// Measures a hundred servers at once, then the same with one that never answers.
+fn many_servers(built: &CatalogBinaries, folder: &Path) -> anyhow::Result<()> {
     let (folder, _) = project(built, folder, "many", SERVERS, 5)?;
     let mut all = Vec::new();
     for _ in 0..4 {
@@ -104,12 +104,12 @@ fn many_servers(built: &Built, folder: &Path) -> anyhow::Result<()> {
         }
         all.push(took);
     }
-    // The first one writes the pins.
+    // The first run writes the pins.
     let first = all.remove(0);
     let (median, worst) = median_and_worst(all);
     println!("  {SERVERS} stdio servers connected, discovered and listed:");
     println!("    median {}, worst {}, the first, which pins them all, {}", ms(median), ms(worst), ms(first));
-    println!("    bar at most {}: {}", ms(ALL_SERVERS), verdict(median.max(first) <= ALL_SERVERS));
+    println!("    target at most {}: {}", ms(ALL_SERVERS), verdict(median.max(first) <= ALL_SERVERS));
 
     let file = folder.join("mcp.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&file)?)?;
@@ -133,8 +133,8 @@ fn many_servers(built: &Built, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process that stays, with a thousand tools.
-fn memory(built: &Built, folder: &Path) -> anyhow::Result<()> {
+/// Measures the memory of a long-running process with a thousand tools.
+fn memory(built: &CatalogBinaries, folder: &Path) -> anyhow::Result<()> {
     let (folder, _) = project(built, folder, "thousand", 1, 1_000)?;
     let mut command = toolgate(built, &folder);
     let mut child = command
@@ -145,17 +145,17 @@ fn memory(built: &Built, folder: &Path) -> anyhow::Result<()> {
     let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
     let listed =
         stdout.lines().map_while(Result::ok).filter(|line| line.contains("\"tool\"")).take(1_000).count();
-    // Idle is what is left when the last look is over.
+    // Memory is idle after the last poll.
     std::thread::sleep(Duration::from_secs(3));
     let resident = resident_mib(child.id());
     let _ = child.kill();
     child.wait()?;
     match resident {
         Some(mib) => println!(
-            "  memory with {listed} tools, idle: {mib:.1} MiB, bar at most {MEMORY_MIB} MiB: {}",
+            "  memory with {listed} tools, idle: {mib:.1} MiB, target at most {MEMORY_MIB} MiB: {}",
             verdict(mib <= MEMORY_MIB)
         ),
-        None => println!("  memory: not measured, there is no /proc here"),
+        None => println!("  memory: not measured, no /proc on this system"),
     }
     Ok(())
 }
@@ -167,16 +167,16 @@ pub(super) fn resident_mib(id: u32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// A project of servers that offer so many tools each, and the file of the tools.
+/// Writes a project with servers of this many tools each. Returns its folder and the file of the tools.
 fn project(
-    built: &Built,
+    built: &CatalogBinaries,
     folder: &Path,
     name: &str,
     servers: usize,
     tools: usize,
 ) -> anyhow::Result<(PathBuf, PathBuf)> {
     let folder = folder.join(name);
-    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let file = folder.join("tools");
     let tool = |n: usize| {
         let schema = json!({ "type": "object", "properties": { "id": { "type": "string", "description": "The id of the record." } }, "required": ["id"] });
@@ -192,15 +192,15 @@ fn project(
     Ok((folder, file))
 }
 
-fn toolgate(built: &Built, folder: &Path) -> Command {
+fn toolgate(built: &CatalogBinaries, folder: &Path) -> Command {
     let mut command = Command::new(&built.toolgate);
-    // The user's own configuration must not take part.
+    // The user's own configuration must not affect the benchmark.
     command.arg("-C").arg(folder).env("HOME", folder).env("XDG_CONFIG_HOME", folder.join("none"));
     command.env("TOOLGATE_LOG", "off");
     command
 }
 
-/// From the start to the last line on stdout, and the number of lines.
+/// Returns the time from the start to the last line on stdout, and the number of lines.
 fn timed(command: &mut Command) -> anyhow::Result<(Duration, usize)> {
     let start = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -208,7 +208,7 @@ fn timed(command: &mut Command) -> anyhow::Result<(Duration, usize)> {
     let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
     let (mut took, mut lines) = (Duration::ZERO, 0);
     for line in stdout.lines() {
-        line.with_context(|| format!("cannot read what {command:?} says"))?;
+        line.with_context(|| format!("cannot read the output of {command:?}"))?;
         (took, lines) = (start.elapsed(), lines + 1);
     }
     if !child.wait()?.success() {

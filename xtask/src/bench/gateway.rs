@@ -1,8 +1,8 @@
-//! `cargo xtask bench gateway`: what a call costs that goes through `toolgate serve`, all of its stages on.
+//! `cargo xtask bench gateway`: the cost of a call through `toolgate serve`, with all of its stages on.
 //!
-//! A load and an upstream of `testkit` stand at both ends; between them, in turns, nothing, nginx and Toolgate, and
-//! other gateways where they are found. Invariant: contenders take turns in every cell, so that a busy machine is as
-//! busy for one as for the other, and the same bytes are sent to each.
+//! `testkit` provides the load and the upstream server; between them are, in turns, nothing, nginx, Toolgate, and other
+//! gateways if they are installed. Invariant: contenders take turns in every case, so that a busy machine affects all
+//! of them alike, and each gets the same bytes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use self::contender::{Contender, Place};
+use self::contender::{BenchPaths, Contender};
 use crate::metadata::Metadata;
 use crate::program;
-use crate::scratch::Scratch;
+use crate::scratch::ScratchDir;
 
 mod chart;
 mod contender;
@@ -23,37 +23,37 @@ mod memory;
 mod nginx;
 mod report;
 
-/// How `bench gateway` runs.
+/// Options of `bench gateway`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// `gateway`: fewer cells and one turn each, in about a minute.
+pub(crate) struct GatewayOptions {
+    /// `gateway`: fewer cases and one turn each, in about a minute.
     #[arg(long)]
     quick: bool,
-    /// `gateway`: measure this `toolgate`, and with the `testkit` beside it, in place of building them.
+    /// `gateway`: measure this `toolgate`, with the `testkit` beside it, instead of building them.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// `gateway`: build without the slow link, which is a little slower and has the names that `perf` shows.
+    /// `gateway`: build with thin LTO, which links faster, runs a little slower and keeps symbols for `perf`.
     #[arg(long, conflicts_with = "binary")]
     no_lto: bool,
 }
 
-/// What is measured, built.
-struct Built {
+/// The programs of the benchmark, and the folder of its results.
+struct GatewayBinaries {
     toolgate: PathBuf,
     testkit: PathBuf,
-    /// The gateway that is two halves of a library; not there where nothing is built.
+    /// A gateway of the client and the server of rmcp. Absent if `--binary` is given without one beside it.
     chain: Option<PathBuf>,
-    /// How `toolgate` was built, for who reads the figures.
+    /// The build of `toolgate`, for the report.
     profile: String,
-    /// What was written goes here.
+    /// Folder of the report.
     results: PathBuf,
 }
 
-/// A tool and so many connections.
+/// A tool and a number of connections.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Cell {
+struct LoadCase {
     tool: &'static str,
-    /// What the table calls it.
+    /// The name in the table.
     #[serde(rename = "kind")]
     name: &'static str,
     legacy: bool,
@@ -64,9 +64,9 @@ struct Cell {
     measure_ms: u32,
 }
 
-/// What one turn of the load told.
+/// The output of one turn of the load.
 #[derive(Debug, Clone, Deserialize)]
-struct Turn {
+struct LoadResult {
     calls: u64,
     seconds: f64,
     bytes: u64,
@@ -77,15 +77,15 @@ struct Turn {
     error: Option<String>,
 }
 
-/// All turns of one contender in one cell.
+/// All turns of one contender in one case.
 #[derive(Debug, Clone, Serialize)]
-struct Figure {
+struct Measurement {
     #[serde(flatten)]
-    cell: Cell,
+    case: LoadCase,
     contender: &'static str,
     calls: u64,
     calls_per_second: f64,
-    /// Of all processes of what stands between; absent where nothing does.
+    /// CPU time of all processes of the contender. Absent for the direct connection.
     cpu_us_per_call: Option<f64>,
     cpu_ns_per_byte: Option<f64>,
     p50_us: f64,
@@ -94,70 +94,77 @@ struct Figure {
     error: Option<String>,
 }
 
-/// Time for connections to be made and caches to fill.
+/// Time to open connections and fill caches.
 const WARMUP_MS: u32 = 200;
 
-fn cells(quick: bool) -> Vec<Cell> {
-    let cell = |tool, turns, measure_ms| {
-        move |connections| Cell { tool, name: tool, legacy: false, connections, turns, measure_ms }
+fn cases(quick: bool) -> Vec<LoadCase> {
+    let case = |tool, turns, measure_ms| {
+        move |connections| LoadCase { tool, name: tool, legacy: false, connections, turns, measure_ms }
     };
-    // Clients with sessions, and calls of which none may be lost or made twice.
+    // Clients with sessions; none of their calls may be lost or sent twice.
     let sessions = |turns| {
-        move |connections| Cell { name: "sessions", legacy: true, ..cell("small", turns, 800)(connections) }
+        move |connections| LoadCase {
+            name: "sessions",
+            legacy: true,
+            ..case("small", turns, 800)(connections)
+        }
     };
     if quick {
-        let small = [1, 16, 64].map(cell("small", 1, 1_000));
+        let small = [1, 16, 64].map(case("small", 1, 1_000));
         let others = [
-            cell("kib64", 1, 800)(16),
-            cell("mib1", 1, 800)(16),
+            case("kib64", 1, 800)(16),
+            case("mib1", 1, 800)(16),
             sessions(1)(16),
-            cell("changes", 1, 800)(16),
+            case("changes", 1, 800)(16),
         ];
         return small.into_iter().chain(others).collect();
     }
     let all = [1, 16, 64, 256];
-    let small = all.map(cell("small", 3, 1_000)).into_iter();
-    let large = all.map(cell("kib64", 2, 700)).into_iter().chain(all.map(cell("mib1", 2, 700)));
-    let others = [1, 16, 64].map(sessions(2)).into_iter().chain([1, 16, 64].map(cell("changes", 2, 800)));
+    let small = all.map(case("small", 3, 1_000)).into_iter();
+    let large = all.map(case("kib64", 2, 700)).into_iter().chain(all.map(case("mib1", 2, 700)));
+    let others = [1, 16, 64].map(sessions(2)).into_iter().chain([1, 16, 64].map(case("changes", 2, 800)));
     small.chain(large).chain(others).collect()
 }
 
-pub(super) fn run(options: &Options) -> anyhow::Result<()> {
+pub(super) fn run(options: &GatewayOptions) -> anyhow::Result<()> {
     let built = build(options)?;
-    let scratch = Scratch::new("bench-gateway")?;
+    let scratch = ScratchDir::new("bench-gateway")?;
     let load_before = super::load_average();
-    let place = Place { built: &built, folder: scratch.path() };
+    let paths = BenchPaths { built: &built, folder: scratch.path() };
     println!("bench `gateway`: memory …");
-    let memory = memory::measure(&place)?;
+    let memory = memory::measure(&paths)?;
     println!("bench `gateway`: one of {} servers hangs …", hung::SERVERS);
-    let hung = hung::measure(&place)?;
-    let upstream = contender::upstream(&place)?;
-    let (contenders, absent) = contender::all(&place, upstream.port)?;
-    let mut figures = Vec::new();
-    for cell in cells(options.quick) {
-        println!("bench `gateway`: {}, {} connections …", cell.name, cell.connections);
-        figures.extend(measure(&built, cell, &contenders)?);
+    let hung = hung::measure(&paths)?;
+    let upstream = contender::upstream(&paths)?;
+    let (contenders, absent) = contender::all(&paths, upstream.port)?;
+    let mut measurements = Vec::new();
+    for case in cases(options.quick) {
+        println!("bench `gateway`: {}, {} connections …", case.name, case.connections);
+        measurements.extend(measure(&built, case, &contenders)?);
     }
-    let report = report::Report {
+    let report = report::GatewayReport {
         binary: built.profile.clone(),
         quick: options.quick,
         cores: std::thread::available_parallelism().map_or(0, usize::from),
         load_before: load_before.unwrap_or_default(),
         load_after: super::load_average().unwrap_or_default(),
-        contenders: contenders.iter().map(|contender| (contender.name, contender.what.clone())).collect(),
+        contenders: contenders
+            .iter()
+            .map(|contender| (contender.name, contender.description.clone()))
+            .collect(),
         absent,
         memory,
         hung,
-        figures,
+        measurements,
     };
     report.print();
     report.write(&built.results)
 }
 
-fn build(options: &Options) -> anyhow::Result<Built> {
+fn build(options: &GatewayOptions) -> anyhow::Result<GatewayBinaries> {
     let target = Metadata::read(&program::root().join("Cargo.toml"))?.target_directory;
     let results = target.join("bench");
-    fs::create_dir_all(&results).with_context(|| format!("cannot make {}", results.display()))?;
+    fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
     let profile = if options.no_lto || options.binary.is_some() { "profiling" } else { "release" };
     let built = target.join(profile);
     let mut arguments =
@@ -172,57 +179,66 @@ fn build(options: &Options) -> anyhow::Result<Built> {
     let beside = options.binary.as_ref().map(|binary| binary.with_file_name("testkit"));
     if let Some(testkit) = beside.filter(|testkit| testkit.exists()) {
         let chain = Some(testkit.with_file_name("conformance-server")).filter(|chain| chain.exists());
-        return Ok(Built { toolgate, testkit, chain, profile, results });
+        return Ok(GatewayBinaries { toolgate, testkit, chain, profile, results });
     }
     println!("Building: cargo {} …", arguments.join(" "));
     if !program::stream(program::cargo(&arguments))? {
         bail!("cargo {} failed", arguments.join(" "));
     }
     let chain = Some(built.join("conformance-server"));
-    Ok(Built { toolgate, testkit: built.join("testkit"), chain, profile, results })
+    Ok(GatewayBinaries { toolgate, testkit: built.join("testkit"), chain, profile, results })
 }
 
-/// One cell: every contender once, then every contender again.
-fn measure(built: &Built, cell: Cell, contenders: &[Contender]) -> anyhow::Result<Vec<Figure>> {
-    let contenders: Vec<_> = contenders.iter().filter(|contender| contender.takes_part(cell)).collect();
-    let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); contenders.len()];
-    for _ in 0..cell.turns {
+/// Measures one case: every contender once, then every contender again.
+fn measure(
+    built: &GatewayBinaries,
+    case: LoadCase,
+    contenders: &[Contender],
+) -> anyhow::Result<Vec<Measurement>> {
+    let contenders: Vec<_> = contenders.iter().filter(|contender| contender.is_measured_in(case)).collect();
+    let mut turns: Vec<Vec<LoadResult>> = vec![Vec::new(); contenders.len()];
+    for _ in 0..case.turns {
         for (contender, turns) in contenders.iter().zip(&mut turns) {
-            turns.push(turn(built, cell, contender)?);
+            turns.push(run_load(built, case, contender)?);
         }
     }
     Ok(contenders
         .iter()
         .zip(turns)
-        .map(|(contender, turns)| Figure::of(cell, contender.name, &turns))
+        .map(|(contender, turns)| Measurement::of(case, contender.name, &turns))
         .collect())
 }
 
-fn turn(built: &Built, cell: Cell, contender: &Contender) -> anyhow::Result<Turn> {
-    turn_of(built, cell, cell.tool, contender)
+fn run_load(built: &GatewayBinaries, case: LoadCase, contender: &Contender) -> anyhow::Result<LoadResult> {
+    run_load_with_tool(built, case, case.tool, contender)
 }
 
-/// One turn of a load that calls this tool.
-fn turn_of(built: &Built, cell: Cell, tool: &str, contender: &Contender) -> anyhow::Result<Turn> {
+/// Runs the load for one turn, with calls of this tool.
+fn run_load_with_tool(
+    built: &GatewayBinaries,
+    case: LoadCase,
+    tool: &str,
+    contender: &Contender,
+) -> anyhow::Result<LoadResult> {
     let mut load = Command::new(&built.testkit);
-    load.args(["bench", "load"]).args(contender.keys());
-    load.arg(format!("tool={tool}")).arg(format!("connections={}", cell.connections));
-    load.args(cell.legacy.then_some("era=legacy"));
-    load.arg(format!("warmup_ms={WARMUP_MS}")).arg(format!("measure_ms={}", cell.measure_ms));
+    load.args(["bench", "load"]).args(contender.load_arguments());
+    load.arg(format!("tool={tool}")).arg(format!("connections={}", case.connections));
+    load.args(case.legacy.then_some("era=legacy"));
+    load.arg(format!("warmup_ms={WARMUP_MS}")).arg(format!("measure_ms={}", case.measure_ms));
     load.arg(format!("pids={}", contender.pids().join(","))).stderr(Stdio::inherit());
-    let told = program::stdout(load)?;
-    serde_json::from_str(&told).with_context(|| format!("the load told `{told}`"))
+    let output = program::stdout(load)?;
+    serde_json::from_str(&output).with_context(|| format!("the load output `{output}`"))
 }
 
-impl Figure {
-    fn of(cell: Cell, contender: &'static str, turns: &[Turn]) -> Self {
+impl Measurement {
+    fn of(case: LoadCase, contender: &'static str, turns: &[LoadResult]) -> Self {
         let calls: u64 = turns.iter().map(|turn| turn.calls).sum();
         let bytes: u64 = turns.iter().map(|turn| turn.bytes).sum();
         let seconds: f64 = turns.iter().map(|turn| turn.seconds).sum();
         let cpu = turns.iter().map(|turn| turn.cpu_seconds).sum::<Option<f64>>().filter(|cpu| *cpu > 0.0);
         let per = |all: f64, number: u64| (number > 0).then(|| all / number as f64);
         Self {
-            cell,
+            case,
             contender,
             calls,
             calls_per_second: calls as f64 / seconds,
@@ -242,8 +258,8 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 #[test]
-fn turns_are_added_up_and_their_quantiles_have_a_middle() {
-    let turn = |calls, p50_us, cpu_seconds| Turn {
+fn adds_up_turns_and_takes_the_median_of_their_quantiles() {
+    let turn = |calls, p50_us, cpu_seconds| LoadResult {
         calls,
         seconds: 1.0,
         bytes: calls * 100,
@@ -253,10 +269,11 @@ fn turns_are_added_up_and_their_quantiles_have_a_middle() {
         errors: 0,
         error: None,
     };
-    let cell = Cell { tool: "small", name: "small", legacy: false, connections: 1, turns: 3, measure_ms: 1 };
+    let case =
+        LoadCase { tool: "small", name: "small", legacy: false, connections: 1, turns: 3, measure_ms: 1 };
     let turns = [turn(100, 5.0, Some(0.1)), turn(300, 1.0, Some(0.2)), turn(200, 2.0, Some(0.3))];
-    let figure = Figure::of(cell, "toolgate", &turns);
-    assert_eq!((figure.calls, figure.calls_per_second, figure.p50_us), (600, 200.0, 2.0));
-    assert!(figure.cpu_us_per_call.is_some_and(|us| (us - 1_000.0).abs() < 1e-6));
-    assert_eq!(Figure::of(cell, "direct", &[turn(100, 5.0, None)]).cpu_us_per_call, None);
+    let measurement = Measurement::of(case, "toolgate", &turns);
+    assert_eq!((measurement.calls, measurement.calls_per_second, measurement.p50_us), (600, 200.0, 2.0));
+    assert!(measurement.cpu_us_per_call.is_some_and(|us| (us - 1_000.0).abs() < 1e-6));
+    assert_eq!(Measurement::of(case, "direct", &[turn(100, 5.0, None)]).cpu_us_per_call, None);
 }

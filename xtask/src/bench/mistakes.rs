@@ -1,4 +1,4 @@
-//! A configuration of 500 lines with many mistakes, for the `check` benchmark.
+//! An invalid configuration of 500 lines with many mistakes, for the `check` benchmark.
 //!
 //! Invariant: the same text on every machine and in every run, so that two measurements compare.
 
@@ -7,20 +7,21 @@ use std::fmt::Write;
 /// Lines of the file. A large configuration, not an absurd one.
 const LINES: usize = 500;
 
-/// Where the tools end and the servers begin.
+/// The line where the tools end and the servers begin.
 const TOOL_LINES: usize = 200;
 
-/// The file, and how many mistakes are in it.
-pub(super) struct Broken {
+/// The file, and the number of mistakes in it.
+pub(super) struct InvalidConfig {
     pub(super) text: String,
     pub(super) mistakes: usize,
     random: Random,
 }
 
 /// Writes the file.
-pub(super) fn config() -> Broken {
+pub(super) fn config() -> InvalidConfig {
     let text = "# A file with many mistakes.\ntoolbox:\n  max_concurrent: -4\n  default_timeout: 10 parsecs\n  tools:\n";
-    let mut broken = Broken { text: text.to_owned(), mistakes: 2, random: Random(0x9e37_79b9_7f4a_7c15) };
+    let mut broken =
+        InvalidConfig { text: text.to_owned(), mistakes: 2, random: Random(0x9e37_79b9_7f4a_7c15) };
     for number in 0.. {
         if broken.text.lines().count() + 4 > TOOL_LINES {
             break;
@@ -40,7 +41,7 @@ pub(super) fn config() -> Broken {
     broken
 }
 
-impl Broken {
+impl InvalidConfig {
     fn tool(&mut self, number: u32) {
         let instances = self.pick(&["1", "4", "16"], &["-2", "0.5", "many"]);
         let timeout = self.pick(&["30s", "2m", "500ms"], &["soon", "10 parsecs", "-5s"]);
@@ -87,7 +88,7 @@ impl Broken {
         );
     }
 
-    /// One of either kind; a wrong one counts.
+    /// Picks one of both lists. A wrong one counts as a mistake.
     fn pick<'a>(&mut self, good: &[&'a str], wrong: &[&'a str]) -> &'a str {
         let picked = self.random.pick(&[good, wrong].concat());
         self.mistakes += usize::from(wrong.contains(&picked));
@@ -95,7 +96,7 @@ impl Broken {
     }
 }
 
-/// Xorshift: enough to vary a file, and no dependency.
+/// Xorshift: random enough for a file, without a dependency.
 struct Random(u64);
 
 impl Random {
@@ -108,8 +109,8 @@ impl Random {
 }
 
 #[test]
-fn the_file_has_its_lines_and_is_the_same_every_time() {
-    let Broken { text, mistakes, .. } = config();
+fn the_file_has_500_lines_and_is_always_the_same() {
+    let InvalidConfig { text, mistakes, .. } = config();
     assert_eq!(text.lines().count(), LINES);
     assert_eq!((config().text, config().mistakes), (text.clone(), mistakes));
     for part in ["transport: stdio", "url: \"https://", "timeout: soon", "${BENCH_UNSET_"] {

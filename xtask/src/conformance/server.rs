@@ -1,9 +1,9 @@
-//! The server side of the suite: Toolgate in front of a server with all the suite's fixtures, and an unrelated
-//! one beside it, for each pair of client era and server.
+//! The server side of the suite: Toolgate in front of a server with all fixtures of the suite, and an unrelated
+//! server beside it, for each pair of client revision and server.
 //!
-//! What counts is the difference: a scenario that the fixture server passes when the suite talks to it directly
-//! must pass through Toolgate too, whatever revision and transport the server behind it has, and through a profile.
-//! Invariant: a pair has processes of its own, so no pair sees what another one changed.
+//! A scenario that passes when the suite talks to the fixture server directly must also pass through Toolgate, for
+//! every revision and transport of the server behind it, and through a profile. Invariant: each pair has its own
+//! processes, so pairs do not affect each other.
 
 mod pair;
 mod report;
@@ -16,12 +16,12 @@ use std::thread;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
-use super::Options;
+use super::ConformanceOptions;
 use crate::metadata::Metadata;
 use crate::{peers, program};
-use report::Report;
+use report::SuiteReport;
 
-/// How the server behind is reached, and what it speaks.
+/// Transport and protocol revision of the server behind Toolgate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Fixture {
     Http,
@@ -31,7 +31,7 @@ pub(crate) enum Fixture {
     Sse,
 }
 
-/// What the client speaks, and which suite says so.
+/// Protocol revision of the client, or the version of the suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Suite {
     #[value(name = "2025-11-25")]
@@ -71,7 +71,7 @@ impl Suite {
         }
     }
 
-    /// How many scenarios count.
+    /// Number of scored scenarios.
     fn scored(self) -> usize {
         match self {
             Self::Legacy | Self::First => 30,
@@ -81,18 +81,18 @@ impl Suite {
 }
 
 /// Scenarios that no gateway can pass, with the reason.
-struct Impossible {
-    /// The servers behind it that this is about.
-    behind: fn(Fixture) -> bool,
+struct ExpectedFailure {
+    /// The servers behind Toolgate for which the scenarios fail.
+    applies_to: fn(Fixture) -> bool,
     suite: Suite,
     scenarios: &'static [&'static str],
     reason: &'static str,
 }
 
-/// All of them. One that passes all the same is reported, so that the list does not grow old.
-const IMPOSSIBLE: [Impossible; 2] = [
-    Impossible {
-        behind: Fixture::is_legacy,
+/// All expected failures. One that passes is reported, so that the list stays correct.
+const EXPECTED_FAILURES: [ExpectedFailure; 2] = [
+    ExpectedFailure {
+        applies_to: Fixture::is_legacy,
         suite: Suite::Modern,
         scenarios: &[
             "tasks-lifecycle",
@@ -105,32 +105,32 @@ const IMPOSSIBLE: [Impossible; 2] = [
             "tasks-required-task-error",
             "tasks-mrtr-composition",
         ],
-        reason: "a server of the older revisions has no tasks of the extension",
+        reason: "servers of older revisions do not have the tasks extension",
     },
-    Impossible {
-        behind: Fixture::is_legacy,
+    ExpectedFailure {
+        applies_to: Fixture::is_legacy,
         suite: Suite::Modern,
         scenarios: &["input-required-result-basic-elicitation", "input-required-result-ignore-extra-params"],
-        reason: "the suite looks for the name that the fixture gives its question, and an older server gives it none",
+        reason: "the suite expects the id that the fixture gives its question, and an older server has no such id",
     },
 ];
 
-/// What is between the suite and the server.
+/// The path from the suite to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    /// Nothing.
+enum Route {
+    /// No gateway.
     Direct,
     /// Toolgate, at `/mcp`.
-    Through,
-    /// Toolgate, at `/mcp/{profile}`; the profile has all that the fixture server offers, and nothing else.
+    Gateway,
+    /// Toolgate, at `/mcp/{profile}`; the profile has everything of the fixture server, and nothing else.
     Profile,
 }
 
-impl Way {
+impl Route {
     fn name(self) -> &'static str {
         match self {
             Self::Direct => "directly",
-            Self::Through => "through Toolgate",
+            Self::Gateway => "through Toolgate",
             Self::Profile => "through a profile",
         }
     }
@@ -138,83 +138,87 @@ impl Way {
 
 /// One run of one suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Run {
+struct SuiteRun {
     suite: Suite,
     fixture: Fixture,
-    way: Way,
+    route: Route,
 }
 
-/// Where things are.
-struct Places {
-    /// The executables.
+/// Folders of a run.
+struct SuitePaths {
+    /// Folder of the executables.
     debug: PathBuf,
-    /// What the runs leave behind.
+    /// Folder of the logs.
     logs: PathBuf,
 }
 
-/// `cargo xtask conformance --server`. Says whether all that passes directly passes.
-pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+/// Runs `cargo xtask conformance --server`. Returns true if every scenario that passes directly passes.
+pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<bool> {
     let runs = runs(options)?;
-    let places = prepare()?;
-    let reports = run_all(&runs, options.scenario.as_deref(), &places)?;
-    let reference = |suite| reports.get(&Run { suite, fixture: Fixture::Http, way: Way::Direct });
+    let paths = prepare()?;
+    let reports = run_all(&runs, options.scenario.as_deref(), &paths)?;
+    let reference = |suite| reports.get(&SuiteRun { suite, fixture: Fixture::Http, route: Route::Direct });
     let mut good = true;
     println!("{:<12} {:<14} {:<18} passed of scored, of others", "suite", "server", "");
     for (run, report) in &reports {
-        let (suite, fixture, way) = (run.suite.name(), run.fixture.name(), run.way.name());
-        println!("{suite:<12} {fixture:<14} {way:<18} {}", report.figures());
-        let complaints = match reference(run.suite) {
-            Some(reference) if run.way != Way::Direct => complaints(*run, report, reference),
+        let (suite, fixture, route) = (run.suite.name(), run.fixture.name(), run.route.name());
+        println!("{suite:<12} {fixture:<14} {route:<18} {}", report.figures());
+        let problems = match reference(run.suite) {
+            Some(reference) if run.route != Route::Direct => problems(*run, report, reference),
             _ => report.failures().collect(),
         };
-        for complaint in &complaints {
-            println!("    {complaint}");
+        for problem in &problems {
+            println!("    {problem}");
         }
-        good &= complaints.is_empty();
-        if run.way == Way::Direct && run.fixture == Fixture::Http && options.scenario.is_none() {
+        good &= problems.is_empty();
+        if run.route == Route::Direct && run.fixture == Fixture::Http && options.scenario.is_none() {
             let (scored, expected) = (report.scored(), run.suite.scored());
             if scored != expected {
-                bail!("{scored} scenarios of {} count, and {expected} are known", run.suite.name());
+                bail!("{} has {scored} scored scenarios, expected {expected}", run.suite.name());
             }
         }
     }
-    println!("what each check saw is in {}", places.logs.display());
+    println!("the logs of the checks are in {}", paths.logs.display());
     Ok(good)
 }
 
-/// What to run: the direct run of the fixture that speaks all is what the others are measured by.
-fn runs(options: &Options) -> anyhow::Result<Vec<Run>> {
+/// Lists the runs. The direct run of the fixture with all revisions is the reference for the others.
+fn runs(options: &ConformanceOptions) -> anyhow::Result<Vec<SuiteRun>> {
     let fixtures = options.fixture.map_or(Fixture::ALL.to_vec(), |fixture| vec![fixture]);
     let suites = options.suite.map_or(Suite::ALL.to_vec(), |suite| vec![suite]);
     let mut runs = Vec::new();
     for suite in suites {
-        let direct = |fixture| Run { suite, fixture, way: Way::Direct };
+        let direct = |fixture| SuiteRun { suite, fixture, route: Route::Direct };
         if !options.direct {
             runs.push(direct(Fixture::Http));
-            runs.extend(fixtures.iter().map(|fixture| Run { suite, fixture: *fixture, way: Way::Through }));
-            // A profile stands before all servers alike: one of them says what it does to each revision.
+            runs.extend(fixtures.iter().map(|fixture| SuiteRun {
+                suite,
+                fixture: *fixture,
+                route: Route::Gateway,
+            }));
+            // Profiles work alike for all servers, so one server is enough for each revision.
             if suite != Suite::First && fixtures.contains(&Fixture::Http) {
-                runs.push(Run { suite, fixture: Fixture::Http, way: Way::Profile });
+                runs.push(SuiteRun { suite, fixture: Fixture::Http, route: Route::Profile });
             }
             continue;
         }
-        // Two that speak no revision in common have nothing to say to each other.
+        // A client and a server without a common revision cannot talk.
         let reachable: &[_] =
             if suite == Suite::Modern { &[Fixture::Http] } else { &[Fixture::Http, Fixture::HttpLegacy] };
         runs.extend(reachable.iter().copied().filter(|fixture| fixtures.contains(fixture)).map(direct));
     }
     if runs.is_empty() {
-        bail!("this suite cannot talk to that server directly\nhint: leave `--direct` out");
+        bail!("this suite cannot talk to that server directly\nhint: omit `--direct`");
     }
     Ok(runs)
 }
 
-/// Builds what is needed, and makes room.
-fn prepare() -> anyhow::Result<Places> {
+/// Builds the executables and clears the logs.
+fn prepare() -> anyhow::Result<SuitePaths> {
     if !peers::are_installed() {
         bail!("the suite is not installed\nhint: `cargo xtask test --only peers` installs it");
     }
-    // Built as for the tests of the executables, which cargo has done by now.
+    // With the arguments of the integration tests, so that cargo has already built them by now.
     let built = program::capture(program::cargo(["test", "--workspace", "--test", "it", "--no-run"]))?;
     if !built.success {
         bail!("{}", built.output);
@@ -224,21 +228,25 @@ fn prepare() -> anyhow::Result<Places> {
     if logs.exists() {
         std::fs::remove_dir_all(&logs).with_context(|| format!("cannot remove {}", logs.display()))?;
     }
-    Ok(Places { debug: target.join("debug"), logs })
+    Ok(SuitePaths { debug: target.join("debug"), logs })
 }
 
-/// Runs all, some at a time: a suite mostly waits.
-fn run_all(runs: &[Run], scenario: Option<&str>, places: &Places) -> anyhow::Result<BTreeMap<Run, Report>> {
-    let waiting: Mutex<VecDeque<Run>> = Mutex::new(runs.iter().copied().collect());
+/// Runs several suites at a time: a suite mostly waits.
+fn run_all(
+    runs: &[SuiteRun],
+    scenario: Option<&str>,
+    paths: &SuitePaths,
+) -> anyhow::Result<BTreeMap<SuiteRun, SuiteReport>> {
+    let queue: Mutex<VecDeque<SuiteRun>> = Mutex::new(runs.iter().copied().collect());
     let reports = Mutex::new(Ok(BTreeMap::new()));
     let workers = thread::available_parallelism().map_or(2, |cores| cores.get() * 2);
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let next = || waiting.lock().expect("nobody panics with it").pop_front();
+                let next = || queue.lock().expect("no holder panics").pop_front();
                 while let Some(run) = next() {
-                    let report = pair::run(run, scenario, places);
-                    let mut reports = reports.lock().expect("nobody panics with it");
+                    let report = pair::run(run, scenario, paths);
+                    let mut reports = reports.lock().expect("no holder panics");
                     match (&mut *reports, report) {
                         (Ok(reports), Ok(report)) => drop(reports.insert(run, report)),
                         (Ok(_), Err(error)) => *reports = Err(error),
@@ -248,51 +256,58 @@ fn run_all(runs: &[Run], scenario: Option<&str>, places: &Places) -> anyhow::Res
             });
         }
     });
-    reports.into_inner().expect("nobody panics with it")
+    reports.into_inner().expect("no holder panics")
 }
 
-/// What is worse through Toolgate than directly, and what is better than it can be.
-fn complaints(run: Run, report: &Report, reference: &Report) -> Vec<String> {
-    let impossible = |scenario: &str| {
-        let mut rows = IMPOSSIBLE.iter().filter(|row| (row.behind)(run.fixture) && row.suite == run.suite);
+/// Lists scenarios that pass directly and fail through Toolgate, and expected failures that pass.
+fn problems(run: SuiteRun, report: &SuiteReport, reference: &SuiteReport) -> Vec<String> {
+    let expected_failure = |scenario: &str| {
+        let mut rows =
+            EXPECTED_FAILURES.iter().filter(|row| (row.applies_to)(run.fixture) && row.suite == run.suite);
         rows.find(|row| row.scenarios.contains(&scenario)).map(|row| row.reason)
     };
-    let mut complaints = Vec::new();
+    let mut problems = Vec::new();
     for scenario in reference.passed() {
-        match (impossible(scenario), report.failure(scenario)) {
-            (None, Some(why)) => complaints.push(format!("{scenario}: {why}")),
-            (Some(reason), None) => complaints.push(format!("{scenario} passes, but is listed: {reason}")),
+        match (expected_failure(scenario), report.failure(scenario)) {
+            (None, Some(why)) => problems.push(format!("{scenario}: {why}")),
+            (Some(reason), None) => problems.push(format!("{scenario} passes, but is listed: {reason}")),
             _ => {}
         }
     }
-    complaints
+    problems
 }
 
 #[test]
-fn what_passes_directly_and_not_through_is_told() {
-    let report = |results: &[(&str, &str)]| Report::of(results);
+fn reports_scenarios_that_pass_directly_and_fail_through_toolgate() {
+    let report = |results: &[(&str, &str)]| SuiteReport::of(results);
     let reference = report(&[("ping", ""), ("tasks-lifecycle", ""), ("caching", "is broken")]);
     let check = |fixture, results: &[(&str, &str)], expected: &[&str]| {
-        let run = Run { suite: Suite::Modern, fixture, way: Way::Through };
-        assert_eq!(complaints(run, &report(results), &reference), expected);
+        let run = SuiteRun { suite: Suite::Modern, fixture, route: Route::Gateway };
+        assert_eq!(problems(run, &report(results), &reference), expected);
     };
     let all = [("ping", ""), ("tasks-lifecycle", ""), ("caching", "is broken")];
     check(Fixture::Http, &all, &[]);
     check(Fixture::Http, &[("ping", "no pong")], &["ping: no pong", "tasks-lifecycle: did not run"]);
     check(Fixture::Sse, &[("ping", ""), ("tasks-lifecycle", "what?")], &[]);
-    let listed = format!("tasks-lifecycle passes, but is listed: {}", IMPOSSIBLE[0].reason);
+    let listed = format!("tasks-lifecycle passes, but is listed: {}", EXPECTED_FAILURES[0].reason);
     check(Fixture::Sse, &all, &[&listed]);
 }
 
 #[test]
-fn each_revision_is_looked_at_through_a_profile() {
-    let through = |options: &Options| {
+fn each_revision_runs_through_a_profile() {
+    let through = |options: &ConformanceOptions| {
         let mut runs = runs(options).expect("there is something to run");
-        runs.retain(|run| run.way == Way::Profile);
+        runs.retain(|run| run.route == Route::Profile);
         runs.iter().map(|run| (run.suite, run.fixture)).collect::<Vec<_>>()
     };
     let all = [(Suite::Legacy, Fixture::Http), (Suite::Modern, Fixture::Http)];
-    assert_eq!(through(&Options::default()), all);
-    assert_eq!(through(&Options { fixture: Some(Fixture::Sse), ..Options::default() }), []);
-    assert_eq!(through(&Options { suite: Some(Suite::Modern), ..Options::default() }), all[1..]);
+    assert_eq!(through(&ConformanceOptions::default()), all);
+    assert_eq!(
+        through(&ConformanceOptions { fixture: Some(Fixture::Sse), ..ConformanceOptions::default() }),
+        []
+    );
+    assert_eq!(
+        through(&ConformanceOptions { suite: Some(Suite::Modern), ..ConformanceOptions::default() }),
+        all[1..]
+    );
 }

@@ -1,4 +1,4 @@
-//! The runner with steps that do nothing, and a clock that ticks one second when looked at.
+//! The runner with empty steps, and a clock that advances one second each time it is read.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn step(
     Step { name, about: "", run: Box::new(run) }
 }
 
-/// Runs the steps, two of which exist, and compares verdict and text.
+/// Runs the steps, two of which exist, and compares result and output.
 #[track_caller]
 fn check(steps: &[Step<Out>], passed: bool, expected: &str) {
     let mut console = Console::new(Vec::new(), false);
@@ -30,7 +30,7 @@ fn check(steps: &[Step<Out>], passed: bool, expected: &str) {
 }
 
 #[test]
-fn every_step_has_a_line_and_the_end_says_what_next() {
+fn prints_a_line_per_step_and_the_next_command() {
     check(
         &[
             step("fmt", |_| Ok(Outcome::Passed)),
@@ -66,7 +66,7 @@ fn a_step_that_cannot_run_fails_with_the_cause() {
 }
 
 #[test]
-fn what_is_said_on_the_way_stands_below_and_the_result_names_the_step_again() {
+fn prints_messages_below_the_step_and_names_it_again_with_the_result() {
     check(
         &[step("deny", |console| {
             console.say("installing …")?;
@@ -79,7 +79,7 @@ fn what_is_said_on_the_way_stands_below_and_the_result_names_the_step_again() {
 }
 
 #[test]
-fn times_are_short() {
+fn formats_times_briefly() {
     assert_eq!(human(Duration::from_millis(420)), "0.4s");
     assert_eq!(human(Duration::from_millis(12_900)), "12s");
     assert_eq!(human(Duration::from_secs(252)), "4m12s");

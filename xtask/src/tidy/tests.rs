@@ -1,14 +1,14 @@
-//! Each check on an input that holds its rule and on inputs that break it.
+//! Each check with input that follows its rule and input that breaks it.
 
 use super::*;
 
-/// A crate that uses the named ones: `name`, `build name` or `dev name`.
+/// A crate with these dependencies: `name`, `build name` or `dev name`.
 fn a_crate(name: &str, uses: &[&str]) -> Crate {
     let dependencies = uses
         .iter()
         .map(|used| match used.split_once(' ') {
-            Some(("build", name)) => Dependency { name: name.to_owned(), kind: Some(Kind::Build) },
-            Some(("dev", name)) => Dependency { name: name.to_owned(), kind: Some(Kind::Dev) },
+            Some(("build", name)) => Dependency { name: name.to_owned(), kind: Some(DependencyKind::Build) },
+            Some(("dev", name)) => Dependency { name: name.to_owned(), kind: Some(DependencyKind::Dev) },
             _ => Dependency { name: (*used).to_owned(), kind: None },
         })
         .collect();
@@ -33,7 +33,7 @@ fn check_edges(crates: &[(&str, &[&str])], expected: &[&str]) {
 }
 
 #[test]
-fn a_problem_says_what_where_and_what_to_do() {
+fn a_problem_has_a_message_a_place_and_a_hint() {
     let problems = crate_edges(&[a_crate("toolgate-core", &[])]);
     assert_eq!(
         render(&problems),
@@ -45,7 +45,7 @@ fn a_problem_says_what_where_and_what_to_do() {
 }
 
 #[test]
-fn edges_of_the_table_hold() {
+fn accepts_edges_of_the_table() {
     check_edges(
         &[
             ("toolgate-types", &["serde"]),
@@ -59,7 +59,7 @@ fn edges_of_the_table_hold() {
 }
 
 #[test]
-fn an_edge_against_the_arrows_fails() {
+fn rejects_an_edge_against_the_order() {
     check_edges(
         &[("toolgate-types", &["toolgate-config"]), ("toolgate-config", &["toolgate-types"])],
         &["crate `toolgate-types` may not use `toolgate-config` --> crates/toolgate-types/Cargo.toml"],
@@ -67,7 +67,7 @@ fn an_edge_against_the_arrows_fails() {
 }
 
 #[test]
-fn build_and_dev_edges_count_too() {
+fn checks_build_and_dev_dependencies() {
     check_edges(
         &[("toolgate-types", &["build toolgate-config", "dev toolgate-config"]), ("toolgate-config", &[])],
         &[
@@ -78,7 +78,7 @@ fn build_and_dev_edges_count_too() {
 }
 
 #[test]
-fn the_test_servers_stay_in_tests() {
+fn rejects_test_servers_outside_of_tests() {
     check_edges(
         &[("toolgate", &["testkit"]), ("testkit", &[])],
         &["crate `toolgate` may not use `testkit` --> crates/toolgate/Cargo.toml"],
@@ -86,7 +86,7 @@ fn the_test_servers_stay_in_tests() {
 }
 
 #[test]
-fn the_table_itself_has_no_cycle() {
+fn the_table_has_no_cycle() {
     for (index, row) in CRATES.iter().enumerate() {
         for used in row.may_use {
             assert!(CRATES[..index].iter().any(|above| above.name == *used), "{} uses {used}", row.name);
@@ -95,14 +95,14 @@ fn the_table_itself_has_no_cycle() {
 }
 
 #[test]
-fn only_one_crate_and_the_test_peer_name_rmcp() {
+fn only_the_test_peer_uses_rmcp() {
     let crates = [
-        a_crate("toolgate-mcp", &["rmcp"]),
+        a_crate("toolgate-mcp", &["oauth2"]),
         a_crate("conformance-server", &["rmcp"]),
         a_crate("toolgate-server", &["dev rmcp-macros"]),
     ];
     check(
-        &rmcp_stays_in_one_crate(&crates),
+        &no_product_crate_uses_rmcp(&crates),
         &["crate `toolgate-server` names `rmcp` --> crates/toolgate-server/Cargo.toml"],
     );
 }
@@ -114,7 +114,7 @@ fn check_page(page: &str, expected: &[&str]) {
 }
 
 #[test]
-fn a_page_that_names_what_exists_and_what_is_planned_holds() {
+fn accepts_a_page_with_existing_and_planned_crates() {
     check_page(
         "`toolgate` uses `toolgate-types`; `toolgate_types::Name` and `toolgate.yaml` are no crates\n\
          ## Planned\n`toolgate-policy` ← `toolgate`\n## After\n",
@@ -123,7 +123,7 @@ fn a_page_that_names_what_exists_and_what_is_planned_holds() {
 }
 
 #[test]
-fn an_unnamed_crate_fails() {
+fn rejects_a_crate_missing_in_the_page() {
     check_page(
         "`toolgate` and toolgate-types\n## Planned\n`toolgate-types`\n",
         &["crate `toolgate-types` is not named in ARCHITECTURE.md --> crates/toolgate-types/Cargo.toml"],
@@ -131,7 +131,7 @@ fn an_unnamed_crate_fails() {
 }
 
 #[test]
-fn a_named_crate_that_does_not_exist_fails() {
+fn rejects_a_named_crate_that_does_not_exist() {
     check_page(
         "`toolgate` and `toolgate-types`\n`testkit`\n## Planned\n## After\n`toolgate-policy`\n",
         &[
@@ -142,7 +142,7 @@ fn a_named_crate_that_does_not_exist_fails() {
 }
 
 #[test]
-fn a_planned_crate_is_in_the_table() {
+fn rejects_a_planned_crate_missing_in_the_table() {
     check_page(
         "`toolgate` and `toolgate-types`\n## Planned\n`toolgate-core`\n",
         &["crate `toolgate-core` is planned, but not in the table of crates --> ARCHITECTURE.md:3"],
@@ -150,7 +150,7 @@ fn a_planned_crate_is_in_the_table() {
 }
 
 #[test]
-fn a_module_begins_with_a_header() {
+fn rejects_a_module_without_header() {
     let files = [
         file("crates/a/src/lib.rs", "//! A.\n"),
         file("crates/a/src/b/c.rs", "use std::fmt;\n"),
@@ -168,13 +168,13 @@ fn a_module_begins_with_a_header() {
 }
 
 #[test]
-fn no_file_is_called_mod_rs() {
+fn rejects_files_called_mod_rs() {
     let files = [file("crates/a/src/b/mod.rs", "//! B.\n"), file("crates/a/src/smod.rs", "//! S.\n")];
     check(&no_mod_rs(&files), &["file called `mod.rs` --> crates/a/src/b/mod.rs"]);
 }
 
 #[test]
-fn machine_paths_are_found_where_a_path_begins() {
+fn finds_machine_paths_only_at_the_start_of_a_path() {
     for needle in MACHINE_PATHS {
         let text = format!(
             "fine\n\"{needle}ann/tools\"\nhttps://example.com{needle}page\nfile://{needle}ann\n${{BASE}}{needle}x\n"

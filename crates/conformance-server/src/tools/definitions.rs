@@ -1,66 +1,72 @@
-//! What the tools are called, and what they take.
+//! Definitions of the tools.
 //!
-//! Those that are about the newest era alone are there in a server of the older ones too: they ask in
-//! their own way. Only what needs the library's tasks is left out.
+//! Tools that test the newest revision exist in a server of the older ones too: there they ask in the older way. Only
+//! those that need the tasks extension are left out.
 
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use crate::server::Fixture;
+use crate::server::FixtureServer;
 
-/// Tools without arguments, with what they do.
-const PLAIN: [(&str, &str); 27] = [
-    ("test_simple_text", "Says one thing."),
-    ("test_image_content", "Gives a picture."),
-    ("test_audio_content", "Gives a sound."),
-    ("test_embedded_resource", "Gives a resource."),
-    ("test_multiple_content_types", "Gives a text, a picture and a resource."),
-    ("test_tool_with_logging", "Logs three times on the way."),
+/// Tools without arguments, with their descriptions.
+const WITHOUT_ARGUMENTS: [(&str, &str); 27] = [
+    ("test_simple_text", "Returns a text."),
+    ("test_image_content", "Returns an image."),
+    ("test_audio_content", "Returns a sound."),
+    ("test_embedded_resource", "Returns a resource."),
+    ("test_multiple_content_types", "Returns a text, an image and a resource."),
+    ("test_tool_with_logging", "Logs three messages."),
     ("test_error_handling", "Fails."),
-    ("test_tool_with_progress", "Tells three times how far it is."),
+    ("test_tool_with_progress", "Reports progress three times."),
     ("test_elicitation_sep1034_defaults", "Asks for values that have defaults."),
     ("test_elicitation_sep1330_enums", "Asks for choices of every kind."),
-    ("test_reconnection", "Takes its time."),
+    ("test_reconnection", "Takes some time."),
     ("test_trigger_tool_change", "Changes the list of tools."),
     ("test_trigger_prompt_change", "Changes the list of prompts."),
-    ("test_trigger_resource_change", "Changes the resource that is watched."),
-    ("test_missing_capability", "Needs a client that can sample."),
+    ("test_trigger_resource_change", "Changes the watched resource."),
+    ("test_missing_capability", "Requires a client that supports sampling."),
     ("test_streaming_elicitation", "Asks before it answers."),
-    ("test_logging_tool", "Logs, where that is wanted."),
+    ("test_logging_tool", "Logs a message, if the client asked for logs."),
     ("test_input_required_result_elicitation", "Asks for a name."),
     ("test_input_required_result_sampling", "Asks the model."),
     ("test_input_required_result_list_roots", "Asks for the roots."),
-    ("test_input_required_result_request_state", "Asks, and knows its state again."),
-    ("test_input_required_result_multiple_inputs", "Asks three things at once."),
-    ("test_input_required_result_multi_round", "Asks two things in turn."),
-    ("test_input_required_result_tampered_state", "Asks, and refuses a state that is not its own."),
-    ("test_input_required_result_capabilities", "Asks what this client can be asked."),
-    ("protocol_error_job", "Breaks while it works."),
-    ("multi_input", "Asks two things while it works."),
+    ("test_input_required_result_request_state", "Asks, and checks the returned state."),
+    ("test_input_required_result_multiple_inputs", "Asks three questions at once."),
+    ("test_input_required_result_multi_round", "Asks two questions in turn."),
+    ("test_input_required_result_tampered_state", "Asks, and rejects a forged state."),
+    ("test_input_required_result_capabilities", "Asks only questions that the client supports."),
+    ("protocol_error_job", "Fails with a protocol error while it works."),
+    ("multi_input", "Asks two questions while it works."),
 ];
 
-pub(crate) fn all(fixture: &Fixture) -> Vec<Value> {
-    let mut tools: Vec<Value> = PLAIN.iter().map(|(name, about)| tool(name, about, json!({}), &[])).collect();
+pub(crate) fn all(fixture: &FixtureServer) -> Vec<Value> {
+    let mut tools: Vec<Value> =
+        WITHOUT_ARGUMENTS.iter().map(|(name, about)| tool(name, about, json!({}), &[])).collect();
     let text = || json!({ "type": "string" });
     tools.extend([
-        tool("test_sampling", "Asks the model this.", json!({ "prompt": text() }), &["prompt"]),
-        tool("test_elicitation", "Asks the person this.", json!({ "message": text() }), &["message"]),
+        tool(
+            "test_sampling",
+            "Passes the prompt to the client's model.",
+            json!({ "prompt": text() }),
+            &["prompt"],
+        ),
+        tool("test_elicitation", "Asks a person for input.", json!({ "message": text() }), &["message"]),
         tool(
             "test_custom_header",
-            "Has an argument that is a header too.",
+            "Has an argument that is mirrored in a header.",
             json!({ "region": { "type": "string", "x-mcp-header": "Region" } }),
             &["region"],
         ),
         tool("greet", "Greets.", json!({ "name": text() }), &["name"]),
         tool(
             "slow_compute",
-            "Works for so many seconds.",
+            "Works for a number of seconds.",
             json!({ "seconds": { "type": "number" }, "label": text() }),
             &[],
         ),
         tool("confirm_delete", "Asks before it deletes.", json!({ "filename": text() }), &[]),
-        schema_of_2020(),
+        schema_2020_12_tool(),
     ]);
     if fixture.is_dual() {
         tools.push(tool("failing_job", "Fails after a while. Only as a task.", json!({}), &[]));
@@ -72,7 +78,7 @@ pub(crate) fn all(fixture: &Fixture) -> Vec<Value> {
         ));
     }
     if fixture.shared.more_tools.load(Ordering::SeqCst) {
-        tools.push(tool("test_tool_that_comes_and_goes", "Is not always there.", json!({}), &[]));
+        tools.push(tool("test_tool_that_comes_and_goes", "Is listed only at times.", json!({}), &[]));
     }
     tools
 }
@@ -85,9 +91,9 @@ fn tool(name: &str, about: &str, properties: Value, required: &[&str]) -> Value 
     json!({ "name": name, "description": about, "inputSchema": schema })
 }
 
-/// A schema with the words that a careless reader loses.
-fn schema_of_2020() -> Value {
-    json!({ "name": "json_schema_2020_12_tool", "description": "Has a schema of JSON Schema 2020-12.", "inputSchema": {
+/// A tool with schema keywords that a careless client loses.
+fn schema_2020_12_tool() -> Value {
+    json!({ "name": "json_schema_2020_12_tool", "description": "Has a JSON Schema 2020-12 schema.", "inputSchema": {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "$defs": { "address": {

@@ -1,13 +1,12 @@
-//! How long things took: counts in steps that grow with the time, each at most 1.6 % wide.
+//! Latency histogram with logarithmic buckets, each at most 1.6 % wide.
 //!
-//! Invariant: adding a time allocates nothing, so that measuring does not show in what is measured.
+//! Invariant: adding a value allocates nothing, so that measuring does not distort the measurement.
 
-/// Steps between a power of two and the next.
+/// Buckets per power of two.
 const STEPS: u64 = 64;
-/// Enough for every number of 64 bits.
+/// Buckets for every 64-bit number.
 const BUCKETS: usize = 64 * STEPS as usize;
 
-/// The counts.
 pub(super) struct Histogram {
     counts: Vec<u64>,
     all: u64,
@@ -34,7 +33,7 @@ impl Histogram {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// How many times were added.
+    /// Number of values added.
     pub(super) fn count(&self) -> u64 {
         self.all
     }
@@ -47,7 +46,7 @@ impl Histogram {
         self.longest
     }
 
-    /// The time that this share of all stayed at or below, from 0 to 1.
+    /// Returns the value that this share of all values, from 0 to 1, does not exceed.
     pub(super) fn quantile(&self, share: f64) -> u64 {
         let wanted = (share * self.all as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -69,7 +68,7 @@ fn bucket(value: u64) -> usize {
     (shift * STEPS + (value >> shift)) as usize
 }
 
-/// The largest number of a bucket.
+/// Returns the largest number of a bucket.
 fn highest(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * STEPS {
@@ -80,7 +79,7 @@ fn highest(bucket: usize) -> u64 {
 }
 
 #[test]
-fn every_number_is_in_a_bucket_that_ends_just_above_it() {
+fn bucket_ends_just_above_value() {
     for power in 0..63 {
         for offset in [0, 1, 3, 17] {
             let value = (1_u64 << power) + offset;
@@ -91,7 +90,7 @@ fn every_number_is_in_a_bucket_that_ends_just_above_it() {
 }
 
 #[test]
-fn quantiles_are_those_of_the_numbers() {
+fn computes_quantiles() {
     let (mut odd, mut even) = (Histogram::new(), Histogram::new());
     (1..=1000).for_each(|n| if n % 2 == 0 { even.add(n) } else { odd.add(n) });
     odd.merge(&even);

@@ -1,8 +1,8 @@
-//! `testkit bench load`: calls over connections that stay open, each as fast as it is answered.
+//! `testkit bench load`: calls a tool over keep-alive connections, each as fast as it is answered (closed loop).
 //!
-//! Keys: `port=`, `path=`, `key=`, `tool=` (or `tools/list`), `era=legacy` for clients with sessions, `connections=`, `warmup_ms=`, `measure_ms=`, and `pids=`, the processes
-//! whose processor time is read when measuring begins and ends. Tells one line of JSON. Invariant: what is counted
-//! was answered within the time that is measured, by everybody who is counted.
+//! Keys: `port=`, `path=`, `key=`, `tool=` (or `tools/list`), `era=legacy` for clients with sessions, `connections=`,
+//! `warmup_ms=`, `measure_ms=`, and `pids=`, the processes whose CPU time is read at the start and the end of the
+//! measurement. Prints one line of JSON. Invariant: only calls answered within the measured time are counted.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,39 +12,39 @@ use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 
 use super::histogram::Histogram;
-use super::wire::{Connection, Target};
-use super::{Keys, SEED, tell};
+use super::wire::{Connection, RequestTarget};
+use super::{BenchOptions, SEED, print_line};
 
-/// How many different calls there are.
+/// Number of distinct calls.
 const CALLS: u64 = 64;
-/// The parts of a run.
+/// Phases of a run.
 const WARM: u8 = 0;
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
 
-/// What all connections share.
-struct Plan {
-    target: Target,
+/// State shared by all connections.
+struct LoadPlan {
+    target: RequestTarget,
     tool: String,
     legacy: bool,
     phase: AtomicU8,
 }
 
-/// What one connection saw.
-struct Tally {
+/// Measurements of one connection.
+struct CallStats {
     times: Histogram,
     bytes: u64,
     error: Option<String>,
 }
 
-pub(super) async fn run(keys: &Keys) -> Result<(), String> {
+pub(super) async fn run(keys: &BenchOptions) -> Result<(), String> {
     let connections = keys.number("connections", 1)?;
     let warmup = Duration::from_millis(keys.number("warmup_ms", 200)?);
     let measure = Duration::from_millis(keys.number("measure_ms", 1_000)?);
     let pids: Vec<&str> =
         keys.text("pids").unwrap_or_default().split(',').filter(|pid| !pid.is_empty()).collect();
-    let plan = Rc::new(Plan {
-        target: Target::of(keys)?,
+    let plan = Rc::new(LoadPlan {
+        target: RequestTarget::from_options(keys)?,
         tool: keys.text("tool")?.to_owned(),
         legacy: keys.text("era") == Ok("legacy"),
         phase: AtomicU8::new(WARM),
@@ -55,32 +55,32 @@ pub(super) async fn run(keys: &Keys) -> Result<(), String> {
             let mut tasks = JoinSet::new();
             for number in 0..connections {
                 let mut connection = Connection::open(plan.target.port).await?;
-                // Each has a session of its own, whose id stands in all of its requests.
+                // Each client has its own session, whose ID is in all of its requests.
                 let requests = if plan.legacy {
                     let session = connection.handshake(&plan.target).await?;
                     Rc::new(plan.requests(Some(&session)))
                 } else {
                     Rc::clone(&shared)
                 };
-                tasks.spawn_local(call(Rc::clone(&plan), requests, connection, number as usize * 7));
+                tasks.spawn_local(run_client(Rc::clone(&plan), requests, connection, number as usize * 7));
             }
             tokio::time::sleep(warmup).await;
-            let (before, start) = (times(&pids), now());
+            let (before, start) = (cpu_times(&pids), now());
             plan.phase.store(MEASURE, Ordering::Relaxed);
             tokio::time::sleep(measure).await;
-            let (after, took) = (times(&pids), start.elapsed());
+            let (after, took) = (cpu_times(&pids), start.elapsed());
             plan.phase.store(STOP, Ordering::Relaxed);
             let (mut times, mut bytes, mut errors) = (Histogram::new(), 0, Vec::new());
-            // Whoever never answers must not keep the run from its end.
-            let patience = tokio::time::sleep(Duration::from_secs(3));
-            tokio::pin!(patience);
+            // Calls that are never answered must not block the end of the run.
+            let deadline = tokio::time::sleep(Duration::from_secs(3));
+            tokio::pin!(deadline);
             loop {
                 let tally = tokio::select! {
                     tally = tasks.join_next() => match tally {
                         Some(tally) => tally.map_err(|error| error.to_string())?,
                         None => break,
                     },
-                    () = &mut patience => {
+                    () = &mut deadline => {
                         errors.push(format!("{} calls were not answered", tasks.len()));
                         break;
                     }
@@ -90,12 +90,12 @@ pub(super) async fn run(keys: &Keys) -> Result<(), String> {
                 errors.extend(tally.error);
             }
             let cpu = before.zip(after).map(|(before, after)| after.saturating_sub(before).as_secs_f64());
-            tell(&told(&times, bytes, &errors, took, cpu).to_string())
+            print_line(&summary(&times, bytes, &errors, took, cpu).to_string())
         })
         .await
 }
 
-fn told(times: &Histogram, bytes: u64, errors: &[String], took: Duration, cpu: Option<f64>) -> Value {
+fn summary(times: &Histogram, bytes: u64, errors: &[String], took: Duration, cpu: Option<f64>) -> Value {
     let us = |nanoseconds: u64| nanoseconds as f64 / 1_000.0;
     json!({
         "calls": times.count(),
@@ -111,8 +111,8 @@ fn told(times: &Histogram, bytes: u64, errors: &[String], took: Duration, cpu: O
     })
 }
 
-impl Plan {
-    /// All different calls, as bytes.
+impl LoadPlan {
+    /// Encodes all distinct calls.
     fn requests(&self, session: Option<&[String]>) -> Vec<Vec<u8>> {
         let mut random = fastrand::Rng::with_seed(SEED);
         let mut word = || (0..8).map(|_| random.lowercase()).collect::<String>();
@@ -128,23 +128,28 @@ impl Plan {
     }
 }
 
-async fn call(plan: Rc<Plan>, requests: Rc<Vec<Vec<u8>>>, mut connection: Connection, first: usize) -> Tally {
-    let mut tally = Tally { times: Histogram::new(), bytes: 0, error: None };
+async fn run_client(
+    plan: Rc<LoadPlan>,
+    requests: Rc<Vec<Vec<u8>>>,
+    mut connection: Connection,
+    first: usize,
+) -> CallStats {
+    let mut tally = CallStats { times: Histogram::new(), bytes: 0, error: None };
     let requests = requests.iter().cycle().skip(first);
-    if let Err(why) = calls(&plan, requests, &mut connection, &mut tally).await {
+    if let Err(why) = send_calls(&plan, requests, &mut connection, &mut tally).await {
         tally.error = Some(why);
     }
     tally
 }
 
-async fn calls(
-    plan: &Plan,
+async fn send_calls(
+    plan: &LoadPlan,
     requests: impl Iterator<Item = &Vec<u8>>,
     connection: &mut Connection,
-    tally: &mut Tally,
+    tally: &mut CallStats,
 ) -> Result<(), String> {
     let mut begin = Vec::new();
-    let mut usual = None;
+    let mut expected = None;
     for request in requests {
         if plan.phase.load(Ordering::Relaxed) == STOP {
             break;
@@ -152,7 +157,7 @@ async fn calls(
         let start = now();
         let length = connection.exchange(request, &mut begin).await?;
         let took = start.elapsed();
-        check(&begin, length, *usual.get_or_insert(length))?;
+        check(&begin, length, *expected.get_or_insert(length))?;
         if plan.phase.load(Ordering::Relaxed) == MEASURE {
             tally.times.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             tally.bytes += length as u64;
@@ -161,14 +166,15 @@ async fn calls(
     Ok(())
 }
 
-/// Fast answers are worth nothing where they are refusals. Those are short, so their beginning tells.
-fn check(begin: &[u8], length: usize, usual: usize) -> Result<(), String> {
+/// Rejects error responses, which must not count as fast calls. They are short, so the beginning of a response
+/// suffices.
+fn check(begin: &[u8], length: usize, expected: usize) -> Result<(), String> {
     let text = String::from_utf8_lossy(begin);
     if !text.contains(r#""result""#) || text.contains(r#""isError":true"#) {
         return Err(format!("not the result of a call: {text}"));
     }
-    if length < usual / 2 {
-        return Err(format!("{length} bytes came where {usual} did before"));
+    if length < expected / 2 {
+        return Err(format!("got {length} bytes, earlier responses had {expected}"));
     }
     Ok(())
 }
@@ -178,22 +184,22 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// User and system time of processes together, and nothing where one of them cannot be seen.
-fn times(pids: &[&str]) -> Option<Duration> {
-    pids.iter().map(|pid| time(pid)).sum()
+/// Returns the CPU time, user and system, of all processes; `None` if one of them is gone.
+fn cpu_times(pids: &[&str]) -> Option<Duration> {
+    pids.iter().map(|pid| cpu_time(pid)).sum()
 }
 
-/// The kernel counts in hundredths of a second towards programs, on every architecture.
-fn time(pid: &str) -> Option<Duration> {
+/// Reads the CPU time of a process. The kernel reports it in hundredths of a second on every architecture.
+fn cpu_time(pid: &str) -> Option<Duration> {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name may hold spaces; after it comes field 3 of proc_pid_stat(5), and 14 and 15 are wanted.
+    // The program's name may contain spaces. After it comes field 3 of proc_pid_stat(5); fields 14 and 15 are needed.
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |field: usize| fields.get(field)?.parse::<u64>().ok();
     Some(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
 }
 
 #[test]
-fn refusals_and_results_that_lost_their_half_are_not_counted() {
+fn rejects_errors_and_short_results() {
     let good = br#"{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":false}}"#;
     assert_eq!(check(good, 100, 150), Ok(()));
     assert!(check(good, 100, 250).is_err());

@@ -1,16 +1,16 @@
-//! `testkit bench sessions`: many clients that are there and do nothing, until stdin ends.
+//! `testkit bench sessions`: holds many idle clients until stdin ends.
 //!
-//! Keys: `port=`, `path=`, `key=`, `count=`, and `kind=`: `legacy` clients made their handshake and listen to the
-//! stream of their session; `modern` ones made one call and keep their connection.
+//! Keys: `port=`, `path=`, `key=`, `count=`, and `kind=`: `legacy` clients make the handshake and listen to the stream
+//! of their session; `modern` ones make one call and keep their connection open.
 
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
-use super::wire::{Connection, Target};
-use super::{Keys, tell};
+use super::wire::{Connection, RequestTarget};
+use super::{BenchOptions, print_line};
 
-pub(super) async fn run(keys: &Keys) -> Result<(), String> {
-    let (target, count) = (Target::of(keys)?, keys.number("count", 1_000)?);
+pub(super) async fn run(keys: &BenchOptions) -> Result<(), String> {
+    let (target, count) = (RequestTarget::from_options(keys)?, keys.number("count", 1_000)?);
     let legacy = match keys.text("kind")? {
         "legacy" => true,
         "modern" => false,
@@ -27,18 +27,18 @@ pub(super) async fn run(keys: &Keys) -> Result<(), String> {
         }
         open.push(connection);
     }
-    tell(&json!({ "open": open.len() }).to_string())?;
+    print_line(&json!({ "open": open.len() }).to_string())?;
     let mut rest = Vec::new();
     tokio::io::stdin().read_to_end(&mut rest).await.map_err(|error| error.to_string())?;
     Ok(())
 }
 
-/// The handshake, and then the stream of the session, on the same connection.
-async fn listen(target: &Target, connection: &mut Connection) -> Result<(), String> {
+/// Makes the handshake and opens the stream of the session, on the same connection.
+async fn listen(target: &RequestTarget, connection: &mut Connection) -> Result<(), String> {
     let lines = connection.handshake(target).await?;
     let head = connection.begin(&target.get(&lines)).await?;
     match head.status {
         200 => Ok(()),
-        status => Err(format!("status {status} in place of a stream")),
+        status => Err(format!("status {status} instead of a stream")),
     }
 }

@@ -1,7 +1,7 @@
-//! `testkit bench upstream`: an MCP server over HTTP that costs little, with tools whose results have a given size.
+//! `testkit bench upstream`: cheap MCP server over HTTP, with tools whose results have a given size.
 //!
-//! It prints its port and serves until it is killed. Clients with a handshake and without one are answered alike;
-//! `era=legacy` knows nothing of `server/discover`. Invariant: results are written once, before the first call.
+//! Prints its port and serves until it is killed. Answers clients with and without a handshake alike; `era=legacy` does
+//! not know `server/discover`. Invariant: results are encoded once, before the first call.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,54 +20,54 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::{Keys, SEED, tell};
+use super::{BenchOptions, SEED, print_line};
 
-/// The tools, and how many bytes of text each gives.
+/// Tools, with the bytes of text that each returns.
 const TOOLS: [(&str, usize); 4] = [("small", 120), ("kib64", 64 << 10), ("mib1", 1 << 20), ("changes", 120)];
 
-/// What every connection shares.
-struct Server {
+/// State shared by all connections.
+struct UpstreamServer {
     legacy: bool,
     list: Bytes,
-    /// The end of an answer, from its result on.
+    /// Suffix of a response, from its result on.
     results: Vec<(&'static str, Bytes)>,
 }
 
-pub(super) async fn run(keys: &Keys) -> Result<(), String> {
+pub(super) async fn run(keys: &BenchOptions) -> Result<(), String> {
     let port = u16::try_from(keys.number("port", 0)?).map_err(|error| error.to_string())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
-    tell(&listener.local_addr().map_err(|error| error.to_string())?.port().to_string())?;
-    let server = Rc::new(Server::new(keys.text("era") == Ok("legacy")));
+    print_line(&listener.local_addr().map_err(|error| error.to_string())?.port().to_string())?;
+    let server = Rc::new(UpstreamServer::new(keys.text("era") == Ok("legacy")));
     LocalSet::new().run_until(accept(listener, server)).await;
     Ok(())
 }
 
-async fn accept(listener: TcpListener, server: Rc<Server>) {
+async fn accept(listener: TcpListener, server: Rc<UpstreamServer>) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else { continue };
-        // What is not sent at once would wait for the other side's acknowledgement.
+        // Without Nagle's algorithm: a response must not wait for an acknowledgement.
         if stream.set_nodelay(true).is_err() {
             continue;
         }
         let server = Rc::clone(&server);
-        let service = service_fn(move |request| answer(Rc::clone(&server), request));
+        let service = service_fn(move |request| handle_request(Rc::clone(&server), request));
         let connection =
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         connections.spawn_local(connection);
     }
 }
 
-impl Server {
+impl UpstreamServer {
     fn new(legacy: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(SEED);
         let results = TOOLS.map(|(name, size)| {
             let content = json!([{ "type": "text", "text": text(&mut random, size) }]);
             let result = json!({ "resultType": "complete", "content": content, "isError": false });
-            (name, end(&result))
+            (name, result_suffix(&result))
         });
-        Self { legacy, list: end(&list()), results: results.into() }
+        Self { legacy, list: result_suffix(&tool_list()), results: results.into() }
     }
 
     fn result(&self, message: &Value) -> Option<Bytes> {
@@ -78,8 +78,8 @@ impl Server {
                 self.results.iter().find(|(name, _)| *name == tool).map(|(_, result)| result.clone())
             }
             "tools/list" => Some(self.list.clone()),
-            "ping" => Some(end(&json!({}))),
-            "server/discover" if !self.legacy => Some(end(&json!({
+            "ping" => Some(result_suffix(&json!({}))),
+            "server/discover" if !self.legacy => Some(result_suffix(&json!({
                 "resultType": "complete",
                 "supportedVersions": ["2026-07-28"],
                 "capabilities": { "tools": {} },
@@ -87,7 +87,7 @@ impl Server {
                 "cacheScope": "private",
                 "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "upstream", "version": "1.0.0" } },
             }))),
-            "initialize" => Some(end(&json!({
+            "initialize" => Some(result_suffix(&json!({
                 "protocolVersion": params["protocolVersion"],
                 "capabilities": { "tools": {} },
                 "serverInfo": { "name": "upstream", "version": "1.0.0" },
@@ -97,7 +97,7 @@ impl Server {
     }
 }
 
-fn list() -> Value {
+fn tool_list() -> Value {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -115,7 +115,7 @@ fn list() -> Value {
     json!({ "resultType": "complete", "tools": tools, "ttlMs": 60_000, "cacheScope": "private" })
 }
 
-/// Words and lines, as records have them.
+/// Returns random words and lines, like real records.
 fn text(random: &mut fastrand::Rng, size: usize) -> String {
     let mut text = String::with_capacity(size + 16);
     while text.len() < size {
@@ -126,12 +126,15 @@ fn text(random: &mut fastrand::Rng, size: usize) -> String {
     text
 }
 
-/// An answer from its result on; what comes before it is the id.
-fn end(result: &Value) -> Bytes {
+/// Encodes the suffix of a response from its result on; the ID comes before it.
+fn result_suffix(result: &Value) -> Bytes {
     format!(r#","result":{result}}}"#).into()
 }
 
-async fn answer(server: Rc<Server>, request: Request<Incoming>) -> Result<Response<Parts>, hyper::Error> {
+async fn handle_request(
+    server: Rc<UpstreamServer>,
+    request: Request<Incoming>,
+) -> Result<Response<SegmentedBody>, hyper::Error> {
     if request.method() != Method::POST {
         return Ok(status(405));
     }
@@ -141,21 +144,21 @@ async fn answer(server: Rc<Server>, request: Request<Incoming>) -> Result<Respon
     let end = server.result(&message);
     let end = end.unwrap_or_else(|| r#","error":{"code":-32601,"message":"not known"}}"#.into());
     let begin = format!(r#"{{"jsonrpc":"2.0","id":{id}"#).into();
-    let mut response = Response::new(Parts([begin, end].into()));
+    let mut response = Response::new(SegmentedBody([begin, end].into()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
-fn status(code: u16) -> Response<Parts> {
-    let mut response = Response::new(Parts(VecDeque::new()));
+fn status(code: u16) -> Response<SegmentedBody> {
+    let mut response = Response::new(SegmentedBody(VecDeque::new()));
     *response.status_mut() = code.try_into().expect("a code of HTTP");
     response
 }
 
-/// A body that is sent as it lies there, with its length.
-struct Parts(VecDeque<Bytes>);
+/// Body sent in segments without copying, with a known length.
+struct SegmentedBody(VecDeque<Bytes>);
 
-impl Body for Parts {
+impl Body for SegmentedBody {
     type Data = Bytes;
     type Error = Infallible;
 

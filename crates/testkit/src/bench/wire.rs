@@ -1,54 +1,53 @@
-//! HTTP/1.1 as the load needs it: requests that were written beforehand, answers that are read and thrown away.
+//! Minimal HTTP/1.1 client for the load: requests are encoded beforehand, responses are read and discarded.
 //!
-//! Invariant: an answer ends where its head says, so one connection serves for all calls.
+//! Invariant: a response ends where its head says, so one connection serves all calls.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::Keys;
+use super::BenchOptions;
 
-/// What of an answer is kept.
-const BEGIN: usize = 512;
-/// The revision of clients with sessions.
+/// Bytes kept of the beginning of a response.
+const PREFIX_LENGTH: usize = 512;
+/// Protocol revision of clients with sessions.
 pub(super) const REVISION: &str = "2025-11-25";
-/// What is asked for in place of a call where this stands for its tool.
-pub(super) const LIST: &str = "tools/list";
-/// What a read takes at most.
-const BUFFER: usize = 256 << 10;
+/// Method requested instead of a call if given as the tool.
+pub(super) const LIST_METHOD: &str = "tools/list";
+/// Bytes read at once.
+const BUFFER_SIZE: usize = 256 << 10;
 
-/// One connection.
 pub(super) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// What of the buffer was not looked at yet.
+    /// Unread part of the buffer.
     from: usize,
     to: usize,
 }
 
-/// The head of an answer.
-pub(super) struct Head {
+/// Head of a response.
+pub(super) struct ResponseHead {
     pub(super) status: u16,
     text: String,
     length: Option<usize>,
     chunked: bool,
 }
 
-/// Where requests go, and what stands in each of their heads.
-pub(super) struct Target {
+/// Endpoint and credentials of all requests.
+pub(super) struct RequestTarget {
     pub(super) port: u16,
     path: String,
     key: Option<String>,
 }
 
-impl Target {
-    pub(super) fn of(keys: &Keys) -> Result<Self, String> {
+impl RequestTarget {
+    pub(super) fn from_options(keys: &BenchOptions) -> Result<Self, String> {
         let port = keys.text("port")?.parse().map_err(|_| "`port=` is not a port".to_owned())?;
         let path = keys.text("path").unwrap_or("/mcp").to_owned();
         Ok(Self { port, path, key: keys.text("key").ok().map(str::to_owned) })
     }
 
-    /// A request of one JSON document, with more lines for its head.
+    /// Encodes a POST request with a JSON body and more header lines.
     pub(super) fn post(&self, lines: &[String], body: &Value) -> Vec<u8> {
         let body = body.to_string();
         let mut head = self.head("POST", lines);
@@ -56,30 +55,31 @@ impl Target {
         head.into_bytes()
     }
 
-    /// A request for the stream of a session.
+    /// Encodes a GET request for the stream of a session.
     pub(super) fn get(&self, lines: &[String]) -> Vec<u8> {
         (self.head("GET", lines) + "\r\n").into_bytes()
     }
 
-    /// A call of a tool in a session, or the list of tools where none is named.
+    /// Encodes a tool call in a session, or `tools/list`.
     pub(super) fn in_session(&self, session: &[String], id: u64, tool: &str, arguments: &Value) -> Vec<u8> {
         let (method, params) = match tool {
-            LIST => (LIST, json!({})),
+            LIST_METHOD => (LIST_METHOD, json!({})),
             tool => ("tools/call", json!({ "name": tool, "arguments": arguments })),
         };
         self.post(session, &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
     }
 
-    /// The list of tools in the newest revision.
+    /// Encodes `tools/list` in the newest revision.
     fn list(&self, id: u64) -> Vec<u8> {
         let lines = ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/list"];
-        let message = json!({ "jsonrpc": "2.0", "id": id, "method": LIST, "params": { "_meta": meta() } });
+        let message =
+            json!({ "jsonrpc": "2.0", "id": id, "method": LIST_METHOD, "params": { "_meta": meta() } });
         self.post(&lines.map(str::to_owned), &message)
     }
 
-    /// A call of a tool in the newest revision, or the list of tools where none is named.
+    /// Encodes a tool call in the newest revision, or `tools/list`.
     pub(super) fn call(&self, id: u64, tool: &str, arguments: &Value) -> Vec<u8> {
-        if tool == LIST {
+        if tool == LIST_METHOD {
             return self.list(id);
         }
         let lines =
@@ -108,14 +108,14 @@ fn meta() -> Value {
     })
 }
 
-impl Head {
-    /// A line of it, by its name in lower case.
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
-        field(&self.text, name)
+impl ResponseHead {
+    /// Returns a header by its name in lower case.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        header_value(&self.text, name)
     }
 }
 
-fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+fn header_value<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = head.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
@@ -128,23 +128,23 @@ impl Connection {
         Ok(Self { stream, buffer: Vec::new(), from: 0, to: 0 })
     }
 
-    /// Makes the handshake of older revisions; gives the lines that the session adds to every head, where the other
-    /// side has sessions.
-    pub(super) async fn handshake(&mut self, target: &Target) -> Result<Vec<String>, String> {
+    /// Makes the handshake of older revisions. Returns the header lines for every later request: the session ID, if the
+    /// server has sessions, and the revision.
+    pub(super) async fn handshake(&mut self, target: &RequestTarget) -> Result<Vec<String>, String> {
         let client = json!({ "name": "load", "version": "1.0.0" });
         let params = json!({ "protocolVersion": REVISION, "capabilities": {}, "clientInfo": client });
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
         let head = self.begin(&target.post(&[], &hello)).await?;
         self.body(&head, &mut Vec::new()).await?;
         let mut lines = vec![format!("MCP-Protocol-Version: {REVISION}")];
-        lines.extend(head.field("mcp-session-id").map(|session| format!("Mcp-Session-Id: {session}")));
+        lines.extend(head.header("mcp-session-id").map(|session| format!("Mcp-Session-Id: {session}")));
         let ready = target.post(&lines, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         let head = self.begin(&ready).await?;
         self.body(&head, &mut Vec::new()).await?;
         Ok(lines)
     }
 
-    /// Sends a request and reads the whole answer: its beginning is kept, its length told.
+    /// Sends a request and reads the whole response. Keeps its beginning and returns its length.
     pub(super) async fn exchange(&mut self, request: &[u8], begin: &mut Vec<u8>) -> Result<usize, String> {
         let head = self.begin(request).await?;
         begin.clear();
@@ -155,8 +155,8 @@ impl Connection {
         Ok(length)
     }
 
-    /// Sends a request and reads the head of the answer.
-    pub(super) async fn begin(&mut self, request: &[u8]) -> Result<Head, String> {
+    /// Sends a request and reads the head of the response.
+    pub(super) async fn begin(&mut self, request: &[u8]) -> Result<ResponseHead, String> {
         self.stream.write_all(request).await.map_err(|error| format!("cannot send: {error}"))?;
         let mut searched = 0;
         let end = loop {
@@ -170,15 +170,15 @@ impl Connection {
         let text = String::from_utf8_lossy(&self.buffer[self.from..self.from + end]).into_owned();
         self.from += end;
         let status =
-            text.get(9..12).and_then(|status| status.parse().ok()).ok_or("no status in the answer")?;
-        let length = field(&text, "content-length").and_then(|length| length.parse().ok());
+            text.get(9..12).and_then(|status| status.parse().ok()).ok_or("no status in the response")?;
+        let length = header_value(&text, "content-length").and_then(|length| length.parse().ok());
         let chunked =
-            field(&text, "transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked"));
-        Ok(Head { status, length, chunked, text })
+            header_value(&text, "transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked"));
+        Ok(ResponseHead { status, length, chunked, text })
     }
 
-    /// Reads the body that belongs to a head, and keeps its beginning.
-    pub(super) async fn body(&mut self, head: &Head, begin: &mut Vec<u8>) -> Result<usize, String> {
+    /// Reads the body of a response, and keeps its beginning.
+    pub(super) async fn body(&mut self, head: &ResponseHead, begin: &mut Vec<u8>) -> Result<usize, String> {
         if !head.chunked {
             let length = head.length.unwrap_or(0);
             self.skip(length, begin).await?;
@@ -189,7 +189,7 @@ impl Connection {
             let line = self.line().await?;
             let size = line.split(';').next().unwrap_or_default().trim();
             let size =
-                usize::from_str_radix(size, 16).map_err(|_| format!("`{size}` is no size of a chunk"))?;
+                usize::from_str_radix(size, 16).map_err(|_| format!("`{size}` is not a chunk size"))?;
             self.skip(size, begin).await?;
             self.line().await?;
             all += size;
@@ -217,7 +217,7 @@ impl Connection {
                 self.fill().await?;
             }
             let part = length.min(self.to - self.from);
-            let kept = part.min(BEGIN.saturating_sub(begin.len()));
+            let kept = part.min(PREFIX_LENGTH.saturating_sub(begin.len()));
             begin.extend_from_slice(&self.buffer[self.from..self.from + kept]);
             self.from += part;
             length -= part;
@@ -226,16 +226,16 @@ impl Connection {
     }
 
     async fn fill(&mut self) -> Result<(), String> {
-        // A client that waits for an answer holds no buffer, so a thousand of them are cheap.
+        // Wait before allocating: an idle client holds no buffer, so a thousand of them are cheap.
         self.stream.readable().await.map_err(|error| error.to_string())?;
         self.buffer.copy_within(self.from..self.to, 0);
         (self.from, self.to) = (0, self.to - self.from);
         if self.buffer.len() < self.to + 1024 {
-            self.buffer.resize((self.to + 1024).max(BUFFER), 0);
+            self.buffer.resize((self.to + 1024).max(BUFFER_SIZE), 0);
         }
         let read = self.stream.read(&mut self.buffer[self.to..]).await;
         match read.map_err(|error| format!("cannot read: {error}"))? {
-            0 => Err("the connection was closed in the middle".to_owned()),
+            0 => Err("the connection was closed within a response".to_owned()),
             read => {
                 self.to += read;
                 Ok(())

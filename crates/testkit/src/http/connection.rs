@@ -1,4 +1,4 @@
-//! One connection: its requests are logged and answered, its end is logged.
+//! One connection: logs and answers its requests, and logs its end.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -9,35 +9,36 @@ use serde_json::{Map, Value, json};
 use tungstenite::handshake::server::{Request as Upgrade, Response as Upgraded};
 use tungstenite::http::HeaderValue;
 
-use super::Server;
+use super::HttpServer;
 use crate::log;
 
-/// A connection in the clear, or under TLS.
-pub(super) trait Pipe: Read + Write {}
-impl<T: Read + Write> Pipe for T {}
+/// Plain or TLS connection.
+pub(super) trait ByteStream: Read + Write {}
+impl<T: Read + Write> ByteStream for T {}
 
-/// A request that was read.
-struct Request {
+struct HttpRequest {
     method: String,
     path: String,
     message: Value,
 }
 
-pub(super) fn serve(number: usize, tcp: TcpStream, server: &Server) {
+pub(super) fn serve(number: usize, tcp: TcpStream, server: &HttpServer) {
     let _ = tcp.set_nodelay(true);
     log::write(&json!({ "event": "connected", "connection": number }));
     let outcome = match &server.tls {
-        Some(config) => secure(&tcp, config).and_then(|mut pipe| converse(number, &mut pipe, server)),
-        None if wants_websocket(&tcp) => websocket(number, &tcp, server),
+        Some(config) => {
+            accept_tls(&tcp, config).and_then(|mut pipe| serve_requests(number, &mut pipe, server))
+        }
+        None if wants_websocket(&tcp) => serve_websocket(number, &tcp, server),
         None => {
-            watch(number, &tcp);
-            converse(number, &mut &tcp, server)
+            log_close(number, &tcp);
+            serve_requests(number, &mut &tcp, server)
         }
     };
     if let Err(error) = outcome {
         log::write(&json!({ "event": "broken", "connection": number, "error": error.to_string() }));
     }
-    // What the other side still sends is read, or it would never see the last we said.
+    // Drain the connection: closing it with unread data would reset it, and the peer would lose our last bytes.
     let _ = tcp.shutdown(Shutdown::Write);
     let _ = io::copy(&mut &tcp, &mut io::sink());
     if server.tls.is_some() {
@@ -45,13 +46,13 @@ pub(super) fn serve(number: usize, tcp: TcpStream, server: &Server) {
     }
 }
 
-/// Logs when the other side closes the connection, while somebody else writes to it.
-fn watch(number: usize, tcp: &TcpStream) {
+/// Logs the moment the peer closes the connection, while another thread writes to it.
+fn log_close(number: usize, tcp: &TcpStream) {
     let Ok(tcp) = tcp.try_clone() else { return };
     std::thread::spawn(move || {
         let pause = std::time::Duration::from_millis(2);
         let mut byte = [0];
-        // A peek that finds bytes finds them again; whoever reads requests takes them away.
+        // A peek leaves the bytes in place; the thread that reads requests removes them.
         while matches!(tcp.peek(&mut byte), Ok(1)) {
             std::thread::sleep(pause);
         }
@@ -59,7 +60,7 @@ fn watch(number: usize, tcp: &TcpStream) {
     });
 }
 
-fn secure<'a>(
+fn accept_tls<'a>(
     tcp: &'a TcpStream,
     config: &std::sync::Arc<rustls::ServerConfig>,
 ) -> io::Result<StreamOwned<ServerConnection, &'a TcpStream>> {
@@ -70,54 +71,54 @@ fn secure<'a>(
     Ok(StreamOwned::new(session, tcp))
 }
 
-/// Answers one request after the other.
-fn converse(number: usize, pipe: &mut dyn Pipe, server: &Server) -> io::Result<()> {
+/// Answers requests one after the other.
+fn serve_requests(number: usize, pipe: &mut dyn ByteStream, server: &HttpServer) -> io::Result<()> {
     let mut pipe = BufReader::new(pipe);
-    while let Some(request) = read(number, &mut pipe)? {
+    while let Some(request) = read_request(number, &mut pipe)? {
         let out = pipe.get_mut();
-        let Request { method, path, message } = request;
-        if server.fault.concerns(&message) && !path.starts_with("/messages") {
-            return server.fault.commit(&message, server, *out);
+        let HttpRequest { method, path, message } = request;
+        if server.fault.applies_to(&message) && !path.starts_with("/messages") {
+            return server.fault.send(&message, server, *out);
         }
         match (method.as_str(), path.as_str()) {
-            ("GET", "/sse") => return events(*out, server),
+            ("GET", "/sse") => return serve_sse(*out, server),
             ("POST", "/messages") => {
-                let events = server.events.lock().expect("nobody panics with it").clone();
-                whole(*out, "202 Accepted", "")?;
-                if let (Some(events), Some(answer)) = (events, server.message(&message)) {
+                let events = server.events.lock().expect("the lock is not poisoned").clone();
+                write_response(*out, "202 Accepted", "")?;
+                if let (Some(events), Some(answer)) = (events, server.response_to(&message)) {
                     let _ = events.send(answer);
                 }
             }
             ("POST", _) if message["method"].is_null() => {
                 let id = message["id"].as_str().unwrap_or_default();
-                let asked = server.asked.lock().expect("nobody panics with it").remove(id);
-                whole(*out, "202 Accepted", "")?;
+                let question = server.open_questions.lock().expect("the lock is not poisoned").remove(id);
+                write_response(*out, "202 Accepted", "")?;
                 let answer = message.get("result").or_else(|| message.get("error")).cloned();
-                asked.map(|asked| asked.send(answer.unwrap_or_default().to_string()));
+                question.map(|question| question.send(answer.unwrap_or_default().to_string()));
             }
             ("POST", _) if message["params"]["name"] == "ask" && !server.modern => {
-                return ask(*out, server, number, &message);
+                return ask_client(*out, server, number, &message);
             }
             ("POST", _) if message["method"] == "initialize" && server.session.is_some() => {
-                let answer = server.message(&message).unwrap_or_default();
+                let answer = server.response_to(&message).unwrap_or_default();
                 let session = server.session.as_deref().unwrap_or_default();
                 let head = format!("mcp-session-id: {session}\r\ncontent-type: application/json");
                 write!(out, "HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len())?;
                 out.flush()?;
             }
-            ("POST", _) => match server.message(&message) {
-                Some(answer) => whole(*out, "200 OK", &answer)?,
-                None => whole(*out, "202 Accepted", "")?,
+            ("POST", _) => match server.response_to(&message) {
+                Some(answer) => write_response(*out, "200 OK", &answer)?,
+                None => write_response(*out, "202 Accepted", "")?,
             },
-            ("DELETE", _) => whole(*out, "200 OK", "")?,
-            _ => whole(*out, "405 Method Not Allowed", "")?,
+            ("DELETE", _) => write_response(*out, "200 OK", "")?,
+            _ => write_response(*out, "405 Method Not Allowed", "")?,
         }
     }
     Ok(())
 }
 
-/// The next request; `None` when the other side is done.
-fn read(number: usize, pipe: &mut impl BufRead) -> io::Result<Option<Request>> {
+/// Reads the next request; `None` if the peer closed the connection.
+fn read_request(number: usize, pipe: &mut impl BufRead) -> io::Result<Option<HttpRequest>> {
     let mut first = String::new();
     if pipe.read_line(&mut first)? == 0 {
         return Ok(None);
@@ -146,34 +147,34 @@ fn read(number: usize, pipe: &mut impl BufRead) -> io::Result<Option<Request>> {
         "message": message,
         "body": String::from_utf8_lossy(&body),
     }));
-    Ok(Some(Request { method, path, message }))
+    Ok(Some(HttpRequest { method, path, message }))
 }
 
-fn whole(out: &mut dyn Pipe, status: &str, body: &str) -> io::Result<()> {
+fn write_response(out: &mut dyn ByteStream, status: &str, body: &str) -> io::Result<()> {
     let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
     write!(out, "HTTP/1.1 {status}\r\n{kind}content-length: {}\r\n\r\n{body}", body.len())?;
     out.flush()
 }
 
-/// Asks on the stream of a call, and gives the answer back that comes in a message of its own.
-fn ask(out: &mut dyn Pipe, server: &Server, number: usize, call: &Value) -> io::Result<()> {
+/// Asks a question on the stream of a call, and returns the answer, which arrives in a separate request.
+fn ask_client(out: &mut dyn ByteStream, server: &HttpServer, number: usize, call: &Value) -> io::Result<()> {
     let (sender, answer) = mpsc::channel();
     let id = format!("q{number}");
-    server.asked.lock().expect("nobody panics with it").insert(id.clone(), sender);
+    server.open_questions.lock().expect("the lock is not poisoned").insert(id.clone(), sender);
     write!(out, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
-    let params = super::question(&call["params"]["arguments"]);
+    let params = super::elicitation_params(&call["params"]["arguments"]);
     let question = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
     write!(out, "data: {question}\n\n").and_then(|()| out.flush())?;
-    let said = answer.recv().unwrap_or_default();
-    let result = json!({ "content": [{ "type": "text", "text": said }] });
+    let response = answer.recv().unwrap_or_default();
+    let result = json!({ "content": [{ "type": "text", "text": response }] });
     let answer = json!({ "jsonrpc": "2.0", "id": call["id"], "result": result });
     write!(out, "data: {answer}\n\n").and_then(|()| out.flush())
 }
 
-/// The stream of the first revision, for as long as somebody reads it.
-fn events(out: &mut dyn Pipe, server: &Server) -> io::Result<()> {
+/// Serves the event stream of the first revision until the client closes it.
+fn serve_sse(out: &mut dyn ByteStream, server: &HttpServer) -> io::Result<()> {
     let (sender, answers) = mpsc::channel();
-    *server.events.lock().expect("nobody panics with it") = Some(sender);
+    *server.events.lock().expect("the lock is not poisoned") = Some(sender);
     write!(out, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
     write!(out, "event: endpoint\ndata: /messages\n\n")?;
     for answer in answers {
@@ -182,15 +183,15 @@ fn events(out: &mut dyn Pipe, server: &Server) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the first request is for a WebSocket; nothing is taken from the connection.
+/// Returns true if the first request is for a WebSocket. Peeks, so nothing is consumed.
 fn wants_websocket(tcp: &TcpStream) -> bool {
     let mut start = [0; 8];
     tcp.peek(&mut start).is_ok_and(|length| start[..length].starts_with(b"GET /ws"))
 }
 
-fn websocket(number: usize, tcp: &TcpStream, server: &Server) -> io::Result<()> {
+fn serve_websocket(number: usize, tcp: &TcpStream, server: &HttpServer) -> io::Result<()> {
     #[expect(clippy::result_large_err, reason = "the type is the library's")]
-    let greet = |request: &Upgrade, mut response: Upgraded| {
+    let log_upgrade = |request: &Upgrade, mut response: Upgraded| {
         let headers = request.headers().iter();
         let headers: Map<String, Value> = headers
             .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into()))
@@ -200,13 +201,13 @@ fn websocket(number: usize, tcp: &TcpStream, server: &Server) -> io::Result<()> 
         Ok(response)
     };
     let mut socket =
-        tungstenite::accept_hdr(tcp, greet).map_err(|error| io::Error::other(error.to_string()))?;
+        tungstenite::accept_hdr(tcp, log_upgrade).map_err(|error| io::Error::other(error.to_string()))?;
     while let Ok(message) = socket.read() {
         let Some(message) = message.to_text().ok().and_then(|text| serde_json::from_str(text).ok()) else {
             continue;
         };
         log::write(&json!({ "event": "request", "connection": number, "message": message }));
-        if let Some(answer) = server.message(&message) {
+        if let Some(answer) = server.response_to(&message) {
             socket.send(answer.into()).map_err(io::Error::other)?;
         }
     }

@@ -1,4 +1,4 @@
-//! TLS of the server, from files.
+//! TLS settings of the server, from PEM files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// What `cert`, `key` and `client-ca` say; `None` without them.
+/// Builds the settings from the keys `cert`, `key` and `client-ca`; `None` without a certificate.
 pub(super) fn config(keys: &HashMap<&str, &str>) -> Option<Arc<ServerConfig>> {
     let certificates = |path: &str| -> Vec<CertificateDer<'static>> {
         let found = CertificateDer::pem_file_iter(path).expect("the file can be read");

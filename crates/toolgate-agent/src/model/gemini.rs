@@ -3,15 +3,18 @@
 use serde_json::{Value as Json, json};
 use toolgate_types::agent::ModelSpec;
 
-use super::client::Client;
+use super::client::ModelClient;
 use super::openai::parameters;
-use super::{Draft, Heard, Message, ModelError, ModelErrorKind, Part, Request, Stop, ToolCall, Usage, names};
+use super::{
+    Message, ModelError, ModelErrorKind, ModelRequest, Part, ReplyBuilder, StopReason, StreamEvent,
+    TokenUsage, ToolCall, names,
+};
 
-/// What an id begins with that we gave.
-const OURS: &str = "call-";
+/// Prefix of call ids that we made up, because the model sent none.
+const GENERATED_ID_PREFIX: &str = "call-";
 
-pub(super) fn body(spec: &ModelSpec, request: &Request) -> Json {
-    let contents: Vec<Json> = request.messages.iter().map(said).collect();
+pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
+    let contents: Vec<Json> = request.messages.iter().map(message_json).collect();
     let mut body =
         json!({ "contents": contents, "generationConfig": { "maxOutputTokens": spec.max_tokens } });
     if !request.instructions.is_empty() {
@@ -22,7 +25,7 @@ pub(super) fn body(spec: &ModelSpec, request: &Request) -> Json {
     }
     if !request.tools.is_empty() {
         let declare = |tool: &super::ToolSpec| {
-            json!({ "name": names::shown(&tool.name), "description": tool.description,
+            json!({ "name": names::provider_name(&tool.name), "description": tool.description,
                 "parametersJsonSchema": parameters(tool) })
         };
         body["tools"] =
@@ -31,57 +34,57 @@ pub(super) fn body(spec: &ModelSpec, request: &Request) -> Json {
     body
 }
 
-fn said(message: &Message) -> Json {
+fn message_json(message: &Message) -> Json {
     match message {
         Message::User { parts } => {
-            json!({ "role": "user", "parts": parts.iter().map(part).collect::<Vec<_>>() })
+            json!({ "role": "user", "parts": parts.iter().map(part_json).collect::<Vec<_>>() })
         }
         Message::Assistant { text, calls } => {
             let mut parts = Vec::new();
             if !text.is_empty() || calls.is_empty() {
                 parts.push(json!({ "text": text }));
             }
-            parts.extend(calls.iter().map(call));
+            parts.extend(calls.iter().map(call_json));
             json!({ "role": "model", "parts": parts })
         }
         Message::Tools { results } => {
-            let (mut parts, mut shown) = (Vec::new(), Vec::new());
+            let (mut parts, mut media) = (Vec::new(), Vec::new());
             for result in results {
                 let mut words = Vec::new();
                 for one in &result.parts {
                     match one {
                         Part::Text { text } => words.push(text.as_str()),
-                        other => shown.push(part(other)),
+                        other => media.push(part_json(other)),
                     }
                 }
                 let key = if result.failed { "error" } else { "output" };
-                let mut response =
-                    json!({ "name": names::shown(&result.name), "response": { key: words.join("\n") } });
-                if !result.id.starts_with(OURS) {
+                let mut response = json!({ "name": names::provider_name(&result.name), "response": { key: words.join("\n") } });
+                if !result.id.starts_with(GENERATED_ID_PREFIX) {
                     response["id"] = result.id.as_str().into();
                 }
                 parts.push(json!({ "functionResponse": response }));
             }
-            parts.extend(shown);
+            parts.extend(media);
             json!({ "role": "user", "parts": parts })
         }
     }
 }
 
-fn call(call: &ToolCall) -> Json {
-    let mut function = json!({ "name": names::shown(&call.name), "args": call.arguments.object() });
-    if !call.id.starts_with(OURS) {
+fn call_json(call: &ToolCall) -> Json {
+    let mut function =
+        json!({ "name": names::provider_name(&call.name), "args": call.arguments.to_object() });
+    if !call.id.starts_with(GENERATED_ID_PREFIX) {
         function["id"] = call.id.as_str().into();
     }
     let mut part = json!({ "functionCall": function });
-    // Newer models refuse a call of theirs that comes back without it.
-    if let Some(seal) = &call.seal {
+    // Newer models reject one of their calls without its signature.
+    if let Some(seal) = &call.signature {
         part["thoughtSignature"] = seal.as_str().into();
     }
     part
 }
 
-fn part(part: &Part) -> Json {
+fn part_json(part: &Part) -> Json {
     match part {
         Part::Text { text } => json!({ "text": text }),
         Part::Image { mime, data } | Part::Audio { mime, data } => {
@@ -90,21 +93,22 @@ fn part(part: &Part) -> Json {
     }
 }
 
-/// An answer, or a piece of it, which has the same form. Its end is the end of the stream.
-pub(super) fn piece(
+/// Handles a response, or one event of a stream, which has the same form. The stream has no end marker.
+pub(super) fn read_response(
     answer: &Json,
-    draft: &mut Draft,
-    client: &Client,
-    heard: &mut (dyn FnMut(Heard) + Send),
+    reply: &mut ReplyBuilder,
+    client: &ModelClient,
+    on_event: &mut (dyn FnMut(StreamEvent) + Send),
 ) -> Result<bool, ModelError> {
     if !answer["error"].is_null() {
-        return Err(client.error(None, &answer["error"], None));
+        return Err(client.classify_error(None, &answer["error"], None));
     }
     if let Some(usage) = usage(&answer["usageMetadata"]) {
-        draft.usage = Some(usage);
+        reply.usage = Some(usage);
     }
     if let Some(reason) = answer["promptFeedback"]["blockReason"].as_str() {
-        draft.stop = Some(Stop::Refused(format!("it was blocked: {}", reason.to_ascii_lowercase())));
+        reply.stop =
+            Some(StopReason::Refused(format!("the prompt was blocked: {}", reason.to_ascii_lowercase())));
         return Ok(false);
     }
     let candidate = &answer["candidates"][0];
@@ -113,41 +117,44 @@ pub(super) fn piece(
             continue;
         }
         if let Some(text) = part["text"].as_str() {
-            draft.say(text, heard)?;
+            reply.push_text(text, on_event)?;
         }
         if let Some(function) = part.get("functionCall") {
-            // Each comes as a whole.
-            let call = draft.call(draft.calls.len() as u64)?;
+            // Calls are not split over events.
+            let call = reply.call_mut(reply.calls.len() as u64)?;
             call.id = function["id"].as_str().unwrap_or_default().to_owned();
             call.name = function["name"].as_str().unwrap_or_default().chars().take(256).collect();
-            call.seal = part["thoughtSignature"].as_str().map(str::to_owned);
+            call.signature = part["thoughtSignature"].as_str().map(str::to_owned);
             if !function["args"].is_null() {
-                call.argue(&function["args"].to_string())?;
+                call.push_arguments(&function["args"].to_string())?;
             }
-            heard(Heard::Call(call.name.clone()));
+            on_event(StreamEvent::Call(call.name.clone()));
         }
     }
     match candidate["finishReason"].as_str() {
         None => {}
-        Some("STOP") => draft.stop = Some(Stop::Done),
-        Some("MAX_TOKENS") => draft.stop = Some(Stop::Length),
+        Some("STOP") => reply.stop = Some(StopReason::Done),
+        Some("MAX_TOKENS") => reply.stop = Some(StopReason::Length),
         Some("MALFORMED_FUNCTION_CALL") => {
-            let message = "the model wrote a call that its provider could not read";
+            let message = "the model produced a malformed function call";
             return Err(ModelError::new(ModelErrorKind::Overloaded, message));
         }
         Some(reason) => {
-            draft.stop = Some(Stop::Refused(format!("it stopped: {}", reason.to_ascii_lowercase())));
+            reply.stop = Some(StopReason::Refused(format!(
+                "stopped by the provider: {}",
+                reason.to_ascii_lowercase()
+            )));
         }
     }
     Ok(false)
 }
 
-fn usage(told: &Json) -> Option<Usage> {
-    let count = |key: &str| told[key].as_u64().unwrap_or(0);
-    Some(Usage {
-        input_tokens: told["promptTokenCount"].as_u64()?,
+fn usage(report: &Json) -> Option<TokenUsage> {
+    let count = |key: &str| report[key].as_u64().unwrap_or(0);
+    Some(TokenUsage {
+        input_tokens: report["promptTokenCount"].as_u64()?,
         cached_tokens: count("cachedContentTokenCount"),
         output_tokens: count("candidatesTokenCount") + count("thoughtsTokenCount"),
-        reckoned: false,
+        estimated: false,
     })
 }

@@ -1,28 +1,31 @@
-//! The protocol of OpenAI's chat completions, which most servers of models speak.
+//! OpenAI's chat completions API, which limit_key model servers implement.
 
 use serde_json::{Map, Value as Json, json};
 use toolgate_types::agent::{ModelProvider, ModelSpec};
 
-use super::client::Client;
-use super::{Draft, Heard, Message, ModelError, Part, Request, Stop, ToolOutput, ToolSpec, Usage, names};
+use super::client::ModelClient;
+use super::{
+    Message, ModelError, ModelRequest, Part, ReplyBuilder, StopReason, StreamEvent, TokenUsage, ToolOutput,
+    ToolSpec, names,
+};
 
-pub(super) fn body(spec: &ModelSpec, request: &Request) -> Json {
+pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
     let mut messages = Vec::new();
     if !request.instructions.is_empty() {
         messages.push(json!({ "role": "system", "content": request.instructions }));
     }
-    request.messages.iter().for_each(|message| said(message, &mut messages));
+    request.messages.iter().for_each(|message| push_message(message, &mut messages));
     let mut body = json!({ "model": spec.name, "messages": messages });
-    // The older name is the one that other servers know.
-    let theirs =
+    // Other servers know only the older name.
+    let is_openai =
         spec.provider == ModelProvider::Azure || spec.url.expose().starts_with("https://api.openai.com");
-    let most = if theirs { "max_completion_tokens" } else { "max_tokens" };
-    body[most] = spec.max_tokens.into();
+    let limit_key = if is_openai { "max_completion_tokens" } else { "max_tokens" };
+    body[limit_key] = spec.max_tokens.into();
     if let Some(temperature) = spec.temperature {
         body["temperature"] = temperature.into();
     }
     if !request.tools.is_empty() {
-        body["tools"] = request.tools.iter().map(tool).collect();
+        body["tools"] = request.tools.iter().map(tool_json).collect();
     }
     if spec.stream {
         body["stream"] = true.into();
@@ -31,13 +34,13 @@ pub(super) fn body(spec: &ModelSpec, request: &Request) -> Json {
     body
 }
 
-fn tool(tool: &ToolSpec) -> Json {
+fn tool_json(tool: &ToolSpec) -> Json {
     json!({ "type": "function", "function": {
-        "name": names::shown(&tool.name), "description": tool.description, "parameters": parameters(tool),
+        "name": names::provider_name(&tool.name), "description": tool.description, "parameters": parameters(tool),
     } })
 }
 
-/// A schema that every protocol takes: an object at the top, and no choice between objects there.
+/// Returns a schema that every provider accepts: an object at the top level, without alternatives.
 pub(super) fn parameters(tool: &ToolSpec) -> Json {
     let mut schema: Map<String, Json> = tool.schema.parse().unwrap_or_default();
     for key in ["$schema", "$id", "oneOf", "anyOf", "allOf", "not", "if", "then", "else", "examples"] {
@@ -48,44 +51,44 @@ pub(super) fn parameters(tool: &ToolSpec) -> Json {
     Json::Object(schema)
 }
 
-fn said(message: &Message, out: &mut Vec<Json>) {
+fn push_message(message: &Message, out: &mut Vec<Json>) {
     match message {
         Message::User { parts } => out.push(json!({ "role": "user", "content": content(parts) })),
         Message::Assistant { text, calls } => {
-            let mut said = json!({ "role": "assistant", "content": text });
+            let mut message = json!({ "role": "assistant", "content": text });
             if !calls.is_empty() {
                 let call = |call: &super::ToolCall| {
-                    let arguments = Json::Object(call.arguments.object()).to_string();
+                    let arguments = Json::Object(call.arguments.to_object()).to_string();
                     json!({ "id": call.id, "type": "function",
-                        "function": { "name": names::shown(&call.name), "arguments": arguments } })
+                        "function": { "name": names::provider_name(&call.name), "arguments": arguments } })
                 };
-                said["tool_calls"] = calls.iter().map(call).collect();
+                message["tool_calls"] = calls.iter().map(call).collect();
             }
-            out.push(said);
+            out.push(message);
         }
         Message::Tools { results } => {
-            // Results are words in this protocol; what is to be seen or heard follows as if the person showed it.
-            let mut shown = Vec::new();
+            // Tool results are text in this API; images and audio follow in a message of the user.
+            let mut media = Vec::new();
             for result in results {
-                let (text, rest) = in_words(result);
+                let (text, rest) = split_media(result);
                 out.push(json!({ "role": "tool", "tool_call_id": result.id, "content": text }));
-                shown.extend(rest);
+                media.extend(rest);
             }
-            if !shown.is_empty() {
-                out.push(json!({ "role": "user", "content": content(&shown) }));
+            if !media.is_empty() {
+                out.push(json!({ "role": "user", "content": content(&media) }));
             }
         }
     }
 }
 
-/// What a tool gave in words, and what cannot be said in words.
-fn in_words(result: &ToolOutput) -> (String, Vec<Part>) {
+/// Splits a tool result into its text and its images and audio.
+fn split_media(result: &ToolOutput) -> (String, Vec<Part>) {
     let (mut text, mut rest) = (Vec::new(), Vec::new());
     for part in &result.parts {
         match part {
             Part::Text { text: words } => text.push(words.clone()),
             Part::Image { mime, .. } | Part::Audio { mime, .. } => {
-                text.push(format!("[{mime}, which follows]"));
+                text.push(format!("[{mime}, in the next message]"));
                 rest.push(Part::Text { text: format!("From the tool {}:", result.name) });
                 rest.push(part.clone());
             }
@@ -98,25 +101,25 @@ fn content(parts: &[Part]) -> Json {
     if let [Part::Text { text }] = parts {
         return text.as_str().into();
     }
-    parts.iter().map(part).collect()
+    parts.iter().map(part_json).collect()
 }
 
-fn part(part: &Part) -> Json {
+fn part_json(part: &Part) -> Json {
     match part {
         Part::Text { text } => json!({ "type": "text", "text": text }),
         Part::Image { mime, data } => {
             json!({ "type": "image_url", "image_url": { "url": format!("data:{mime};base64,{data}") } })
         }
-        Part::Audio { mime, data } => match sound(mime) {
+        Part::Audio { mime, data } => match audio_format(mime) {
             Some(format) => {
                 json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } })
             }
-            None => json!({ "type": "text", "text": format!("[{mime}, which this model cannot hear]") }),
+            None => json!({ "type": "text", "text": format!("[{mime}, not supported by this model]") }),
         },
     }
 }
 
-fn sound(mime: &str) -> Option<&'static str> {
+fn audio_format(mime: &str) -> Option<&'static str> {
     match mime {
         "audio/wav" | "audio/x-wav" | "audio/wave" => Some("wav"),
         "audio/mpeg" | "audio/mp3" => Some("mp3"),
@@ -124,90 +127,91 @@ fn sound(mime: &str) -> Option<&'static str> {
     }
 }
 
-/// A piece of an answer.
-pub(super) fn piece(
+/// Handles one event of a streamed response.
+pub(super) fn read_event(
     event: &Json,
-    draft: &mut Draft,
-    client: &Client,
-    heard: &mut (dyn FnMut(Heard) + Send),
+    reply: &mut ReplyBuilder,
+    client: &ModelClient,
+    on_event: &mut (dyn FnMut(StreamEvent) + Send),
 ) -> Result<bool, ModelError> {
-    take(event, "delta", draft, client, heard)?;
-    // The end is `[DONE]`, after what was used.
+    read_choice(event, "delta", reply, client, on_event)?;
+    // The stream ends with `[DONE]`, which comes after the usage.
     Ok(false)
 }
 
-/// An answer as a whole.
-pub(super) fn whole(
+/// Handles a response that is not streamed.
+pub(super) fn read_response(
     answer: &Json,
-    draft: &mut Draft,
-    client: &Client,
-    heard: &mut (dyn FnMut(Heard) + Send),
+    reply: &mut ReplyBuilder,
+    client: &ModelClient,
+    on_event: &mut (dyn FnMut(StreamEvent) + Send),
 ) -> Result<(), ModelError> {
-    take(answer, "message", draft, client, heard)?;
+    read_choice(answer, "message", reply, client, on_event)?;
     if !answer["choices"].is_array() {
-        return Err(client.unreadable("there are no `choices`"));
+        return Err(client.malformed("there are no `choices`"));
     }
     Ok(())
 }
 
-fn take(
+fn read_choice(
     answer: &Json,
     key: &str,
-    draft: &mut Draft,
-    client: &Client,
-    heard: &mut (dyn FnMut(Heard) + Send),
+    reply: &mut ReplyBuilder,
+    client: &ModelClient,
+    on_event: &mut (dyn FnMut(StreamEvent) + Send),
 ) -> Result<(), ModelError> {
     if !answer["error"].is_null() {
-        return Err(client.error(None, &answer["error"], None));
+        return Err(client.classify_error(None, &answer["error"], None));
     }
     if let Some(usage) = usage(&answer["usage"]) {
-        draft.usage = Some(usage);
+        reply.usage = Some(usage);
     }
-    // What says what was used has no choices; more than one was not asked for.
+    // The event with the usage has no choices. Only one choice was requested.
     let choice = &answer["choices"][0];
-    let said = &choice[key];
-    draft.say(said["content"].as_str().unwrap_or_default(), heard)?;
-    if let Some(words) = said["refusal"].as_str().filter(|words| !words.is_empty()) {
-        let before = match draft.stop.take() {
-            Some(Stop::Refused(before)) => before,
+    let message = &choice[key];
+    reply.push_text(message["content"].as_str().unwrap_or_default(), on_event)?;
+    if let Some(words) = message["refusal"].as_str().filter(|words| !words.is_empty()) {
+        let before = match reply.stop.take() {
+            Some(StopReason::Refused(before)) => before,
             _ => String::new(),
         };
-        draft.stop = Some(Stop::Refused(before + words));
+        reply.stop = Some(StopReason::Refused(before + words));
     }
-    for (at, call) in said["tool_calls"].as_array().into_iter().flatten().enumerate() {
+    for (at, call) in message["tool_calls"].as_array().into_iter().flatten().enumerate() {
         let number = call["index"].as_u64().unwrap_or(at as u64);
-        let draft = draft.call(number)?;
+        let reply = reply.call_mut(number)?;
         if let Some(id) = call["id"].as_str().filter(|id| !id.is_empty()) {
-            draft.id = id.to_owned();
+            reply.id = id.to_owned();
         }
         if let Some(name) = call["function"]["name"].as_str().filter(|name| !name.is_empty()) {
-            draft.name = name.chars().take(256).collect();
-            heard(Heard::Call(draft.name.clone()));
+            reply.name = name.chars().take(256).collect();
+            on_event(StreamEvent::Call(reply.name.clone()));
         }
         match &call["function"]["arguments"] {
-            Json::String(text) => draft.argue(text)?,
+            Json::String(text) => reply.push_arguments(text)?,
             Json::Null => {}
-            // Some servers give the object itself.
-            other => draft.argue(&other.to_string())?,
+            // Some servers send the object itself instead of a string.
+            other => reply.push_arguments(&other.to_string())?,
         }
     }
-    match (choice["finish_reason"].as_str(), &draft.stop) {
-        (None, _) | (Some(_), Some(Stop::Refused(_))) => {}
-        (Some("length"), _) => draft.stop = Some(Stop::Length),
-        (Some("tool_calls" | "function_call"), _) => draft.stop = Some(Stop::Calls),
+    match (choice["finish_reason"].as_str(), &reply.stop) {
+        (None, _) | (Some(_), Some(StopReason::Refused(_))) => {}
+        (Some("length"), _) => reply.stop = Some(StopReason::Length),
+        (Some("tool_calls" | "function_call"), _) => reply.stop = Some(StopReason::Calls),
         (Some("content_filter"), _) => {
-            draft.stop = Some(Stop::Refused("the filter of the provider stopped it".to_owned()));
+            reply.stop =
+                Some(StopReason::Refused("stopped by the content filter of the provider".to_owned()));
         }
-        (Some(_), _) => draft.stop = Some(Stop::Done),
+        (Some(_), _) => reply.stop = Some(StopReason::Done),
     }
     Ok(())
 }
 
-fn usage(usage: &Json) -> Option<Usage> {
-    Some(Usage {
+fn usage(usage: &Json) -> Option<TokenUsage> {
+    Some(TokenUsage {
         input_tokens: usage["prompt_tokens"].as_u64()?,
         cached_tokens: usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0),
         output_tokens: usage["completion_tokens"].as_u64().unwrap_or(0),
-        reckoned: false,
+        estimated: false,
     })
 }

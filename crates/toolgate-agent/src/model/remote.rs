@@ -1,59 +1,62 @@
-//! A model of somebody else, spoken to in its protocol.
+//! A model behind an HTTP API.
 //!
-//! Invariant: a request that failed for a reason that passes is made again, and no other; whoever listens hears that
-//! what came before does not count.
+//! Invariant: a request is retried only after an error that may pass; the observer is notified that the text streamed
+//! so far is void.
 
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use toolgate_types::Secret;
-use toolgate_types::agent::{ModelProvider, ModelSpec, Prices};
+use toolgate_types::agent::{ModelProvider, ModelSpec, TokenPrices};
 use url::Url;
 
-use super::client::{Client, Post, pause};
-use super::{Draft, Heard, Message, Model, ModelError, ModelErrorKind, Reply, Request, Usage};
+use super::client::{HttpRequest, ModelClient, backoff};
+use super::{
+    Message, Model, ModelError, ModelErrorKind, ModelReply, ModelRequest, ReplyBuilder, StreamEvent,
+    TokenUsage,
+};
 use super::{anthropic, gemini, names, openai};
 
-/// A model behind an address.
-pub struct Remote {
+/// A model behind an HTTP API.
+pub struct RemoteModel {
     spec: ModelSpec,
     base: Url,
-    client: Client,
+    client: ModelClient,
 }
 
-impl Remote {
-    /// The way to a model. Nothing is sent yet.
+impl RemoteModel {
+    /// Creates the client of a model. Nothing is sent yet.
     ///
     /// # Errors
-    /// When there is no way, or the model wants a key and has none.
+    /// If the URL is invalid, or the provider requires a key and none is configured.
     pub fn new(spec: ModelSpec) -> Result<Self, ModelError> {
         let label = spec.provider.label();
         if let (None, Some(variable)) = (&spec.key, spec.provider.key_variable())
-            && spec.provider.place() == Some(spec.url.expose())
+            && spec.provider.default_url() == Some(spec.url.expose())
         {
             let message = format!("the model `{}` of `{label}` needs a key", spec.name);
             return Err(ModelError::new(ModelErrorKind::Unauthorized, message)
-                .hint(format!("set `{variable}`, in the environment or in `.env`, or write `model.key`")));
+                .with_hint(format!("set `{variable}` in the environment or in `.env`, or set `model.key`")));
         }
         let base = Url::parse(spec.url.expose()).map_err(|error| {
             ModelError::new(
                 ModelErrorKind::Unreachable,
-                format!("the address of `{label}` cannot be used: {error}"),
+                format!("invalid URL of `{label}` in `model.url`: {error}"),
             )
         })?;
-        let client = Client::new(&base, spec.key.as_ref(), format!("the model `{}`", spec.name))?;
+        let client = ModelClient::new(&base, spec.key.as_ref(), format!("the model `{}`", spec.name))?;
         Ok(Self { spec, base, client })
     }
 
     async fn attempt(
         &self,
-        request: &Request,
-        heard: &mut (dyn FnMut(Heard) + Send),
-    ) -> Result<Reply, ModelError> {
-        let post = self.post(request)?;
-        let sent = post.body.len();
-        let response = self.client.send(post).await?;
-        let mut draft = Draft::default();
+        request: &ModelRequest,
+        on_event: &mut (dyn FnMut(StreamEvent) + Send),
+    ) -> Result<ModelReply, ModelError> {
+        let http_request = self.http_request(request)?;
+        let sent = http_request.body.len();
+        let response = self.client.send(http_request).await?;
+        let mut reply = ReplyBuilder::default();
         let streams = response
             .headers()
             .get("content-type")
@@ -61,29 +64,30 @@ impl Remote {
         let client = &self.client;
         let received = if streams {
             let take = |event| match self.spec.provider {
-                ModelProvider::Anthropic => anthropic::event(&event, &mut draft, client, heard),
-                ModelProvider::Gemini => gemini::piece(&event, &mut draft, client, heard),
-                _ => openai::piece(&event, &mut draft, client, heard),
+                ModelProvider::Anthropic => anthropic::read_event(&event, &mut reply, client, on_event),
+                ModelProvider::Gemini => gemini::read_response(&event, &mut reply, client, on_event),
+                _ => openai::read_event(&event, &mut reply, client, on_event),
             };
-            let size = client.events(response, take).await?;
-            if draft.stop.is_none() {
-                return Err(client.broken_off());
+            let size = client.read_events(response, take).await?;
+            if reply.stop.is_none() {
+                return Err(client.incomplete());
             }
             size
         } else {
-            let (answer, size) = client.whole(response).await?;
+            let (answer, size) = client.read_json(response).await?;
             match self.spec.provider {
-                ModelProvider::Anthropic => anthropic::whole(&answer, &mut draft, client, heard)?,
-                ModelProvider::Gemini => drop(gemini::piece(&answer, &mut draft, client, heard)?),
-                _ => openai::whole(&answer, &mut draft, client, heard)?,
+                ModelProvider::Anthropic => anthropic::read_response(&answer, &mut reply, client, on_event)?,
+                ModelProvider::Gemini => drop(gemini::read_response(&answer, &mut reply, client, on_event)?),
+                _ => openai::read_response(&answer, &mut reply, client, on_event)?,
             }
             size
         };
-        let known = || request.tools.iter().map(|tool| tool.name.as_str()).chain(called(&request.messages));
-        Ok(draft.finish(|said| names::meant(said, known()), Usage::reckon(sent, received)))
+        let known =
+            || request.tools.iter().map(|tool| tool.name.as_str()).chain(called_tools(&request.messages));
+        Ok(reply.finish(|name| names::catalog_name(name, known()), TokenUsage::estimate(sent, received)))
     }
 
-    fn post(&self, request: &Request) -> Result<Post, ModelError> {
+    fn http_request(&self, request: &ModelRequest) -> Result<HttpRequest, ModelError> {
         let spec = &self.spec;
         let key = spec.key.as_ref().map(Secret::expose);
         let (path, headers, body) = match spec.provider {
@@ -117,54 +121,54 @@ impl Remote {
             url.set_query(query);
         }
         let body = serde_json::to_vec(&body).expect("our own values have a JSON form");
-        Ok(Post { url, headers, body })
+        Ok(HttpRequest { url, headers, body })
     }
 }
 
-/// The names of tools that were called before.
-fn called(messages: &[Message]) -> impl Iterator<Item = &str> {
+/// Names of the tools called earlier in the conversation.
+fn called_tools(messages: &[Message]) -> impl Iterator<Item = &str> {
     messages.iter().flat_map(|message| match message {
         Message::Assistant { calls, .. } => calls.iter().map(|call| call.name.as_str()).collect::<Vec<_>>(),
         _ => Vec::new(),
     })
 }
 
-impl Model for Remote {
+impl Model for RemoteModel {
     fn name(&self) -> &str {
         &self.spec.name
     }
 
     fn reply<'a>(
         &'a self,
-        request: &'a Request,
-        heard: &'a mut (dyn FnMut(Heard) + Send),
-    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        request: &'a ModelRequest,
+        on_event: &'a mut (dyn FnMut(StreamEvent) + Send),
+    ) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
         Box::pin(async move {
             let within = self.spec.timeout.get();
             let mut attempt = 0;
             loop {
-                let error = match tokio::time::timeout(within, self.attempt(request, heard)).await {
+                let error = match tokio::time::timeout(within, self.attempt(request, on_event)).await {
                     Ok(Ok(reply)) => return Ok(reply),
                     Ok(Err(error)) => error,
-                    Err(_) => self.client.late(within),
+                    Err(_) => self.client.timed_out(within),
                 };
-                let Some(wait) = pause(&error, attempt, self.spec.retries) else { return Err(error) };
-                heard(Heard::Again(format!("{error}; again in {}", seconds(wait))));
+                let Some(wait) = backoff(&error, attempt, self.spec.retries) else { return Err(error) };
+                on_event(StreamEvent::Retry(format!("{error}; retrying in {}", format_seconds(wait))));
                 tokio::time::sleep(wait).await;
                 attempt += 1;
             }
         })
     }
 
-    fn most_result(&self) -> usize {
+    fn max_result_bytes(&self) -> usize {
         self.spec.max_result
     }
 
-    fn prices(&self) -> Option<Prices> {
+    fn prices(&self) -> Option<TokenPrices> {
         self.spec.prices
     }
 }
 
-fn seconds(time: Duration) -> String {
+fn format_seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }

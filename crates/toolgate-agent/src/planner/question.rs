@@ -1,61 +1,61 @@
-//! Questions to the person: for what a tool needs, or for which tool is meant.
+//! Questions to the user: for missing arguments, or for the tool to call.
 //!
-//! Every question comes with a schema of plain fields, so that the answer is an object, and anything else is none.
-//! Invariant: a question says which tool it is for and why it is asked.
+//! A question carries a schema of plain fields, so its answer is an object; any other answer counts as none. Invariant:
+//! a question names the tool it is for and the reason it is asked.
 
 use serde_json::{Map, Value as Json, json};
-use toolgate_search::{Entry, Kind, Parameter};
+use toolgate_search::{ToolEntry, ToolParameter, ValueKind};
 
 use crate::model::{Part, ToolOutput};
 
-/// Letters of a description that stand in a question.
-const MOST_ABOUT: usize = 200;
+/// Characters of a description quoted in a question.
+const MAX_EXCERPT_CHARS: usize = 200;
 
-/// A question to the person.
-pub(super) struct Question {
+/// A question to the user.
+pub(super) struct UserQuestion {
     pub(super) text: String,
     schema: Json,
 }
 
-impl Question {
-    /// What a tool needs.
-    pub(super) fn missing(entry: &Entry, open: &[&Parameter]) -> Self {
+impl UserQuestion {
+    /// Asks for missing arguments of a tool.
+    pub(super) fn missing(entry: &ToolEntry, open: &[&ToolParameter]) -> Self {
         let names: Vec<String> = open.iter().map(|parameter| format!("`{}`", parameter.name)).collect();
         let about = open
             .iter()
             .filter(|parameter| !parameter.description.is_empty())
-            .map(|parameter| format!("\n{}: {}", parameter.name, begin(&parameter.description)));
+            .map(|parameter| format!("\n{}: {}", parameter.name, excerpt(&parameter.description)));
         let text = format!("For `{}` I need {}.{}", entry.name, names.join(", "), about.collect::<String>());
-        let fields = open.iter().map(|parameter| (parameter.name.clone(), field(parameter)));
-        Self { text, schema: object(fields.collect()) }
+        let fields = open.iter().map(|parameter| (parameter.name.clone(), field_schema(parameter)));
+        Self { text, schema: object_schema(fields.collect()) }
     }
 
-    /// Which tool is meant.
-    pub(super) fn which(words: &str, names: &[&str], no_tool: &str) -> Self {
+    /// Asks for the tool to call.
+    pub(super) fn choose_tool(words: &str, names: &[&str], no_tool: &str) -> Self {
         let choices: Vec<&str> = names.iter().copied().chain([no_tool]).collect();
-        let text = format!("I am not sure which tool \"{}\" is for: {}?", begin(words), choices.join(", "));
-        let tool = json!({ "type": "string", "enum": choices, "description": "The tool that is meant." });
-        Self { text, schema: object(Map::from_iter([("tool".to_owned(), tool)])) }
+        let text = format!("I am not sure which tool \"{}\" is for: {}?", excerpt(words), choices.join(", "));
+        let tool = json!({ "type": "string", "enum": choices, "description": "The tool to call." });
+        Self { text, schema: object_schema(Map::from_iter([("tool".to_owned(), tool)])) }
     }
 
-    /// The arguments of the tool that asks.
+    /// Arguments for `request_human_input`.
     pub(super) fn arguments(&self) -> Map<String, Json> {
         let Self { text, schema } = self;
         Map::from_iter([("question".to_owned(), json!(text)), ("schema".to_owned(), schema.clone())])
     }
 }
 
-/// Whether a person can be asked for a value in one field.
-pub(super) fn is_plain(kind: &Kind) -> bool {
+/// Returns true if a value of this kind fits into one form field.
+pub(super) fn is_plain(kind: &ValueKind) -> bool {
     match kind {
-        Kind::Text | Kind::Integer | Kind::Number | Kind::Boolean => true,
-        Kind::OneOf(values) => values.iter().all(Json::is_string),
-        Kind::List(_) | Kind::Group(_) | Kind::Other => false,
+        ValueKind::Text | ValueKind::Integer | ValueKind::Number | ValueKind::Boolean => true,
+        ValueKind::OneOf(values) => values.iter().all(Json::is_string),
+        ValueKind::List(_) | ValueKind::Group(_) | ValueKind::Other => false,
     }
 }
 
-/// What the person answered, field by field; `None` where the person did not.
-pub(super) fn answer(output: &ToolOutput) -> Option<Map<String, Json>> {
+/// Returns the answer of the user, field by field; `None` if there is no usable answer.
+pub(super) fn parse_answer(output: &ToolOutput) -> Option<Map<String, Json>> {
     let Some(Part::Text { text }) = output.parts.first().filter(|_| !output.failed) else { return None };
     match serde_json::from_str(text) {
         Ok(Json::Object(answer)) => Some(answer),
@@ -63,31 +63,31 @@ pub(super) fn answer(output: &ToolOutput) -> Option<Map<String, Json>> {
     }
 }
 
-fn object(fields: Map<String, Json>) -> Json {
+fn object_schema(fields: Map<String, Json>) -> Json {
     let required: Vec<&String> = fields.keys().collect();
     json!({ "type": "object", "required": required, "properties": fields })
 }
 
-fn field(parameter: &Parameter) -> Json {
+fn field_schema(parameter: &ToolParameter) -> Json {
     let mut field = match &parameter.kind {
-        Kind::Integer => json!({ "type": "integer" }),
-        Kind::Number => json!({ "type": "number" }),
-        Kind::Boolean => json!({ "type": "boolean" }),
-        Kind::OneOf(values) => json!({ "type": "string", "enum": values }),
+        ValueKind::Integer => json!({ "type": "integer" }),
+        ValueKind::Number => json!({ "type": "number" }),
+        ValueKind::Boolean => json!({ "type": "boolean" }),
+        ValueKind::OneOf(values) => json!({ "type": "string", "enum": values }),
         _ => json!({ "type": "string" }),
     };
     if !parameter.description.is_empty() {
-        field["description"] = json!(begin(&parameter.description));
+        field["description"] = json!(excerpt(&parameter.description));
     }
     field
 }
 
-/// The beginning of a text, on one line.
-fn begin(text: &str) -> String {
+/// Returns the start of a text, on one line.
+fn excerpt(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MOST_ABOUT {
+    if line.chars().count() <= MAX_EXCERPT_CHARS {
         line
     } else {
-        line.chars().take(MOST_ABOUT).chain(['…']).collect()
+        line.chars().take(MAX_EXCERPT_CHARS).chain(['…']).collect()
     }
 }

@@ -1,7 +1,7 @@
-//! Tests of the planner: what was said goes in, the next step comes out.
+//! Tests of the planner: a conversation goes in, the next step comes out.
 
 use serde_json::json;
-use toolgate_types::json::Raw;
+use toolgate_json::RawJson;
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn tools() -> Vec<ToolSpec> {
     let tool = |name: &str, description: &str, schema: Json| ToolSpec {
         name: name.to_owned(),
         description: description.to_owned(),
-        schema: Raw::of(&schema),
+        schema: RawJson::from_value(&schema),
     };
     vec![
         tool(
@@ -39,44 +39,45 @@ fn tools() -> Vec<ToolSpec> {
                 "required": ["path", "edits"],
             }),
         ),
-        tool(ASKS, "Asks a person a question and waits for the answer.", json!({ "type": "object" })),
+        tool(ASK_TOOL, "Asks a person a question and waits for the answer.", json!({ "type": "object" })),
     ]
 }
 
-/// A conversation with the planner: it gets an answer for each step.
+/// A conversation with the planner.
 struct Talk {
     planner: Planner,
-    request: Request,
+    request: ModelRequest,
 }
 
 impl Talk {
     fn new(words: &str) -> Self {
-        let today = Date { year: 2026, month: 1, day: 31 };
-        let request = Request { tools: tools(), messages: vec![Message::user(words)], ..Request::default() };
+        let today = CalendarDate { year: 2026, month: 1, day: 31 };
+        let request =
+            ModelRequest { tools: tools(), messages: vec![Message::user(words)], ..ModelRequest::default() };
         Self { planner: Planner::new(move || Some(today)), request }
     }
 
     fn without_person(mut self) -> Self {
-        self.request.tools.retain(|tool| tool.name != ASKS);
+        self.request.tools.retain(|tool| tool.name != ASK_TOOL);
         self
     }
 
-    /// The next step, in a line.
+    /// Returns the next step as one line.
     fn next(&mut self) -> String {
         let reply = self.planner.plan(&self.request);
-        let Reply { text, calls, stop, .. } = &reply;
+        let ModelReply { text, calls, stop, .. } = &reply;
         let Some(call) = calls.first() else {
-            assert_eq!(*stop, Stop::Done);
+            assert_eq!(*stop, StopReason::Done);
             return format!("says: {text}");
         };
-        assert_eq!((calls.len(), stop), (1, &Stop::Calls));
-        let Given::Object(arguments) = &call.arguments else { panic!("{call:?}") };
-        let told = format!("{} {}", call.name, Json::from(arguments.clone()));
+        assert_eq!((calls.len(), stop), (1, &StopReason::Calls));
+        let CallArguments::Object(arguments) = &call.arguments else { panic!("{call:?}") };
+        let step = format!("{} {}", call.name, Json::from(arguments.clone()));
         self.request.messages.push(Message::Assistant { text: String::new(), calls: calls.clone() });
-        told
+        step
     }
 
-    /// What the tool that was called gave.
+    /// Adds the result of the last call.
     fn gives(&mut self, text: &str, failed: bool) {
         let Some(Message::Assistant { calls, .. }) = self.request.messages.last() else {
             panic!("nothing was called")
@@ -88,7 +89,7 @@ impl Talk {
 }
 
 #[test]
-fn a_tool_is_called_and_its_result_is_told() {
+fn calls_tool_and_reports_result() {
     let mut talk = Talk::new("what is the weather forecast for Oslo tomorrow?");
     assert_eq!(talk.next(), r#"get_forecast {"city":"Oslo","date":"2026-02-01"}"#);
     talk.gives("Snow.", false);
@@ -96,7 +97,7 @@ fn a_tool_is_called_and_its_result_is_told() {
 }
 
 #[test]
-fn what_is_missing_is_asked_for() {
+fn asks_for_missing_arguments() {
     let mut talk = Talk::new("show me the weather forecast for Oslo");
     assert_eq!(
         talk.next(),
@@ -109,7 +110,7 @@ fn what_is_missing_is_asked_for() {
 }
 
 #[test]
-fn who_does_not_answer_gets_nothing_called() {
+fn calls_nothing_without_an_answer() {
     let mut talk = Talk::new("show me the weather forecast");
     assert!(talk.next().starts_with("request_human_input "));
     talk.gives("the person does not want to answer", false);
@@ -117,22 +118,22 @@ fn who_does_not_answer_gets_nothing_called() {
 }
 
 #[test]
-fn where_nobody_can_be_asked_it_is_said() {
+fn says_question_if_it_cannot_ask() {
     let mut talk = Talk::new("read a file from the disk").without_person();
     assert_eq!(talk.next(), "says: For `read_file` I need `path`.");
 }
 
 #[test]
-fn talk_is_answered_as_such() {
+fn answers_small_talk_without_a_tool() {
     let mut talk = Talk::new("write a poem about the sea");
-    assert!(talk.next().starts_with("says: This needs no tool"));
+    assert!(talk.next().starts_with("says: This request needs no tool"));
     let mut nothing = Talk::new("send 20 euros to Ben");
     nothing.request.tools.clear();
-    assert_eq!(nothing.next(), "says: None of the tools fits this.");
+    assert_eq!(nothing.next(), "says: No tool matches this request.");
 }
 
 #[test]
-fn what_fits_no_tool_is_asked_about() {
+fn asks_for_the_tool_if_unsure() {
     let words = "remind me at six to call Ann";
     let mut talk = Talk::new(words);
     let asked = talk.next();
@@ -154,17 +155,17 @@ fn what_fits_no_tool_is_asked_about() {
 }
 
 #[test]
-fn what_is_no_sentence_is_left_to_the_person() {
+fn leaves_complex_arguments_to_the_user() {
     let mut talk = Talk::new("make edits to the text file ./a.txt");
     assert!(
-        talk.next().starts_with("says: `edit_file` fits, but `edits` of it"),
+        talk.next().starts_with("says: `edit_file` matches, but its argument `edits`"),
         "{:?}",
         talk.request.messages
     );
 }
 
 #[test]
-fn the_last_thing_said_counts() {
+fn uses_only_the_last_request() {
     let mut talk = Talk::new("what is the weather forecast for Oslo tomorrow?");
     talk.next();
     talk.gives("Snow.", false);
@@ -178,10 +179,10 @@ fn the_last_thing_said_counts() {
 }
 
 #[tokio::test]
-async fn it_is_a_model_and_is_heard() {
+async fn streams_its_reply_as_a_model() {
     let talk = Talk::new("read the file ./a.txt");
-    let mut heard = Vec::new();
-    let reply = talk.planner.reply(&talk.request, &mut |one| heard.push(one)).await.unwrap();
-    assert_eq!(heard, [Heard::Call("read_file".to_owned())]);
+    let mut events = Vec::new();
+    let reply = talk.planner.reply(&talk.request, &mut |one| events.push(one)).await.unwrap();
+    assert_eq!(events, [StreamEvent::Call("read_file".to_owned())]);
     assert_eq!(reply.calls[0].name, "read_file");
 }

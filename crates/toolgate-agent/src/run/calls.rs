@@ -1,112 +1,121 @@
-//! The calls of a turn: in the order the model gave them, those side by side that bear it.
+//! Executes the calls of a turn in the order of the model; repeatable calls that follow each other run in parallel.
 //!
-//! Invariant: a call that may change something is made when its intent is on the disk, and alone; every call of a turn
-//! has one output, in the order of the calls.
+//! Invariant: a call that is not repeatable runs alone, after its intent is synced to disk; every call of a turn has
+//! exactly one output, in the order of the calls.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
-use toolgate_mcp::Along;
-use toolgate_runtime::{CallRequest, Origin, Raw, Runtime, Trace};
-use toolgate_types::call::Status;
-use toolgate_types::tool::Risk;
+use toolgate_mcp::Forwarded;
+use toolgate_runtime::{CallOrigin, CallRequest, RawJson, Runtime, TraceContext};
+use toolgate_types::call::ResultStatus;
+use toolgate_types::tool::RiskLevel;
 
-use super::{Event, Hands, MOST_IN_VAIN, Reason, Run, Tell, Turn, millis, not_kept, used_up};
-use crate::answering::{self, Answerer, Asked};
+use super::{
+    EndReason, EventSink, Executor, MAX_REFUSED_TURNS, Run, RunEvent, TurnOutcome, budget_error, elapsed_ms,
+    journal_failed,
+};
 use crate::content;
-use crate::journal::{Entry, words};
-use crate::model::{Given, Message, Part, ToolCall, ToolOutput};
-use crate::toolbox::is_own;
+use crate::journal::{JournalEntry, parts_text};
+use crate::model::{CallArguments, Message, Part, ToolCall, ToolOutput};
+use crate::server_requests::{self, AnswerContext, RunClient};
+use crate::toolbox::is_agent_tool;
 
-/// What is known of a call before it is made.
+/// Effects of a call, known before it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bearing {
-    /// Whether it is not known to only read.
+pub(super) struct Effects {
+    /// False if the call is known to be read-only.
     pub(super) writes: bool,
-    /// Whether it may be made beside others, and again.
+    /// True if the call may run beside others, and may be made again.
     pub(super) repeatable: bool,
 }
 
-/// What came of a call.
-struct Outcome {
+/// Outcome of one call of a turn.
+struct ToolCallOutcome {
     output: ToolOutput,
     took_ms: f64,
     correlation_id: Option<String>,
     found: Vec<String>,
-    /// Why it is not written down, where it is not.
-    lost: Option<std::io::Error>,
+    /// Error of writing the outcome to the journal.
+    journal_error: Option<std::io::Error>,
 }
 
 impl Run<'_> {
-    /// Makes the calls of a turn; the model hears of them in the next.
-    pub(super) async fn work(&mut self, calls: Vec<ToolCall>, vain: &mut u32, tell: Tell<'_>) -> Turn {
-        // What is known already, in a run that goes on.
-        let mut outputs = std::mem::take(&mut self.partial);
+    /// Executes the calls of a turn. The results go to the model in the next turn.
+    pub(super) async fn execute_calls(
+        &mut self,
+        calls: Vec<ToolCall>,
+        refused_turns: &mut u32,
+        on_event: EventSink<'_>,
+    ) -> TurnOutcome {
+        // A resumed run may already have some of the outputs.
+        let mut outputs = std::mem::take(&mut self.known_outputs);
         let is_open = |call: &&ToolCall| outputs.iter().all(|output| output.id != call.id);
         let open: Vec<ToolCall> = calls.iter().filter(is_open).cloned().collect();
         let mut refused = 0;
         let mut rest = open.as_slice();
         while let Some(first) = rest.first() {
-            let bearing = self.bearing(first);
-            let beside = |call: &&ToolCall| bearing.repeatable && self.bearing(call).repeatable;
+            let effects = self.effects(first);
+            let beside = |call: &&ToolCall| effects.repeatable && self.effects(call).repeatable;
             let together = 1 + rest[1..].iter().take_while(beside).count();
             let (batch, others) = rest.split_at(together);
             rest = others;
-            let (run, mut turned_away) = self.within_budget(batch);
-            refused += turned_away.len();
-            if let Err(error) = self.intend(&run) {
-                return not_kept(&error);
+            let (run, mut rejected) = self.split_by_budget(batch);
+            refused += rejected.len();
+            if let Err(error) = self.write_intents(&run) {
+                return journal_failed(&error);
             }
-            let first_number = self.numbered + 1;
-            self.numbered += run.len();
-            let made = run.iter().enumerate().map(|(at, call)| self.one(call, first_number + at, tell));
-            let mut outcomes = join_all(made).await;
-            turned_away.iter_mut().for_each(|outcome| self.keep(outcome));
-            outcomes.append(&mut turned_away);
+            let first_number = self.call_count + 1;
+            self.call_count += run.len();
+            let calls_made =
+                run.iter().enumerate().map(|(at, call)| self.execute_call(call, first_number + at, on_event));
+            let mut outcomes = join_all(calls_made).await;
+            rejected.iter_mut().for_each(|outcome| self.write_outcome(outcome));
+            outcomes.append(&mut rejected);
             for outcome in &outcomes {
-                if let Some(error) = &outcome.lost {
-                    return not_kept(error);
+                if let Some(error) = &outcome.journal_error {
+                    return journal_failed(error);
                 }
-                self.found.extend(outcome.found.iter().cloned());
+                self.found_tools.extend(outcome.found.iter().cloned());
             }
             outputs.extend(outcomes.into_iter().map(|outcome| outcome.output));
         }
         let all_refused = refused == calls.len();
-        self.messages.push(Message::Tools { results: in_order(&calls, outputs) });
-        *vain = if all_refused { *vain + 1 } else { 0 };
-        if *vain >= MOST_IN_VAIN {
-            let budgets = &self.agent.rules.budgets;
+        self.messages.push(Message::Tools { results: sort_outputs(&calls, outputs) });
+        *refused_turns = if all_refused { *refused_turns + 1 } else { 0 };
+        if *refused_turns >= MAX_REFUSED_TURNS {
+            let budgets = &self.agent.config.budgets;
             let calls = self.spent.calls >= budgets.calls;
             let (what, most) = if calls { ("calls", budgets.calls) } else { ("writes", budgets.writes) };
-            return Turn::End(Reason::Budget, used_up(what, &most.to_string()));
+            return TurnOutcome::End(EndReason::Budget, budget_error(what, &most.to_string()));
         }
-        Turn::Next
+        TurnOutcome::Next
     }
 
-    /// What is known of a call, from the catalog; the worst of what is not there.
-    pub(super) fn bearing(&self, call: &ToolCall) -> Bearing {
-        let Hands::Road(runtime) = &self.agent.hands else {
-            return Bearing { writes: false, repeatable: true };
+    /// Returns the effects of a call according to the catalog. An unknown tool is assumed to write.
+    pub(super) fn effects(&self, call: &ToolCall) -> Effects {
+        let Executor::Runtime(runtime) = &self.agent.executor else {
+            return Effects { writes: false, repeatable: true };
         };
-        if is_own(&call.name) || matches!(call.arguments, Given::Unusable(_)) {
-            return Bearing { writes: false, repeatable: true };
+        if is_agent_tool(&call.name) || matches!(call.arguments, CallArguments::Unusable(_)) {
+            return Effects { writes: false, repeatable: true };
         }
         let catalog = runtime.catalog();
         let Some(tool) = catalog.resolve(&call.name) else {
-            return Bearing { writes: true, repeatable: false };
+            return Effects { writes: true, repeatable: false };
         };
-        let reads = tool.contract.risk == Risk::Low;
-        Bearing { writes: !reads, repeatable: tool.contract.idempotent }
+        let reads = tool.contract.risk == RiskLevel::Low;
+        Effects { writes: !reads, repeatable: tool.contract.idempotent }
     }
 
-    /// The calls that the budgets allow, and what becomes of the others.
-    fn within_budget(&mut self, batch: &[ToolCall]) -> (Vec<ToolCall>, Vec<Outcome>) {
-        let budgets = self.agent.rules.budgets;
-        let (mut run, mut away) = (Vec::new(), Vec::new());
+    /// Splits a batch into the calls that the budgets allow, and error outcomes for the others.
+    fn split_by_budget(&mut self, batch: &[ToolCall]) -> (Vec<ToolCall>, Vec<ToolCallOutcome>) {
+        let budgets = self.agent.config.budgets;
+        let (mut run, mut rejected) = (Vec::new(), Vec::new());
         for call in batch {
-            let writes = self.bearing(call).writes;
+            let writes = self.effects(call).writes;
             let over = if self.spent.calls >= budgets.calls {
                 Some(("calls", budgets.calls))
             } else if writes && self.spent.writes >= budgets.writes {
@@ -116,9 +125,9 @@ impl Run<'_> {
             };
             if let Some((what, most)) = over {
                 let text = format!(
-                    "error: this call was not made: the budget of {most} {what} is used up; answer with what you have"
+                    "error: this call was not made: the budget of {most} {what} is used up; answer with the results you have"
                 );
-                away.push(Outcome::failed(call, text));
+                rejected.push(ToolCallOutcome::failed(call, text));
                 continue;
             }
             for spent in [&mut self.spent, &mut self.total] {
@@ -127,110 +136,130 @@ impl Run<'_> {
             }
             run.push(call.clone());
         }
-        (run, away)
+        (run, rejected)
     }
 
-    /// Writes down what is about to be done; before something may change, it is on the disk.
-    fn intend(&mut self, calls: &[ToolCall]) -> std::io::Result<()> {
-        let bearings: Vec<_> = calls.iter().map(|call| (call, self.bearing(call))).collect();
-        let intent = |(call, bearing): &(&ToolCall, Bearing)| Entry::Intent {
+    /// Writes the intents of calls to the journal, synced to disk if a call is not repeatable.
+    fn write_intents(&mut self, calls: &[ToolCall]) -> std::io::Result<()> {
+        let all_effects: Vec<_> = calls.iter().map(|call| (call, self.effects(call))).collect();
+        let intent = |(call, effects): &(&ToolCall, Effects)| JournalEntry::Intent {
             id: call.id.clone(),
-            repeatable: bearing.repeatable,
-            writes: bearing.writes,
+            repeatable: effects.repeatable,
+            writes: effects.writes,
         };
-        let entries: Vec<_> = bearings.iter().map(intent).collect();
-        self.journal.add(&entries)?;
-        if bearings.iter().any(|(_, bearing)| !bearing.repeatable) {
+        let entries: Vec<_> = all_effects.iter().map(intent).collect();
+        self.journal.append(&entries)?;
+        if all_effects.iter().any(|(_, effects)| !effects.repeatable) {
             self.journal.sync()?;
         }
         Ok(())
     }
 
-    /// Writes down what came of a call.
-    fn keep(&self, outcome: &mut Outcome) {
+    /// Writes the outcome of a call to the journal.
+    fn write_outcome(&self, outcome: &mut ToolCallOutcome) {
         let (output, took_ms) = (outcome.output.clone(), outcome.took_ms);
         let (tainted, correlation_id) = (self.is_tainted(), outcome.correlation_id.clone());
-        let mut entries = vec![Entry::Result { output, took_ms, tainted, correlation_id }];
+        let mut entries = vec![JournalEntry::Result { output, took_ms, tainted, correlation_id }];
         if !outcome.found.is_empty() {
-            entries.push(Entry::Found { tools: outcome.found.clone() });
+            entries.push(JournalEntry::ToolsFound { tools: outcome.found.clone() });
         }
-        outcome.lost = self.journal.add(&entries).err();
+        outcome.journal_error = self.journal.append(&entries).err();
     }
 
-    /// Makes one call, and tells of it.
-    async fn one(&self, call: &ToolCall, number: usize, tell: Tell<'_>) -> Outcome {
+    /// Makes one call and reports its events.
+    async fn execute_call(&self, call: &ToolCall, number: usize, on_event: EventSink<'_>) -> ToolCallOutcome {
         let (id, tool) = (call.id.clone(), call.name.clone());
-        let arguments = Json::Object(call.arguments.object());
-        tell(Event::Call { number, id: id.clone(), tool: tool.clone(), arguments: arguments.clone() });
+        let arguments = Json::Object(call.arguments.to_object());
+        on_event(RunEvent::Call { number, id: id.clone(), tool: tool.clone(), arguments: arguments.clone() });
         let began = Instant::now();
-        let mut outcome = match (&call.arguments, &self.agent.hands) {
-            (_, Hands::Recorded(tape)) => {
-                let (output, took_ms) = tape.output(&call.id, &call.name);
-                Outcome { output, took_ms, correlation_id: None, found: Vec::new(), lost: None }
+        let mut outcome = match (&call.arguments, &self.agent.executor) {
+            (_, Executor::Recording(recording)) => {
+                let (output, took_ms) = recording.output(&call.id, &call.name);
+                ToolCallOutcome {
+                    output,
+                    took_ms,
+                    correlation_id: None,
+                    found: Vec::new(),
+                    journal_error: None,
+                }
             }
-            (Given::Unusable(why), _) => {
-                let text = format!("error invalid_arguments: {why}; send them again as one JSON object");
-                Outcome::failed(call, text)
+            (CallArguments::Unusable(why), _) => {
+                let text = format!("error invalid_arguments: {why}; send one JSON object");
+                ToolCallOutcome::failed(call, text)
             }
-            (Given::Object(_), Hands::Road(runtime)) if is_own(&call.name) => {
-                self.own(runtime, call, &arguments).await
+            (CallArguments::Object(_), Executor::Runtime(runtime)) if is_agent_tool(&call.name) => {
+                self.run_agent_tool(runtime, call, &arguments).await
             }
-            (Given::Object(_), Hands::Road(runtime)) => self.on_the_road(runtime, call, &arguments).await,
+            (CallArguments::Object(_), Executor::Runtime(runtime)) => {
+                self.run_operation(runtime, call, &arguments).await
+            }
         };
-        if matches!(self.agent.hands, Hands::Road(_)) {
-            outcome.took_ms = millis(began);
+        if matches!(self.agent.executor, Executor::Runtime(_)) {
+            outcome.took_ms = elapsed_ms(began);
         }
-        self.keep(&mut outcome);
-        let text = words(&outcome.output.parts);
+        self.write_outcome(&mut outcome);
+        let text = parts_text(&outcome.output.parts);
         let (failed, took_ms) = (outcome.output.failed, outcome.took_ms);
         let correlation_id = outcome.correlation_id.clone();
-        tell(Event::Result { number, id, tool, failed, text, took_ms, correlation_id });
+        on_event(RunEvent::Result { number, id, tool, failed, text, took_ms, correlation_id });
         outcome
     }
 
-    async fn own(&self, runtime: &Runtime, call: &ToolCall, arguments: &Json) -> Outcome {
-        let own = self.agent.toolbox(runtime, &self.caller).own(&call.name, arguments).await;
-        if own.untrusted {
+    async fn run_agent_tool(&self, runtime: &Runtime, call: &ToolCall, arguments: &Json) -> ToolCallOutcome {
+        let result = self.agent.toolbox(runtime, &self.caller).run_agent_tool(&call.name, arguments).await;
+        if result.untrusted {
             runtime.taint(&self.caller.id, &self.id);
         }
         let (id, name) = (call.id.clone(), call.name.clone());
-        let output = ToolOutput { id, name, parts: own.parts, failed: own.failed };
-        Outcome { output, took_ms: 0.0, correlation_id: None, found: own.found, lost: None }
+        let output = ToolOutput { id, name, parts: result.parts, failed: result.failed };
+        ToolCallOutcome {
+            output,
+            took_ms: 0.0,
+            correlation_id: None,
+            found: result.found,
+            journal_error: None,
+        }
     }
 
-    async fn on_the_road(&self, runtime: &Runtime, call: &ToolCall, arguments: &Json) -> Outcome {
+    async fn run_operation(&self, runtime: &Runtime, call: &ToolCall, arguments: &Json) -> ToolCallOutcome {
         if !self.agent.toolbox(runtime, &self.caller).allows(&call.name) {
-            let text = format!("error tool_not_found: there is no tool `{}`", call.name);
-            return Outcome::failed(call, text);
+            let text = format!("error tool_not_found: no such tool: `{}`", call.name);
+            return ToolCallOutcome::failed(call, text);
         }
-        let trace = Trace::fresh();
+        let trace = TraceContext::generate();
         let correlation_id = trace.correlation_id().to_owned();
-        let origin = Origin {
+        let origin = CallOrigin {
             session: Some(self.id.clone()),
-            along: self.along(runtime, call),
+            forwarded: self.forwarded_client(runtime, call),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            ..Origin::default()
+            ..CallOrigin::default()
         };
-        let arguments = Raw::of(arguments).into();
-        let request = CallRequest { name: call.name.clone(), arguments, trace, origin, whole: false };
+        let arguments = RawJson::from_value(arguments).into();
+        let request = CallRequest { name: call.name.clone(), arguments, trace, origin, full_result: false };
         let called = runtime.call(&self.caller, request).await;
-        let parts = content::of(&called, self.agent.model.most_result());
-        let failed = called.result.status == Status::Error;
+        let parts = content::outcome_parts(&called, self.agent.model.max_result_bytes());
+        let failed = called.result.status == ResultStatus::Error;
         let output = ToolOutput { id: call.id.clone(), name: call.name.clone(), parts, failed };
-        Outcome { output, took_ms: 0.0, correlation_id: Some(correlation_id), found: Vec::new(), lost: None }
+        ToolCallOutcome {
+            output,
+            took_ms: 0.0,
+            correlation_id: Some(correlation_id),
+            found: Vec::new(),
+            journal_error: None,
+        }
     }
 }
 
 impl Run<'_> {
-    /// The run as the client behind a call, where servers may ask it something.
-    fn along(&self, runtime: &Runtime, call: &ToolCall) -> Along {
-        let rules = &self.agent.rules;
-        let capabilities = answering::declared(rules);
+    /// Offers the run as the client of a call, if servers may send it requests.
+    fn forwarded_client(&self, runtime: &Runtime, call: &ToolCall) -> Forwarded {
+        let rules = &self.agent.config;
+        let capabilities = server_requests::client_capabilities(rules);
         let tool = runtime.catalog().resolve(&call.name).cloned();
         let server = tool.and_then(|tool| tool.server.clone());
-        // Who is called and cannot ask has nobody behind its calls: tools of one's own, and all where nobody answers.
-        let (Some(server), false) = (server, capabilities == json!({})) else { return Along::default() };
-        let asked = Asked {
+        // Tools without a server send no requests; and if the config denies all requests, there is nothing to offer.
+        let (Some(server), false) = (server, capabilities == json!({})) else { return Forwarded::default() };
+        let asked = AnswerContext {
             server: server.to_string(),
             tool: call.name.clone(),
             caller: self.caller.id.clone(),
@@ -240,25 +269,25 @@ impl Run<'_> {
             sampling: rules.sampling,
             elicitation: rules.elicitation,
             model: Arc::clone(&self.agent.model),
-            desk: self.agent.desk.clone(),
-            aside: Arc::clone(&self.aside),
-            left: self.left(),
-            thought: Arc::default(),
+            questions: self.agent.questions.clone(),
+            side_usage: Arc::clone(&self.side_usage),
+            budget_left: self.remaining_budget(),
+            user_wait: Arc::default(),
         };
-        Along { client: Some(Arc::new(Answerer(Arc::new(asked)))), ..Along::default() }
+        Forwarded { client: Some(Arc::new(RunClient(Arc::new(asked)))), ..Forwarded::default() }
     }
 }
 
-impl Outcome {
+impl ToolCallOutcome {
     fn failed(call: &ToolCall, text: String) -> Self {
         let (id, name) = (call.id.clone(), call.name.clone());
         let output = ToolOutput { id, name, parts: vec![Part::Text { text }], failed: true };
-        Self { output, took_ms: 0.0, correlation_id: None, found: Vec::new(), lost: None }
+        Self { output, took_ms: 0.0, correlation_id: None, found: Vec::new(), journal_error: None }
     }
 }
 
-/// The outputs in the order of their calls.
-pub(super) fn in_order(calls: &[ToolCall], mut outputs: Vec<ToolOutput>) -> Vec<ToolOutput> {
+/// Sorts outputs in the order of their calls.
+pub(super) fn sort_outputs(calls: &[ToolCall], mut outputs: Vec<ToolOutput>) -> Vec<ToolOutput> {
     let place = |output: &ToolOutput| calls.iter().position(|call| call.id == output.id);
     outputs.sort_by_key(place);
     outputs

@@ -1,161 +1,166 @@
-//! A run that goes on in another process, from its journal.
+//! Resumes a run from its journal in another process.
 //!
-//! Invariant: a call that may have happened is not made again, unless making it twice is as good as once; what has
-//! neither intent nor result did not happen, and is made.
+//! Invariant: a call that may have taken effect is not repeated unless it is repeatable. A call with neither intent nor
+//! result was not made, and is made now.
 
 use toolgate_types::Caller;
 use toolgate_types::secret::MASK;
 
-use super::told::{HIDDEN, UNKNOWN};
-use super::{Agent, Hands, Run, Seat, now};
-use crate::event::{Reason, Spent};
-use crate::journal::{Entry, RunError};
-use crate::model::{Given, Message, Part, ToolCall, ToolOutput};
+use super::instructions::{REDACTED, UNKNOWN};
+use super::{Agent, Executor, Run, RunHandle, timestamp};
+use crate::event::{EndReason, RunUsage};
+use crate::journal::{JournalEntry, RunError};
+use crate::model::{CallArguments, Message, Part, ToolCall, ToolOutput};
 
 impl Agent {
-    /// A run that goes on where it was, as the caller whose it is.
+    /// Resumes a run as its caller.
     ///
     /// # Errors
-    /// When there is none, it is somebody else's, it goes on elsewhere, or it has ended with an answer.
+    /// If the run does not exist, belongs to another caller, is active in another process, or has ended with an answer.
     pub fn resume(&self, id: &str, caller: Caller) -> Result<Run<'_>, RunError> {
-        self.take(self.seat_again(id, caller)?)
+        self.start(self.open_run(id, caller)?)
     }
 
-    /// The journal of a run that is to go on.
+    /// Opens the journal of a run to resume, without starting its work.
     ///
     /// # Errors
-    /// As of [`Agent::resume`].
-    pub fn seat_again(&self, id: &str, caller: Caller) -> Result<Seat, RunError> {
-        let seat = self.reopen(id, caller)?;
-        if is_over(&seat.before) { Err(RunError::Over(id.to_owned())) } else { Ok(seat) }
+    /// As [`Agent::resume`].
+    pub fn open_run(&self, id: &str, caller: Caller) -> Result<RunHandle, RunError> {
+        let handle = self.open_journal(id, caller)?;
+        if has_answer(&handle.entries) { Err(RunError::AlreadyEnded(id.to_owned())) } else { Ok(handle) }
     }
 
-    /// The same for a conversation that waits for the person, who says more, whether it had an answer or not.
+    /// Resumes a conversation that waits for the next message of the user, even if it ended with an answer.
     ///
     /// # Errors
-    /// When there is none, it is somebody else's, or it goes on elsewhere.
+    /// If the run does not exist, belongs to another caller, or is active in another process.
     pub fn resume_chat(&self, id: &str, caller: Caller) -> Result<Run<'_>, RunError> {
-        let mut run = self.take(self.reopen(id, caller)?)?;
-        run.settle();
+        let mut run = self.start(self.open_journal(id, caller)?)?;
+        run.cancel_open_calls();
         Ok(run)
     }
 
-    fn reopen(&self, id: &str, caller: Caller) -> Result<Seat, RunError> {
+    fn open_journal(&self, id: &str, caller: Caller) -> Result<RunHandle, RunError> {
         let (journal, before) = self.runs.open(id)?;
-        let Some(Entry::Begun { caller: whose, .. }) = before.first() else {
-            return Err(RunError::Absent(id.to_owned()));
+        let Some(JournalEntry::Started { caller: owner, .. }) = before.first() else {
+            return Err(RunError::NotFound(id.to_owned()));
         };
-        if *whose != caller.id.as_str() {
-            return Err(RunError::NotYours { run: id.to_owned(), caller: whose.clone() });
+        if *owner != caller.id.as_str() {
+            return Err(RunError::OtherCaller { run: id.to_owned(), caller: owner.clone() });
         }
-        Ok(Seat { caller, id: id.to_owned(), journal, before })
+        Ok(RunHandle { caller, id: id.to_owned(), journal, entries: before })
     }
 
-    /// Begins to work on a run, or goes on with it.
+    /// Starts the work on a run, new or resumed.
     ///
     /// # Errors
-    /// When it cannot be written down.
-    pub fn take(&self, seat: Seat) -> Result<Run<'_>, RunError> {
-        let Seat { caller, id, journal, before } = seat;
+    /// If the journal cannot be written.
+    pub fn start(&self, handle: RunHandle) -> Result<Run<'_>, RunError> {
+        let RunHandle { caller, id, journal, entries: before } = handle;
         let mut run = Run::new(self, caller, id, journal);
         if before.is_empty() {
             return Ok(run);
         }
         run.resumed = true;
-        let over = is_over(&before);
+        let ended = has_answer(&before);
         run.replay(before);
-        run.journal.add(&[Entry::Resumed { at: now() }])?;
-        if !over {
-            run.take_up();
+        run.journal.append(&[JournalEntry::Resumed { at: timestamp() }])?;
+        if !ended {
+            run.prepare_open_calls();
         }
         Ok(run)
     }
 }
 
-/// Whether a run has ended with an answer.
-fn is_over(entries: &[Entry]) -> bool {
-    matches!(entries.last(), Some(Entry::Ended { reason: Reason::Done | Reason::Refused, .. }))
+/// Returns true if a run has ended with an answer.
+fn has_answer(entries: &[JournalEntry]) -> bool {
+    matches!(entries.last(), Some(JournalEntry::Ended { reason: EndReason::Done | EndReason::Refused, .. }))
 }
 
 impl Run<'_> {
-    /// The conversation as far as it got; the calls of the last turn that are not answered stay open.
-    fn replay(&mut self, entries: Vec<Entry>) {
+    /// Rebuilds the conversation from the journal. Calls of the last turn without a result stay open.
+    fn replay(&mut self, entries: Vec<JournalEntry>) {
         for entry in entries {
             match entry {
-                Entry::Asked { parts } => {
-                    self.spent = Spent::default();
+                JournalEntry::UserMessage { parts } => {
+                    self.spent = RunUsage::default();
                     self.messages.push(Message::User { parts });
                 }
-                Entry::Said { text, calls, usage, .. } => {
-                    self.count(usage);
+                JournalEntry::Reply { text, calls, usage, .. } => {
+                    self.add_usage(usage);
                     self.messages.push(Message::Assistant { text, calls });
                 }
-                Entry::Intent { id, repeatable, writes } => {
-                    self.numbered += 1;
+                JournalEntry::Intent { id, repeatable, writes } => {
+                    self.call_count += 1;
                     for spent in [&mut self.spent, &mut self.total] {
                         spent.calls += 1;
                         spent.writes += u32::from(writes);
                     }
                     self.pending.push((id, repeatable));
                 }
-                Entry::Result { output, tainted, .. } => {
-                    if tainted && let Hands::Road(runtime) = &self.agent.hands {
+                JournalEntry::Result { output, tainted, .. } => {
+                    if tainted && let Executor::Runtime(runtime) = &self.agent.executor {
                         runtime.taint(&self.caller.id, &self.id);
                     }
-                    self.answered(output);
+                    self.add_output(output);
                 }
-                Entry::Found { tools } => self.found.extend(tools),
-                Entry::Begun { .. } | Entry::Shown { .. } | Entry::Resumed { .. } | Entry::Ended { .. } => {}
+                JournalEntry::ToolsFound { tools } => self.found_tools.extend(tools),
+                JournalEntry::Started { .. }
+                | JournalEntry::ToolsOffered { .. }
+                | JournalEntry::Resumed { .. }
+                | JournalEntry::Ended { .. } => {}
             }
         }
     }
 
-    /// A call of the last turn has its answer; when all have, the turn is over.
-    fn answered(&mut self, output: ToolOutput) {
+    /// Adds the output of a call; completes the turn when all of its calls have one.
+    fn add_output(&mut self, output: ToolOutput) {
         self.pending.retain(|(id, _)| *id != output.id);
-        self.partial.push(output);
+        self.known_outputs.push(output);
         let Some(Message::Assistant { calls, .. }) = self.messages.last() else { return };
-        if calls.iter().all(|call| self.partial.iter().any(|output| output.id == call.id)) {
-            let results = super::calls::in_order(calls, std::mem::take(&mut self.partial));
+        if calls.iter().all(|call| self.known_outputs.iter().any(|output| output.id == call.id)) {
+            let results = super::calls::sort_outputs(calls, std::mem::take(&mut self.known_outputs));
             self.messages.push(Message::Tools { results });
         }
     }
 
-    /// Settles the calls of the last turn: those that may have happened are told so, those that did not are left to be
-    /// made. What is settled is written down by the turn that follows.
-    fn take_up(&mut self) {
+    /// Prepares the open calls of the last turn: a call that may have taken effect gets an error output, a call that
+    /// was not made is left for the next turn.
+    fn prepare_open_calls(&mut self) {
         let Some(Message::Assistant { calls, .. }) = self.messages.last() else { return };
         if calls.is_empty() {
-            // It was cut off, or said nothing.
+            // The last reply was truncated or empty.
             return self.messages.push(Message::user("Go on where you stopped."));
         }
         let calls = calls.clone();
         for call in &calls {
-            if self.partial.iter().any(|output| output.id == call.id) {
+            if self.known_outputs.iter().any(|output| output.id == call.id) {
                 continue;
             }
-            let begun = self.pending.iter().find(|(id, _)| *id == call.id).map(|(_, repeatable)| *repeatable);
-            let text = match begun {
+            let repeatable =
+                self.pending.iter().find(|(id, _)| *id == call.id).map(|(_, repeatable)| *repeatable);
+            let text = match repeatable {
                 Some(false) => UNKNOWN,
-                _ if is_hidden(call) => HIDDEN,
+                _ if is_redacted(call) => REDACTED,
                 _ => continue,
             };
             let parts = vec![Part::Text { text: text.to_owned() }];
             let output = ToolOutput { id: call.id.clone(), name: call.name.clone(), parts, failed: true };
             let (took_ms, tainted) = (0.0, self.is_tainted());
-            let entry = Entry::Result { output: output.clone(), took_ms, tainted, correlation_id: None };
-            // Where this cannot be written, the next line cannot be either, and that ends the run.
-            let _ = self.journal.add(&[entry]);
-            self.partial.push(output);
+            let entry =
+                JournalEntry::Result { output: output.clone(), took_ms, tainted, correlation_id: None };
+            // If this write fails, the next one fails too, and that ends the run.
+            let _ = self.journal.append(&[entry]);
+            self.known_outputs.push(output);
         }
         self.pending.clear();
     }
 }
 
-/// Whether the journal hides something of the arguments.
-fn is_hidden(call: &ToolCall) -> bool {
+/// Returns true if the journal redacted part of the arguments.
+fn is_redacted(call: &ToolCall) -> bool {
     match &call.arguments {
-        Given::Object(object) => serde_json::to_string(object).is_ok_and(|text| text.contains(MASK)),
-        Given::Unusable(_) => false,
+        CallArguments::Object(object) => serde_json::to_string(object).is_ok_and(|text| text.contains(MASK)),
+        CallArguments::Unusable(_) => false,
     }
 }

@@ -1,20 +1,20 @@
-//! What a test says of the model that follows its script.
+//! Model specs for the scripted model server.
 
-use toolgate_types::agent::{ModelProvider, ModelSpec, Prices};
-use toolgate_types::{HumanDuration, Secret, Text};
+use toolgate_types::agent::{ModelProvider, ModelSpec, TokenPrices};
+use toolgate_types::{ConfigString, HumanDuration, Secret};
 
-pub(crate) use crate::scripted::Scripted;
+pub(crate) use crate::scripted::ScriptedModel;
 
-/// The key that no error may show.
+/// The key, which must not appear in any error.
 pub(crate) const KEY: &str = "sk-a-key-that-nobody-may-see";
 
-impl Scripted {
+impl ScriptedModel {
     pub(crate) fn spec(&self, provider: ModelProvider, stream: bool) -> ModelSpec {
         let path = if matches!(provider, ModelProvider::Openai | ModelProvider::Ollama) { "/v1" } else { "" };
         ModelSpec {
             provider,
             name: "scripted".to_owned(),
-            url: Text::plain(format!("http://127.0.0.1:{}{path}", self.port)),
+            url: ConfigString::plain(format!("http://127.0.0.1:{}{path}", self.port)),
             key: Some(Secret::new(KEY)),
             temperature: Some(0.5),
             max_tokens: 1_000,
@@ -22,7 +22,7 @@ impl Scripted {
             retries: 3,
             stream,
             max_result: 32 << 10,
-            prices: Some(Prices { input: 3.0, cached_input: 0.3, output: 15.0 }),
+            prices: Some(TokenPrices { input: 3.0, cached_input: 0.3, output: 15.0 }),
         }
     }
 }

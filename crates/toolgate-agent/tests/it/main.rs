@@ -1,4 +1,4 @@
-//! Models over real connections, with a server that speaks each protocol and follows a script.
+//! Model clients over real connections, against a scripted server that implements each API.
 
 #[path = "../../../testkit/built.rs"]
 mod built;

@@ -1,58 +1,62 @@
-//! The three protocols: what goes out, what comes back, and how each fails.
+//! The three model APIs: requests, replies and failures.
 
 use serde_json::{Value as Json, json};
 use toolgate_agent::model::{
-    Given, Heard, Message, Model as _, ModelError, ModelErrorKind, Part, Remote, Reply, Request, Stop,
-    ToolCall, ToolOutput, ToolSpec,
+    CallArguments, Message, Model as _, ModelError, ModelErrorKind, ModelReply, ModelRequest, Part,
+    RemoteModel, StopReason, StreamEvent, ToolCall, ToolOutput, ToolSpec,
 };
+use toolgate_json::RawJson;
 use toolgate_types::HumanDuration;
 use toolgate_types::agent::ModelProvider::{self, Anthropic, Azure, Gemini, Ollama, Openai};
-use toolgate_types::json::Raw;
 
-use crate::kit::{KEY, Scripted};
+use crate::kit::{KEY, ScriptedModel};
 
 const ALL: [ModelProvider; 3] = [Openai, Anthropic, Gemini];
 
 fn tool(name: &str) -> ToolSpec {
     let schema =
         json!({ "type": "object", "properties": { "message": { "type": "string" } }, "$schema": "x" });
-    ToolSpec { name: name.to_owned(), description: format!("Does {name}."), schema: Raw::of(&schema) }
+    ToolSpec {
+        name: name.to_owned(),
+        description: format!("Does {name}."),
+        schema: RawJson::from_value(&schema),
+    }
 }
 
-fn hello() -> Request {
-    Request {
+fn hello() -> ModelRequest {
+    ModelRequest {
         instructions: "Be brief.".to_owned(),
         messages: vec![Message::user("hello")],
         tools: vec![tool("echo"), tool("files.read")],
     }
 }
 
-struct Asked {
-    outcome: Result<Reply, ModelError>,
-    heard: Vec<Heard>,
-    seen: Vec<Json>,
+struct Exchange {
+    outcome: Result<ModelReply, ModelError>,
+    events: Vec<StreamEvent>,
+    requests: Vec<Json>,
 }
 
-async fn ask(turns: Json, provider: ModelProvider, stream: bool, request: &Request) -> Asked {
-    let server = Scripted::start(&turns);
-    let model = Remote::new(server.spec(provider, stream)).expect("there is a way to it");
-    let mut heard = Vec::new();
-    let outcome = model.reply(request, &mut |one| heard.push(one)).await;
+async fn ask(turns: Json, provider: ModelProvider, stream: bool, request: &ModelRequest) -> Exchange {
+    let server = ScriptedModel::start(&turns);
+    let model = RemoteModel::new(server.spec(provider, stream)).expect("there is a way to it");
+    let mut events = Vec::new();
+    let outcome = model.reply(request, &mut |one| events.push(one)).await;
     if let Err(error) = &outcome {
         assert!(!format!("{error} {error:?}").contains(KEY), "{error:?}");
     }
-    Asked { outcome, heard, seen: server.requests() }
+    Exchange { outcome, events, requests: server.requests() }
 }
 
-fn said(heard: &[Heard]) -> String {
-    heard
+fn streamed_text(events: &[StreamEvent]) -> String {
+    events
         .iter()
-        .filter_map(|one| if let Heard::Text(text) = one { Some(text.as_str()) } else { None })
+        .filter_map(|one| if let StreamEvent::Text(text) = one { Some(text.as_str()) } else { None })
         .collect()
 }
 
 #[tokio::test]
-async fn words_and_parallel_calls_come_back_whole() {
+async fn returns_text_and_parallel_calls() {
     let turn = json!({ "text": "Let me look. Grüße!", "usage": { "input": 1000, "output": 100, "cached": 400 },
         "calls": [
             { "id": "c1", "name": "echo", "arguments": { "message": "one \u{1F980}" } },
@@ -60,17 +64,17 @@ async fn words_and_parallel_calls_come_back_whole() {
         ] });
     for provider in ALL {
         for stream in [true, false] {
-            let asked = ask(json!([turn]), provider, stream, &hello()).await;
-            let reply = asked.outcome.expect("it answers");
+            let exchange = ask(json!([turn]), provider, stream, &hello()).await;
+            let reply = exchange.outcome.expect("it answers");
             let case = format!("{provider:?} {stream}");
             assert_eq!(reply.text, "Let me look. Grüße!", "{case}");
-            assert_eq!(said(&asked.heard), reply.text, "{case}");
-            assert_eq!(reply.stop, Stop::Calls, "{case}");
+            assert_eq!(streamed_text(&exchange.events), reply.text, "{case}");
+            assert_eq!(reply.stop, StopReason::Calls, "{case}");
             let calls: Vec<_> =
                 reply.calls.iter().map(|call| (call.name.as_str(), &call.arguments)).collect();
-            let object = |value: Json| Given::Object(value.as_object().cloned().unwrap());
+            let object = |value: Json| CallArguments::Object(value.as_object().cloned().unwrap());
             let (one, none) = (object(json!({ "message": "one \u{1F980}" })), object(json!({})));
-            assert_eq!(calls, [("echo", &one), ("files.read", &none)], "{case}: a name comes back as ours");
+            assert_eq!(calls, [("echo", &one), ("files.read", &none)], "{case}: catalog names come back");
             if provider != Gemini {
                 assert_eq!(reply.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["c1", "c2"]);
             }
@@ -80,14 +84,14 @@ async fn words_and_parallel_calls_come_back_whole() {
                 (1000, 400, 100),
                 "{case}"
             );
-            let prices = toolgate_types::agent::Prices { input: 3.0, cached_input: 0.3, output: 15.0 };
+            let prices = toolgate_types::agent::TokenPrices { input: 3.0, cached_input: 0.3, output: 15.0 };
             assert!((usage.cost(prices) - 0.003_42).abs() < 1e-9, "{case}: {}", usage.cost(prices));
         }
     }
 }
 
 #[tokio::test]
-async fn what_goes_out_has_the_form_of_its_protocol() {
+async fn requests_follow_the_api_of_each_provider() {
     let picture = || Part::Image { mime: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() };
     let sound = Part::Audio { mime: "audio/wav".to_owned(), data: "UklGRg==".to_owned() };
     let object = json!({ "message": "hi" }).as_object().cloned().unwrap();
@@ -95,7 +99,7 @@ async fn what_goes_out_has_the_form_of_its_protocol() {
         id: id.to_owned(),
         name: "files.read".to_owned(),
         arguments,
-        seal: Some("c2VhbA==".to_owned()),
+        signature: Some("c2VhbA==".to_owned()),
     };
     let words = |text: &str| Part::Text { text: text.to_owned() };
     let output = |id: &str, parts, failed| ToolOutput {
@@ -104,12 +108,15 @@ async fn what_goes_out_has_the_form_of_its_protocol() {
         parts,
         failed,
     };
-    let request = Request {
+    let request = ModelRequest {
         messages: vec![
             Message::User { parts: vec![words("what is this?"), picture(), sound] },
             Message::Assistant {
                 text: String::new(),
-                calls: vec![call("c1", Given::Object(object)), call("c2", Given::Unusable("no".to_owned()))],
+                calls: vec![
+                    call("c1", CallArguments::Object(object)),
+                    call("c2", CallArguments::Unusable("no".to_owned())),
+                ],
             },
             Message::Tools {
                 results: vec![
@@ -122,13 +129,15 @@ async fn what_goes_out_has_the_form_of_its_protocol() {
     };
     let mut bodies = Vec::new();
     for provider in [Openai, Ollama, Azure, Anthropic, Gemini] {
-        let asked = ask(json!([{ "text": "A crab." }]), provider, true, &request).await;
-        assert_eq!(asked.outcome.expect("it answers").text, "A crab.");
-        let [seen] = asked.seen.as_slice() else { panic!("one request: {:?}", asked.seen) };
+        let exchange = ask(json!([{ "text": "A crab." }]), provider, true, &request).await;
+        assert_eq!(exchange.outcome.expect("it answers").text, "A crab.");
+        let [requests] = exchange.requests.as_slice() else { panic!("one request: {:?}", exchange.requests) };
         let key = ["authorization", "api-key", "x-api-key", "x-goog-api-key"];
-        let key = key.map(|name| seen["headers"][name].as_str().map(|value| (name, value)));
-        let [key] = key.into_iter().flatten().collect::<Vec<_>>()[..] else { panic!("{}", seen["headers"]) };
-        bodies.push(json!({ "path": seen["path"], "key": key, "body": seen["body"] }));
+        let key = key.map(|name| requests["headers"][name].as_str().map(|value| (name, value)));
+        let [key] = key.into_iter().flatten().collect::<Vec<_>>()[..] else {
+            panic!("{}", requests["headers"])
+        };
+        bodies.push(json!({ "path": requests["path"], "key": key, "body": requests["body"] }));
     }
     let text = serde_json::to_string_pretty(&bodies[0]).unwrap();
     insta::assert_snapshot!(text, @r#"
@@ -192,7 +201,7 @@ async fn what_goes_out_has_the_form_of_its_protocol() {
           {
             "role": "tool",
             "tool_call_id": "c1",
-            "content": "a picture\n[image/png, which follows]"
+            "content": "a picture\n[image/png, in the next message]"
           },
           {
             "role": "tool",
@@ -286,7 +295,7 @@ async fn what_goes_out_has_the_form_of_its_protocol() {
                 },
                 {
                   "type": "text",
-                  "text": "[audio/wav, which this model cannot hear]"
+                  "text": "[audio/wav, not supported by this model]"
                 }
               ]
             },
@@ -502,31 +511,31 @@ async fn what_goes_out_has_the_form_of_its_protocol() {
       }
     ]
     "#);
-    assert_eq!(bodies[1]["body"], bodies[0]["body"], "Ollama speaks the protocol of OpenAI");
+    assert_eq!(bodies[1]["body"], bodies[0]["body"], "Ollama implements the API of OpenAI");
     assert_eq!(bodies[2]["path"], "/openai/v1/chat/completions");
     assert_eq!(bodies[2]["key"], json!(["api-key", KEY]));
     assert_eq!(bodies[2]["body"]["max_completion_tokens"], 1_000);
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_again() {
+async fn retries_transient_errors() {
     let slow = json!({ "status": 429, "headers": { "retry-after-ms": "5" }, "error": "slow down" });
     let broken = json!({ "text": "This never ends, or so it seems to be", "breaks": true });
     for provider in ALL {
         let fails = json!({ "status": 503, "headers": { "retry-after": "0" } });
         let turns = json!([slow, fails, broken, { "text": "Good." }]);
-        let Asked { outcome, heard, seen } = ask(turns, provider, true, &hello()).await;
-        assert_eq!(outcome.expect("it answers at last").text, "Good.", "{provider:?}");
-        assert_eq!(seen.len(), 4);
-        let again = heard.iter().filter(|one| matches!(one, Heard::Again(_))).count();
-        assert_eq!(again, 3, "{heard:?}");
-        let last = heard.iter().rposition(|one| matches!(one, Heard::Again(_))).unwrap();
-        assert_eq!(said(&heard[last..]), "Good.", "what was heard before does not count");
+        let Exchange { outcome, events, requests } = ask(turns, provider, true, &hello()).await;
+        assert_eq!(outcome.expect("the last attempt succeeds").text, "Good.", "{provider:?}");
+        assert_eq!(requests.len(), 4);
+        let again = events.iter().filter(|one| matches!(one, StreamEvent::Retry(_))).count();
+        assert_eq!(again, 3, "{events:?}");
+        let last = events.iter().rposition(|one| matches!(one, StreamEvent::Retry(_))).unwrap();
+        assert_eq!(streamed_text(&events[last..]), "Good.", "text before the retry is void");
     }
 }
 
 #[tokio::test]
-async fn what_does_not_pass_is_told_at_once() {
+async fn returns_permanent_errors_at_once() {
     use ModelErrorKind::{Malformed, RateLimited, Rejected, TooLong, Unauthorized};
     let cases = [
         (json!({ "status": 401, "error": format!("bad key {KEY}") }), Unauthorized),
@@ -538,78 +547,78 @@ async fn what_does_not_pass_is_told_at_once() {
     for provider in ALL {
         for (turn, kind) in &cases {
             for stream in [true, false] {
-                let asked = ask(json!([turn]), provider, stream, &hello()).await;
-                let error = asked.outcome.expect_err("it fails");
+                let exchange = ask(json!([turn]), provider, stream, &hello()).await;
+                let error = exchange.outcome.expect_err("it fails");
                 assert_eq!(error.kind, *kind, "{provider:?} {error}");
-                assert_eq!(asked.seen.len(), 1, "{provider:?} {error}");
+                assert_eq!(exchange.requests.len(), 1, "{provider:?} {error}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn a_model_that_fails_for_good_is_given_up() {
+async fn gives_up_after_the_last_retry() {
     let fails =
         json!({ "status": 500, "headers": { "retry-after-ms": "1" }, "error": "out of\norder\u{1b}[2J" });
-    let asked = ask(json!([fails, fails, fails, fails, fails]), Openai, true, &hello()).await;
-    let error = asked.outcome.expect_err("it fails");
+    let exchange = ask(json!([fails, fails, fails, fails, fails]), Openai, true, &hello()).await;
+    let error = exchange.outcome.expect_err("it fails");
     assert_eq!(error.to_string(), "the model `scripted` answered 500 Internal Server Error: out of order[2J");
-    assert_eq!(asked.seen.len(), 4, "three more attempts");
+    assert_eq!(exchange.requests.len(), 4, "three more attempts");
 }
 
 #[tokio::test]
-async fn an_answer_that_never_comes_is_not_waited_for() {
-    let server = Scripted::start(&json!([{ "silent": true }]));
+async fn times_out_without_an_answer() {
+    let server = ScriptedModel::start(&json!([{ "silent": true }]));
     let mut spec = server.spec(Anthropic, true);
     (spec.timeout, spec.retries) = (HumanDuration::from_secs(1), 0);
-    let model = Remote::new(spec).unwrap();
-    let error = model.reply(&hello(), &mut |_| {}).await.expect_err("nobody answers");
+    let model = RemoteModel::new(spec).unwrap();
+    let error = model.reply(&hello(), &mut |_| {}).await.expect_err("the server stays silent");
     assert_eq!(error.kind, ModelErrorKind::Timeout);
-    assert_eq!(error.hint.as_deref(), Some("`model.timeout` gives it more time"));
+    assert_eq!(error.hint.as_deref(), Some("raise `model.timeout`"));
 }
 
 #[tokio::test]
-async fn half_an_answer_and_a_refusal_are_told_apart() {
+async fn tells_truncation_from_refusal() {
     for provider in ALL {
         for stream in [true, false] {
             let cut = json!([{ "text": "Once upon", "stop": "length",
                 "calls": [{ "id": "c", "name": "echo", "arguments": { "message": "half" } }] }]);
             let reply = ask(cut, provider, stream, &hello()).await.outcome.unwrap();
-            assert_eq!(reply.stop, Stop::Length, "{provider:?}");
-            let why = Given::Unusable("the answer was cut off in the middle".to_owned());
-            assert_eq!(reply.calls[0].arguments, why, "a call may be half of what was meant");
+            assert_eq!(reply.stop, StopReason::Length, "{provider:?}");
+            let why = CallArguments::Unusable("the reply was truncated within this call".to_owned());
+            assert_eq!(reply.calls[0].arguments, why, "a truncated call may be incomplete");
             let no = ask(json!([{ "stop": "refused" }]), provider, stream, &hello()).await.outcome.unwrap();
-            assert!(matches!(no.stop, Stop::Refused(_)), "{provider:?} {no:?}");
+            assert!(matches!(no.stop, StopReason::Refused(_)), "{provider:?} {no:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn arguments_that_are_no_object_are_kept_from_every_tool() {
+async fn rejects_arguments_that_are_not_an_object() {
     let call =
         |arguments: Json| json!([{ "calls": [{ "id": "c", "name": "echo", "arguments": arguments }] }]);
     for (arguments, why) in [
         (
             json!("{\"message\": \"unfinished"),
-            "the arguments are not JSON that can be used: not JSON at byte 23",
+            "the arguments are not JSON that can be used: invalid JSON at byte 23",
         ),
-        (
-            json!("{\"a\": 1, \"a\": 2}"),
-            "the arguments are not JSON that can be used: the key `a` is given twice",
-        ),
+        (json!("{\"a\": 1, \"a\": 2}"), "the arguments are not JSON that can be used: duplicate key `a`"),
         (json!("[1]"), "the arguments are not a JSON object"),
     ] {
         for provider in [Openai, Anthropic] {
             let reply = ask(call(arguments.clone()), provider, true, &hello()).await.outcome.unwrap();
-            assert_eq!(reply.calls[0].arguments, Given::Unusable(why.to_owned()), "{provider:?}");
+            assert_eq!(reply.calls[0].arguments, CallArguments::Unusable(why.to_owned()), "{provider:?}");
         }
     }
     let reply = ask(call(json!([1])), Gemini, true, &hello()).await.outcome.unwrap();
-    assert_eq!(reply.calls[0].arguments, Given::Unusable("the arguments are not a JSON object".to_owned()));
+    assert_eq!(
+        reply.calls[0].arguments,
+        CallArguments::Unusable("the arguments are not a JSON object".to_owned())
+    );
 }
 
 #[tokio::test]
-async fn ids_that_are_missing_or_twice_are_made() {
+async fn replaces_missing_and_duplicate_ids() {
     let call = |id: Json| json!({ "id": id, "name": "echo", "arguments": {} });
     let turns = json!([{ "calls": [call(json!("same")), call(json!("same")), call(json!(""))] }]);
     let reply = ask(turns, Openai, true, &hello()).await.outcome.unwrap();
@@ -619,19 +628,19 @@ async fn ids_that_are_missing_or_twice_are_made() {
 }
 
 #[tokio::test]
-async fn usage_that_is_not_told_is_reckoned() {
+async fn estimates_usage_that_is_not_reported() {
     let reply = ask(json!([{ "text": "hi", "usage": false }]), Openai, true, &hello()).await.outcome.unwrap();
-    assert!(reply.usage.reckoned && reply.usage.input_tokens > 10 && reply.usage.output_tokens > 0);
+    assert!(reply.usage.estimated && reply.usage.input_tokens > 10 && reply.usage.output_tokens > 0);
 }
 
 #[test]
-fn a_model_without_its_key_says_which_variable_it_wants() {
-    let server = Scripted::start(&json!([]));
+fn names_the_variable_of_a_missing_key() {
+    let server = ScriptedModel::start(&json!([]));
     let mut spec = server.spec(Anthropic, true);
     spec.key = None;
-    assert!(Remote::new(spec.clone()).is_ok(), "a server of one's own may want none");
-    spec.url = toolgate_types::Text::plain(Anthropic.place().unwrap());
-    let error = Remote::new(spec).err().expect("Anthropic wants a key");
+    assert!(RemoteModel::new(spec.clone()).is_ok(), "a custom server may need no key");
+    spec.url = toolgate_types::ConfigString::plain(Anthropic.default_url().unwrap());
+    let error = RemoteModel::new(spec).err().expect("Anthropic requires a key");
     assert_eq!(error.to_string(), "the model `scripted` of `anthropic` needs a key");
     assert!(error.hint.unwrap().starts_with("set `ANTHROPIC_API_KEY`"));
 }

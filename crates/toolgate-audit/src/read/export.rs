@@ -1,13 +1,13 @@
-//! A log for other programs: its lines as they are, or a table with a row per call.
+//! Exports a log: its lines unchanged, or a CSV table with a row per call.
 //!
-//! Invariant: lines keep their chain, so what was exported whole can be verified elsewhere. No cell of a table
-//! is a formula to a spreadsheet: what tools say gets there.
+//! Invariant: exported lines keep their hash chain, so a complete export can be verified elsewhere. No CSV cell is a
+//! formula to a spreadsheet, because cells hold untrusted output of tools.
 
 use std::io::{self, Write};
 
 use crate::chain;
-use crate::merge::{Merge, Order};
-use crate::read::{Call, Filter, Reader};
+use crate::merge::{LineMerge, ReadOrder};
+use crate::read::{CallFilter, LogReader, LoggedCall};
 
 const COLUMNS: [&str; 20] = [
     "time",
@@ -32,18 +32,20 @@ const COLUMNS: [&str; 20] = [
     "output",
 ];
 
-impl Reader {
-    /// Writes the records of a time as lines of JSON, in their order, as they are. Of the filter only `since`
-    /// and `until` count, and they count for each record by itself.
-    pub fn export_lines(&self, filter: &Filter, out: &mut impl Write) -> io::Result<u64> {
-        let only_time = Filter { since: filter.since, ..Filter::default() };
-        let quick = only_time.quick();
-        let until = filter.until.map(chain::stamp_text);
-        let mut merge = Merge::new(&self.folder, self.days()?, Order::OldestFirst, move |_, _, line| {
-            let early =
-                |until: &String| chain::Line::look(line).is_some_and(|line| line.time < until.as_str());
-            quick(line) && until.as_ref().is_none_or(early)
-        })?;
+impl LogReader {
+    /// Writes the records of a time range as lines of JSON, unchanged and in order. Only `since` and `until` of the
+    /// filter apply, to each record separately.
+    pub fn export_lines(&self, filter: &CallFilter, out: &mut impl Write) -> io::Result<u64> {
+        let only_time = CallFilter { since: filter.since, ..CallFilter::default() };
+        let line_predicate = only_time.line_predicate();
+        let until = filter.until.map(chain::format_timestamp);
+        let mut merge =
+            LineMerge::new(&self.folder, self.days()?, ReadOrder::OldestFirst, move |_, _, line| {
+                let early = |until: &String| {
+                    chain::RecordLine::parse(line).is_some_and(|line| line.time < until.as_str())
+                };
+                line_predicate(line) && until.as_ref().is_none_or(early)
+            })?;
         let mut count = 0;
         while let Some(found) = merge.next()? {
             out.write_all(&found.line)?;
@@ -53,8 +55,8 @@ impl Reader {
         Ok(count)
     }
 
-    /// Writes the calls that pass a filter as a table with a heading.
-    pub fn export_csv(&self, filter: Filter, out: &mut impl Write) -> io::Result<u64> {
+    /// Writes the calls that match a filter as CSV with a header row.
+    pub fn export_csv(&self, filter: CallFilter, out: &mut impl Write) -> io::Result<u64> {
         row(COLUMNS.map(str::to_owned), out)?;
         let mut count = 0;
         for call in self.query(filter)? {
@@ -65,12 +67,12 @@ impl Reader {
     }
 }
 
-fn cells(call: &Call) -> [String; COLUMNS.len()] {
+fn cells(call: &LoggedCall) -> [String; COLUMNS.len()] {
     let (begin, end) = (call.begin.as_ref(), call.end.as_ref());
     let error = end.and_then(|end| end.error.as_ref());
     let text = |text: Option<&String>| text.cloned().unwrap_or_default();
     [
-        chain::stamp_text(call.time()),
+        chain::format_timestamp(call.time()),
         call.id().to_owned(),
         call.caller().to_owned(),
         call.tool().to_owned(),
@@ -104,6 +106,7 @@ fn cells(call: &Call) -> [String; COLUMNS.len()] {
 
 fn row(cells: [String; COLUMNS.len()], out: &mut impl Write) -> io::Result<()> {
     let quoted = cells.map(|cell| {
+        // A leading apostrophe keeps spreadsheets from evaluating the cell as a formula.
         let guard = if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
         if guard.is_empty() && !cell.contains(['"', ',', '\n', '\r']) {
             cell

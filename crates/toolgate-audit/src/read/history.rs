@@ -1,7 +1,7 @@
-//! What the recent past says about tools: how each did, and which one callers used after which.
+//! Tool history: success and duration per tool, and the tools that callers use after one another.
 //!
-//! Read once when a process starts, so that what was learnt outlives a restart. Invariant: the newest calls are
-//! read first, and neither their number, their age nor their size makes it read more than was allowed.
+//! Read once at startup, so that the statistics survive a restart. Invariant: the newest calls are read first, and
+//! reading stops at the limits on number, age and size.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,63 +12,60 @@ use jiff::Timestamp;
 use memchr::memmem::find;
 use serde::Deserialize;
 
-use crate::chain::{self, Line};
-use crate::merge::{Merge, Order};
-use crate::read::Reader;
+use crate::chain::{self, RecordLine};
+use crate::merge::{LineMerge, ReadOrder};
+use crate::read::LogReader;
 
-/// How far back to look. What is reached first ends it.
+/// Limits of the history. Reading stops at the first one reached.
 #[derive(Debug, Clone)]
-pub struct Recent {
-    /// Calls that ended at this time or later.
+pub struct HistoryWindow {
+    /// Oldest end time of a call.
     pub since: Option<Timestamp>,
-    /// At most so many calls.
+    /// Maximum number of calls.
     pub calls: usize,
-    /// At most so many bytes of the log, give or take a line: calls can be large.
+    /// Maximum bytes of the log, plus at most one line: records can be large.
     pub bytes: u64,
 }
 
-impl Recent {
-    /// The last 10,000 calls of the last seven days, in not more than 64 MiB.
-    pub fn of(now: Timestamp) -> Self {
+impl HistoryWindow {
+    /// Returns the default limits: the last 10,000 calls of the last seven days, within 64 MiB.
+    pub fn ending_at(now: Timestamp) -> Self {
         let week = jiff::SignedDuration::from_hours(7 * 24);
         Self { since: now.checked_sub(week).ok(), calls: 10_000, bytes: 64 << 20 }
     }
 }
 
-/// How a tool did.
+/// Totals of a tool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ToolRecord {
-    /// Calls that reached it.
+pub struct ToolTotals {
+    /// Number of calls that reached the tool.
     pub calls: u64,
-    /// Those that went well.
+    /// Number of successful calls.
     pub good: u64,
-    /// What all of them took together.
+    /// Total duration.
     pub micros: u64,
 }
 
-/// A caller's session; calls outside of any share one.
+/// A caller's session; calls without a session share one key per caller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionKey {
-    /// Who called.
     pub caller: String,
-    /// The session, where there was one.
     pub session: Option<String>,
 }
 
-/// What a log says about its tools.
+/// Statistics of the recent past.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct History {
-    /// How each tool did, by its name.
-    pub tools: BTreeMap<String, ToolRecord>,
-    /// How often a tool that went well was followed by another one that did, in the same session.
+pub struct ToolHistory {
+    /// Totals by tool name.
+    pub tools: BTreeMap<String, ToolTotals>,
+    /// Number of times a successful call of a tool was followed by a successful call of another, in one session.
     pub followers: BTreeMap<String, BTreeMap<String, u64>>,
-    /// The last tool that went well in each session.
+    /// Last successful tool of each session.
     pub last: BTreeMap<SessionKey, String>,
 }
 
-impl History {
-    /// Adds what another log says. Which of two logs tells the newer last tool is not known; it is taken from
-    /// the other one.
+impl ToolHistory {
+    /// Adds the history of another log. Its last tools win, because the order between two logs is unknown.
     pub fn add(&mut self, other: Self) {
         for (tool, record) in other.tools {
             let sum = self.tools.entry(tool).or_default();
@@ -85,7 +82,7 @@ impl History {
         self.last.extend(other.last);
     }
 
-    fn note(&mut self, end: Brief) {
+    fn add_call(&mut self, end: EndSummary) {
         let good = end.status == "success";
         if end.attempts > 0 {
             let record = self.tools.entry(end.tool.clone()).or_default();
@@ -102,9 +99,9 @@ impl History {
     }
 }
 
-/// What counts of an end.
+/// The members of an end record that the history needs.
 #[derive(Deserialize)]
-struct Brief {
+struct EndSummary {
     caller: String,
     tool: String,
     #[serde(default)]
@@ -114,10 +111,10 @@ struct Brief {
     micros: u64,
 }
 
-impl Brief {
-    /// Reads what stands before the output, which can be large and says nothing here.
-    fn of(line: &[u8]) -> Option<Self> {
-        // Within a text a quotation mark is escaped, so this is the member.
+impl EndSummary {
+    /// Parses the members before the output, which can be large and is not needed.
+    fn parse(line: &[u8]) -> Option<Self> {
+        // Quotation marks inside strings are escaped, so this can only be the member.
         let text = match find(line, br#","output"#) {
             Some(at) => Cow::Owned([&line[..at], b"}"].concat()),
             None => Cow::Borrowed(line),
@@ -126,36 +123,38 @@ impl Brief {
     }
 }
 
-impl Reader {
-    /// How tools did and what followed what, in the recent past. Calls count in the order they ended.
-    pub fn history(&self, recent: &Recent) -> io::Result<History> {
-        let since = recent.since.map(chain::stamp_text);
+impl LogReader {
+    /// Reads the history of the recent past. Calls count in the order they ended.
+    pub fn history(&self, recent: &HistoryWindow) -> io::Result<ToolHistory> {
+        let since = recent.since.map(chain::format_timestamp);
         let days = self.days()?;
-        let days = days.into_iter().filter(|day| recent.since.is_none_or(|since| *day >= chain::day(since)));
+        let days =
+            days.into_iter().filter(|day| recent.since.is_none_or(|since| *day >= chain::utc_day(since)));
         let bytes = AtomicU64::new(0);
-        let mut merge = Merge::new(&self.folder, days, Order::NewestFirst, |_, _, line| {
+        let mut merge = LineMerge::new(&self.folder, days, ReadOrder::NewestFirst, |_, _, line| {
             let read = bytes.fetch_add(line.len() as u64, Ordering::Relaxed);
-            // Past what is allowed any line is wanted: it ends the loop below.
+            // Past the byte limit every line is selected, to end the loop below.
             read > recent.bytes
-                || Line::look(line).is_some_and(|line| line.rest().starts_with(br#","kind":"end","#))
+                || RecordLine::parse(line)
+                    .is_some_and(|line| line.members().starts_with(br#","kind":"end","#))
         })?;
         let mut ends = Vec::new();
         while ends.len() < recent.calls
             && let Some(found) = merge.next()?
         {
             let early =
-                |since: &String| Line::look(&found.line).is_none_or(|line| line.time < since.as_str());
+                |since: &String| RecordLine::parse(&found.line).is_none_or(|line| line.time < since.as_str());
             if bytes.load(Ordering::Relaxed) > recent.bytes {
                 break;
             }
-            // Later lines can have earlier stamps where a clock was set back, so it goes on.
+            // Continue, because later records can have earlier timestamps if the clock was set back.
             if since.as_ref().is_some_and(early) {
                 continue;
             }
-            ends.extend(Brief::of(&found.line));
+            ends.extend(EndSummary::parse(&found.line));
         }
-        let mut history = History::default();
-        ends.into_iter().rev().for_each(|end| history.note(end));
+        let mut history = ToolHistory::default();
+        ends.into_iter().rev().for_each(|end| history.add_call(end));
         Ok(history)
     }
 }

@@ -1,10 +1,10 @@
-//! What is redacted, and that the quick way says what the careful one says.
+//! Tests of the redaction, and that the fast path gives the same result as the thorough one.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Quickly, and with care: both say the same.
+/// Redacts on the fast and on the thorough path; both must agree.
 fn redacted(json: &str) -> String {
     let known = vec![Secret::new("hun\"ter\n22"), Secret::new("98765432")];
     let patterns = || vec!["ACME-[0-9]+".parse().unwrap()];
@@ -22,7 +22,7 @@ fn check(json: &str, expected: &str) {
 }
 
 #[test]
-fn under_the_name_of_a_secret() {
+fn values_under_secret_names_are_masked() {
     check(r#"{"password": "abc", "mode": 1}"#, r#"{"password":"***","mode":1}"#);
     check(r#"{"pass\u0077ord": "abc"}"#, r#"{"pass\u0077ord":"***"}"#);
     check(
@@ -44,7 +44,7 @@ fn under_the_name_of_a_secret() {
 }
 
 #[test]
-fn known_ones_and_shapes_anywhere() {
+fn known_secrets_and_shapes_are_masked_anywhere() {
     check(r#"{"a": "saw hun\"ter\n22"}"#, r#"{"a":"saw ***"}"#);
     check(r#"{"a": "saw \u0068un\u0022ter\n22"}"#, r#"{"a":"saw ***"}"#);
     check(r#"{"a": 98765432, "98765432": 1}"#, r#"{"a":"***","***":1}"#);
@@ -54,31 +54,31 @@ fn known_ones_and_shapes_anywhere() {
 }
 
 #[test]
-fn of_ones_own() {
+fn configured_patterns_and_call_secrets_are_masked() {
     check(r#"["ACME-1", "x ACME-22.", {"ACME-3": 1}, "ACME-"]"#, r#"["***","x ***.",{"***":1},"ACME-"]"#);
     check(r#"{"a": "a swordfish"}"#, r#"{"a":"a ***"}"#);
 }
 
 #[test]
-fn a_known_one_in_an_address_and_in_json_that_is_a_text() {
+fn known_secrets_are_masked_in_urls_and_nested_json() {
     check(r#""https://x.test/?q=hun%22ter%0A22&a=1""#, r#""https://x.test/?q=***&a=1""#);
     check(r#""{\"a\":\"hun\\\"ter\\n22\"}""#, r#""{\"a\":\"***\"}""#);
 }
 
 #[test]
-fn what_a_schema_calls_secret() {
+fn schema_secrets_are_masked() {
     let schema = serde_json::json!({ "properties": {
         "a": { "x-secret": true },
         "line\nbreak": { "x-secret": true },
         "list": { "items": { "properties": { "pin": { "format": "password" } } } },
     } });
-    let fields = SecretFields::of(&schema);
+    let fields = SecretFields::from_schema(&schema);
     let json = r#"{"a":{"b":["x",1,true,null,""]},"list":[{"pin":12,"mode":12},{"p\u0069n":"z"}],"b":"x","line\nbreak":"x"}"#;
     let mut out = String::new();
     Redactor::new(Vec::new(), Vec::new()).write(&[], &mut out, |line, out| line.json(json, &fields, out));
     let expected = r#"{"a":{"b":["***","***",true,null,""]},"list":[{"pin":"***","mode":12},{"p\u0069n":"***"}],"b":"x","line\nbreak":"***"}"#;
     assert_eq!(out, expected);
-    let whole = SecretFields::of(&serde_json::json!({ "writeOnly": true }));
+    let whole = SecretFields::from_schema(&serde_json::json!({ "writeOnly": true }));
     for (json, expected) in [(r#""x""#, r#""***""#), ("[1]", r#"["***"]"#)] {
         let mut out = String::new();
         Redactor::new(Vec::new(), Vec::new()).write(&[], &mut out, |line, out| line.json(json, &whole, out));
@@ -87,7 +87,7 @@ fn what_a_schema_calls_secret() {
 }
 
 #[test]
-fn what_stays() {
+fn other_values_are_unchanged() {
     for json in
         [r#"{"a":[1,-2.50e3,true,null,{}],"b":"ä\n\ud800"}"#, "[]", "5", r#""""#, r#"{"password":""}"#]
     {
@@ -97,7 +97,7 @@ fn what_stays() {
 }
 
 #[test]
-fn what_is_not_json_is_a_text() {
+fn invalid_json_is_written_as_a_string() {
     for (text, expected) in [
         ("{", r#""{""#),
         ("[}", r#""[}""#),
@@ -113,7 +113,7 @@ fn what_is_not_json_is_a_text() {
 
 const SECRETS: [&str; 4] = ["hun\"ter\\22", "98765432", "line\nbreak", "grüße-an-alle"];
 
-/// Values with secrets in their texts, names and numbers.
+/// Generates values with secrets in their strings, names and numbers.
 fn value() -> impl Strategy<Value = serde_json::Value> {
     use serde_json::Value;
     let text = prop_oneof![
@@ -138,7 +138,7 @@ fn value() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// Lists and leaves; names may become the same once they are masked.
+/// Counts arrays and leaves; object members may coincide once their names are masked.
 fn parts(value: &serde_json::Value) -> usize {
     match value {
         serde_json::Value::Array(items) => 1 + items.iter().map(parts).sum::<usize>(),
@@ -158,17 +158,17 @@ fn texts(value: &serde_json::Value) -> Vec<String> {
 }
 
 proptest! {
-    /// The short way says what the long way says.
+    /// The fast path agrees with the thorough one.
     #[test]
-    fn short_texts_are_masked_like_long_ones(text in "(Basic |bearer |AKIA|sk|key|token|[a-z0-9 :=_-]){0,20}") {
+    fn short_strings_are_masked_like_long_ones(text in "(Basic |bearer |AKIA|sk|key|token|[a-z0-9 :=_-]){0,20}") {
         let mut out = String::new();
-        Redactor::new(Vec::new(), Vec::new()).write(&[], &mut out, |line, out| line.text(&text, out));
-        prop_assert_eq!(out, serde_json::to_string(&mask_sought(&text, Sought::default())).unwrap());
+        Redactor::new(Vec::new(), Vec::new()).write(&[], &mut out, |line, out| line.write_string(&text, out));
+        prop_assert_eq!(out, serde_json::to_string(&mask_all(&text, SecretSources::default())).unwrap());
     }
 
-    /// Wherever secrets stand in a value, none is in the line, and the line is JSON of the same shape.
+    /// Wherever secrets are in a value, the line contains none and is JSON of the same shape.
     #[test]
-    fn never_a_secret(value in value()) {
+    fn no_secret_is_written(value in value()) {
         let mut out = String::new();
         let known = SECRETS.map(Secret::new).to_vec();
         let patterns = vec!["ACME-[0-9]+".parse().unwrap()];
@@ -184,21 +184,21 @@ proptest! {
     }
 
     #[test]
-    fn always_one_line_of_json(text in "([\\[\\]{}\",:0-9 a\\\\\n]|token|--key|\"a\":|\\PC){0,40}") {
+    fn result_is_one_line_of_json(text in "([\\[\\]{}\",:0-9 a\\\\\n]|token|--key|\"a\":|\\PC){0,40}") {
         let out = redacted(&text);
         prop_assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok() || serde_json::from_str::<serde_json::Value>(&text).is_err(), "{}", out);
         prop_assert!(!out.contains('\n'));
     }
 }
 
-/// What is no spelling at all is a text as it stands, all of it.
+/// A string with an invalid escape is taken literally as a whole.
 #[test]
-fn an_escape_that_is_none() {
+fn invalid_escape_is_taken_literally() {
     let out = Redactor::new(Vec::new(), Vec::new()).json(r#"["a\x\npassword: abc", "a\npassword: abc"]"#);
     assert_eq!(out, r#"["a\\x\\npassword: ***","a\npassword: ***"]"#);
 }
 
-/// Parts of texts: what is secret, what makes something else so, and what has more than one spelling.
+/// Parts of strings: secrets, names that make a value secret, and characters with several encodings.
 const PARTS: [&str; 40] = [
     "hun\"ter\\22",
     "98765432",
@@ -243,7 +243,7 @@ const PARTS: [&str; 40] = [
 ];
 const PLANTED: [&str; 5] = ["hun\"ter\\22", "98765432", "line\nbreak", "grüße-an-alle", "a/b/c/d"];
 
-/// Adds a text as a string of JSON, every character in one of the ways there are to write it.
+/// Appends a JSON string, choosing one of the possible encodings for every character.
 fn spell(text: &str, random: &mut fastrand::Rng, out: &mut String) {
     let odd = random.u8(..) < 40;
     out.push('"');
@@ -269,7 +269,7 @@ fn text(random: &mut fastrand::Rng) -> String {
     (0..random.usize(..7)).map(|_| PARTS[random.usize(..PARTS.len())]).collect()
 }
 
-/// Adds a value, with space between its parts or without.
+/// Appends a value, with or without whitespace between its parts.
 fn write_value(depth: usize, random: &mut fastrand::Rng, out: &mut String) {
     let space = if random.u8(..) < 30 { " " } else { "" };
     match random.usize(..if depth == 0 { 4 } else { 8 }) {
@@ -292,9 +292,9 @@ fn write_value(depth: usize, random: &mut fastrand::Rng, out: &mut String) {
     }
 }
 
-/// The quick way writes the same bytes as the careful one, and no spelling takes a secret past either.
+/// The fast path writes the same bytes as the thorough one, and no encoding gets a secret past either.
 #[test]
-fn quick_is_as_good_as_careful() {
+fn fast_path_agrees_with_thorough_path() {
     let known: Vec<_> = PLANTED.map(Secret::new).into();
     let redactors = [
         Redactor::new(known.clone(), Vec::new()),
@@ -309,14 +309,18 @@ fn quick_is_as_good_as_careful() {
         write_value(2, &mut random, &mut json);
         let quick = redactor.json(&json);
         let mut careful = String::new();
-        redactor.with(&redactor.known(), &[], false).json(&json, &SecretFields::default(), &mut careful);
+        redactor.call_redaction(&redactor.known(), &[], false).json(
+            &json,
+            &SecretFields::default(),
+            &mut careful,
+        );
         assert_eq!(quick, careful, "{json}");
         masked += usize::from(quick.contains(MASK));
         same += usize::from(quick == json);
         if redactor.known().secrets.is_empty() {
             continue;
         }
-        // What is said twice under one name is said once by a parser; the line itself is looked at too.
+        // A parser drops duplicate members, so the line itself is checked too.
         let parsed: serde_json::Value = serde_json::from_str(&quick).unwrap();
         for said in texts(&parsed).into_iter().chain([quick]) {
             for secret in PLANTED {

@@ -1,65 +1,66 @@
-//! The way of spans to a collector: OTLP over HTTP, in JSON.
+//! Exports spans to a collector: OTLP over HTTP, in JSON.
 //!
-//! Calls hand their spans over and go on; one task sends them in batches. Invariant: nobody waits for a
-//! collector, what waits for one is bounded, and what does not fit is counted and told.
+//! Calls enqueue their spans and go on; one task sends them in batches. Invariant: no call waits for the collector, the
+//! queue is bounded, and spans that do not fit are dropped, counted and reported.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use toolgate_types::telemetry::Collector;
+use toolgate_types::telemetry::OtlpCollector;
 
-use super::{Place, of};
-use crate::record::{Begin, End};
+use super::{SpanContext, build_spans};
+use crate::record::{CallBegin, CallEnd};
 
-/// Calls whose spans wait to be sent.
-const MOST_WAITING: usize = 8_192;
-/// Calls in one request.
+/// Maximum number of calls whose spans are queued.
+const MAX_QUEUED: usize = 8_192;
+/// Maximum number of calls per request.
 const BATCH: usize = 256;
-/// How long a batch waits for more.
-const GATHER: Duration = Duration::from_secs(1);
-/// How often a collector that is busy is asked.
+/// Time a batch waits for more calls.
+const BATCH_WINDOW: Duration = Duration::from_secs(1);
+/// Maximum number of attempts per request.
 const ATTEMPTS: u32 = 4;
-/// The pause before the second time; each further one is twice as long.
+/// First retry delay; it doubles with every retry.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long the end of a process waits for a collector.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Maximum time to flush spans on shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Spans cannot be sent there.
+/// The exporter cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub enum TargetError {
-    /// A header cannot be sent.
-    #[error("the header `{0}` cannot be sent")]
+pub enum ExporterError {
+    /// A header name or value is invalid.
+    #[error("the header `{0}` has an invalid name or value")]
     Header(String),
-    /// There is no client.
-    #[error("spans cannot be sent")]
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client for spans")]
     Client(#[from] reqwest::Error),
 }
 
-/// The way to a collector.
+/// Sends spans to a collector in the background.
 #[derive(Debug)]
-pub struct Exporter {
+pub struct SpanExporter {
     waiting: mpsc::Sender<Vec<Value>>,
     dropped: Arc<AtomicU64>,
-    /// Nothing, once it was closed.
+    /// `None` once closed.
     task: Mutex<Option<(oneshot::Sender<()>, JoinSet<()>)>>,
 }
 
-impl Exporter {
-    /// Begins to send what is handed over. Needs a runtime of tokio.
+impl SpanExporter {
+    /// Starts the background task. Requires a tokio runtime.
     ///
     /// # Errors
-    /// When what is sent with each request cannot be.
-    pub fn start(target: Collector) -> Result<Self, TargetError> {
+    /// If a configured header is invalid or the HTTP client cannot be created.
+    pub fn start(target: OtlpCollector) -> Result<Self, ExporterError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &target.headers {
-            let bad = || TargetError::Header(name.clone());
+            let bad = || ExporterError::Header(name.clone());
             let mut sent = HeaderValue::from_str(value.expose()).map_err(|_| bad())?;
             sent.set_sensitive(true);
             headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, sent);
@@ -71,42 +72,42 @@ impl Exporter {
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()?;
-        let (waiting, queue) = mpsc::channel(MOST_WAITING);
+        let (waiting, queue) = mpsc::channel(MAX_QUEUED);
         let (stop, stopped) = oneshot::channel();
         let dropped = Arc::new(AtomicU64::new(0));
-        let sender = Sender { client, target, dropped: Arc::clone(&dropped), told: 0 };
+        let sender = SpanSender { client, target, dropped: Arc::clone(&dropped), reported: 0 };
         let mut task = JoinSet::new();
         task.spawn(sender.run(queue, stopped));
         Ok(Self { waiting, dropped, task: Mutex::new(Some((stop, task))) })
     }
 
-    /// Hands a call over. Where too many wait, it is left out.
-    pub fn send(&self, begin: &Begin<'_>, end: &End<'_>, place: Place) {
-        if self.waiting.try_send(of(begin, end, place)).is_err() {
+    /// Enqueues the spans of a call, or drops them if the queue is full.
+    pub fn send(&self, begin: &CallBegin<'_>, end: &CallEnd<'_>, place: SpanContext) {
+        if self.waiting.try_send(build_spans(begin, end, place)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Sends what waits, and ends. A collector that does not answer is not waited for long.
+    /// Flushes the queue and stops. Waits only briefly for a collector that does not respond.
     pub async fn close(&self) {
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self.task.lock().take();
         let Some((stop, mut task)) = task else { return };
         let _ = stop.send(());
-        if timeout(LAST_WORDS, task.join_next()).await.is_err() {
-            tracing::warn!("the collector of traces did not answer; the last spans are lost");
+        if timeout(SHUTDOWN_TIMEOUT, task.join_next()).await.is_err() {
+            tracing::warn!("the trace collector did not respond on shutdown; the last spans are lost");
         }
     }
 }
 
-struct Sender {
+struct SpanSender {
     client: reqwest::Client,
-    target: Collector,
+    target: OtlpCollector,
     dropped: Arc<AtomicU64>,
-    /// How many were told as left out.
-    told: u64,
+    /// Number of dropped calls already reported.
+    reported: u64,
 }
 
-impl Sender {
+impl SpanSender {
     async fn run(mut self, mut queue: mpsc::Receiver<Vec<Value>>, mut stopped: oneshot::Receiver<()>) {
         let mut last = false;
         while !last {
@@ -118,7 +119,7 @@ impl Sender {
                 },
                 _ = &mut stopped => last = true,
             }
-            let full = Instant::now() + GATHER;
+            let full = Instant::now() + BATCH_WINDOW;
             while !last && batch.len() < BATCH {
                 tokio::select! {
                     next = timeout_at(full, queue.recv()) => match next {
@@ -143,8 +144,8 @@ impl Sender {
     async fn deliver(&mut self, calls: &[Vec<Value>]) {
         let body = json!({ "resourceSpans": [{
             "resource": { "attributes": [
-                super::text("service.name", &self.target.service_name),
-                super::text("service.version", env!("CARGO_PKG_VERSION")),
+                super::string_attribute("service.name", &self.target.service_name),
+                super::string_attribute("service.version", env!("CARGO_PKG_VERSION")),
             ] },
             "scopeSpans": [{
                 "scope": { "name": "toolgate", "version": env!("CARGO_PKG_VERSION") },
@@ -156,8 +157,10 @@ impl Sender {
         let mut why = String::new();
         for attempt in 1..=ATTEMPTS {
             match self.client.post(&self.target.endpoint).body(body.clone()).send().await {
-                Ok(answer) if answer.status().is_success() => return self.tell_dropped(),
-                Ok(answer) if may_pass(answer.status()) => why = format!("it answered {}", answer.status()),
+                Ok(answer) if answer.status().is_success() => return self.report_dropped(),
+                Ok(answer) if is_retryable(answer.status()) => {
+                    why = format!("it answered {}", answer.status())
+                }
                 Ok(answer) => {
                     why = format!("it answered {}", answer.status());
                     break;
@@ -170,21 +173,21 @@ impl Sender {
             }
         }
         self.dropped.fetch_add(calls.len() as u64, Ordering::Relaxed);
-        tracing::warn!("the collector of traces does not take spans: {why}");
-        self.tell_dropped();
+        tracing::warn!("the trace collector rejects spans: {why}");
+        self.report_dropped();
     }
 
-    fn tell_dropped(&mut self) {
+    fn report_dropped(&mut self) {
         let dropped = self.dropped.load(Ordering::Relaxed);
-        if dropped > self.told {
-            tracing::warn!("spans of {} calls are lost", dropped - self.told);
-            self.told = dropped;
+        if dropped > self.reported {
+            tracing::warn!("dropped the spans of {} calls", dropped - self.reported);
+            self.reported = dropped;
         }
     }
 }
 
-/// What the specification lets one try again.
-fn may_pass(status: StatusCode) -> bool {
+/// Returns true for status codes that the OTLP specification declares retryable.
+fn is_retryable(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS

@@ -1,7 +1,7 @@
-//! SIGKILL at any moment: what was acknowledged is there, and the chain holds.
+//! SIGKILL at any moment: acknowledged records survive, and the hash chain is intact.
 //!
-//! A child writes and says on its standard output what was acknowledged; it is killed, and the files are
-//! compared with what it said. Two writers that are wrong on purpose show that the comparison has teeth.
+//! A child process writes and prints each acknowledgement; it is killed, and the files are compared with its output.
+//! Two deliberately wrong writers prove that the comparison detects lost records.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
-use toolgate_audit::{Durability, FaultKind, Log, Options};
+use toolgate_audit::{Durability, ExecutionLog, FaultKind, LogOptions};
 
 use crate::kit::{TASK, again, begin, raw, success, verify};
 
-/// What the child calls an acknowledgement.
+/// Prefix of an acknowledgement in the child's output.
 const ACK: &str = "ack ";
 
 #[test]
@@ -36,19 +36,19 @@ fn kills(count: usize) {
         assert!(problems.is_empty(), "after kill {kill}: {problems:?}");
     }
     assert!(acknowledged.len() > 10 * count, "only {} were acknowledged", acknowledged.len());
-    let log = Log::open(folder.path(), Options::default()).unwrap();
-    assert!(log.torn().len() <= 1);
+    let log = ExecutionLog::open(folder.path(), LogOptions::default()).unwrap();
+    assert!(log.torn_tails().len() <= 1);
     drop(log);
     assert_eq!(verify(folder.path()).faults, []);
 }
 
 #[test]
-fn a_writer_that_acknowledges_first_is_caught() {
+fn detects_a_writer_that_acknowledges_too_early() {
     caught("early");
 }
 
 #[test]
-fn a_writer_that_rewrites_in_place_is_caught() {
+fn detects_a_writer_that_rewrites_in_place() {
     caught("in_place");
 }
 
@@ -58,10 +58,10 @@ fn caught(task: &str) {
         let acknowledged = run_and_kill(task, folder.path());
         !problems(&folder.path().join("target"), &acknowledged).is_empty()
     });
-    assert!(found, "20 kills found nothing wrong with a writer that is");
+    assert!(found, "20 kills found no fault in a faulty writer");
 }
 
-/// What is wrong with a log, when all this was acknowledged.
+/// Returns the problems of a log, given the acknowledged records.
 fn problems(folder: &Path, acknowledged: &HashSet<String>) -> Vec<String> {
     let mut problems = Vec::new();
     let mut torn = 0;
@@ -79,7 +79,7 @@ fn problems(folder: &Path, acknowledged: &HashSet<String>) -> Vec<String> {
     problems
 }
 
-/// `begin ID` and `end ID` for every whole line.
+/// Returns `begin ID` and `end ID` for every whole line.
 fn records(folder: &Path) -> HashSet<String> {
     let mut records = HashSet::new();
     for entry in fs_err::read_dir(folder).unwrap() {
@@ -96,19 +96,19 @@ fn record(line: &str) -> Option<String> {
     Some(format!("{} {}", line["kind"].as_str()?, line["call"].as_str()?))
 }
 
-/// Starts a child, kills it some time after it has begun, and gives back what it acknowledged.
+/// Starts a child, kills it shortly after its first acknowledgement, and returns all acknowledgements.
 fn run_and_kill(task: &str, folder: &Path) -> HashSet<String> {
     let mut command = again("crash::child", task);
     command.arg("--test-threads=1").env("FOLDER", folder).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut text = first_acknowledgement(&mut child, &mut output);
-    // The moment of the kill is what is tested; it is not waited for anything.
+    // A random moment: the kill must not wait for anything.
     std::thread::sleep(Duration::from_micros(fastrand::u64(0..30_000)));
     child.kill().unwrap();
     child.wait().unwrap();
     output.read_to_string(&mut text).unwrap();
-    // A line without an end was not said.
+    // An incomplete line is not an acknowledgement.
     let whole = text.rfind('\n').map_or(0, |at| at + 1);
     text[..whole].lines().filter_map(|line| line.strip_prefix(ACK)).map(str::to_owned).collect()
 }
@@ -117,7 +117,7 @@ fn first_acknowledgement(child: &mut Child, output: &mut BufReader<ChildStdout>)
     let mut text = String::new();
     while !text.lines().any(|line| line.starts_with(ACK)) {
         let read = output.read_line(&mut text).unwrap();
-        assert!(read > 0, "the child ended by itself: {:?} {text}", child.wait());
+        assert!(read > 0, "the child exited by itself: {:?} {text}", child.wait());
     }
     text
 }
@@ -128,7 +128,7 @@ fn acknowledge(kind: &str, id: &str) {
     output.flush().unwrap();
 }
 
-/// What is killed.
+/// The process that is killed.
 #[test]
 #[ignore = "run by the other tests"]
 fn child() {
@@ -143,11 +143,11 @@ fn child() {
 }
 
 fn good(folder: &Path) {
-    let log = Log::open(folder, Options::default()).unwrap();
+    let log = ExecutionLog::open(folder, LogOptions::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    let forever = async |log: Log, durability, size: usize| loop {
+    let forever = async |log: ExecutionLog, durability, size: usize| loop {
         let arguments = raw(&format!("\"{}\"", "x".repeat(fastrand::usize(..size))));
-        let id = log.call_id();
+        let id = log.new_call_id();
         let open = log.begin(&begin(&id, "files.write", &arguments), durability).await.unwrap();
         acknowledge("begin", &id);
         if fastrand::u8(..) < 16 {
@@ -160,7 +160,7 @@ fn good(folder: &Path) {
         let mut tasks = tokio::task::JoinSet::new();
         for index in 0..8 {
             let durability = if index % 2 == 0 { Durability::Written } else { Durability::Synced };
-            // Some are large enough that a write of theirs can be caught in the middle.
+            // Large enough for a kill to hit the middle of a write.
             let size = if index == 0 { 200_000 } else { 600 };
             tasks.spawn(forever(log.clone(), durability, size));
         }
@@ -168,15 +168,15 @@ fn good(folder: &Path) {
     });
 }
 
-/// Lines of a good log, for the bad writers.
+/// Returns the lines of a correct log, for the faulty writers.
 fn lines(folder: &Path) -> Vec<String> {
     let folder = folder.join("source");
-    let log = Log::open(&folder, Options::default()).unwrap();
+    let log = ExecutionLog::open(&folder, LogOptions::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let arguments = raw("{}");
     runtime.block_on(async {
         for _ in 0..1000 {
-            let id = log.call_id();
+            let id = log.new_call_id();
             let asked = begin(&id, "files.write", &arguments);
             log.record(&asked, &success(&arguments), Durability::Written).await.unwrap();
         }
@@ -188,20 +188,20 @@ fn lines(folder: &Path) -> Vec<String> {
     text.lines().map(|line| format!("{line}\n")).chain([name]).collect()
 }
 
-fn tell(line: &str) {
+fn acknowledge_line(line: &str) {
     let said = record(line).unwrap();
     let (kind, id) = said.split_once(' ').unwrap();
     acknowledge(kind, id);
 }
 
-/// Wrong: it acknowledges what is still in memory.
+/// Faulty: acknowledges records that are still in memory.
 fn early(folder: &Path) {
     let mut lines = lines(folder);
     let path = folder.join("target").join(lines.pop().unwrap());
     let mut file = fs_err::OpenOptions::new().append(true).create(true).open(path).unwrap();
     let mut waiting = String::new();
     for (index, line) in lines.iter().enumerate() {
-        tell(line);
+        acknowledge_line(line);
         waiting += line;
         if index % 20 == 19 {
             file.write_all(waiting.as_bytes()).unwrap();
@@ -211,7 +211,7 @@ fn early(folder: &Path) {
     std::thread::park();
 }
 
-/// Wrong: for a moment, what was acknowledged is nowhere.
+/// Faulty: while it rewrites the file, acknowledged records are nowhere.
 fn in_place(folder: &Path) {
     let mut lines = lines(folder);
     let path = folder.join("target").join(lines.pop().unwrap());
@@ -219,7 +219,7 @@ fn in_place(folder: &Path) {
     for line in &lines {
         all += line;
         fs_err::write(&path, &all).unwrap();
-        tell(line);
+        acknowledge_line(line);
     }
     std::thread::park();
 }

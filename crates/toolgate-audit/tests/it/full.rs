@@ -1,19 +1,19 @@
-//! A disk that is full or fails, and works again.
+//! Full and failing disks, and recovery afterwards.
 //!
-//! A real file system of one megabyte, and errors that `strace` puts in the place of the kernel's answers.
-//! Both need a machine that allows it; elsewhere these tests say so and pass.
+//! Uses a real file system of one megabyte, and errors that `strace` injects into system calls. Both need privileges;
+//! on machines without them these tests print a notice and pass.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use toolgate_audit::{Durability, Log, Options, Reader};
+use toolgate_audit::{Durability, ExecutionLog, LogOptions, LogReader};
 
 use crate::kit::{TASK, again, assert_whole, begin, program, raw, success, verify};
 
-/// Runs the child below another program. False where that program is not allowed its work here.
-#[expect(clippy::print_stderr, reason = "who reads the output learns what was not tested")]
-fn below(wrapper: &[&str], works: &[&str], task: &str, folder: &Path) -> bool {
+/// Runs the child under another program. Returns false if that program does not work on this machine.
+#[expect(clippy::print_stderr, reason = "skipped tests must be visible in the output")]
+fn run_under(wrapper: &[&str], works: &[&str], task: &str, folder: &Path) -> bool {
     let probe = program(works[0]).args(&works[1..]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: `{}` does not work here", works.join(" "));
@@ -30,34 +30,34 @@ fn below(wrapper: &[&str], works: &[&str], task: &str, folder: &Path) -> bool {
 }
 
 #[test]
-fn a_full_disk_stops_and_goes_on() {
+fn full_disk_rejects_calls_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let mount = r#"mount -t tmpfs -o size=1m tmpfs "$FOLDER" && exec "$0" "$@""#;
     let works = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", folder.path().to_str().unwrap()];
-    below(&["unshare", "-m", "sh", "-c", mount], &works, "full", folder.path());
+    run_under(&["unshare", "-m", "sh", "-c", mount], &works, "full", folder.path());
 }
 
 #[test]
-fn a_sync_that_fails_is_not_tried_again() {
+fn failed_sync_is_not_retried_on_the_same_descriptor() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     let (log, name) = (folder.path().join("log"), trace.to_str().unwrap());
     let inject = "inject=fdatasync:error=EIO:when=3+4";
     let wrapper = ["strace", "-f", "-o", name, "-e", "trace=fdatasync,close,openat", "-e", inject];
-    if below(&wrapper, &["strace", "-f", "-o", "/dev/null", "true"], "errors", &log) {
+    if run_under(&wrapper, &["strace", "-f", "-o", "/dev/null", "true"], "errors", &log) {
         assert_whole_after_errors(&log);
         no_descriptor_is_synced_after_an_error(&fs_err::read_to_string(trace).unwrap());
     }
 }
 
 #[test]
-fn a_write_that_fails_leaves_nothing() {
+fn failed_write_leaves_nothing_behind() {
     for error in ["EIO", "ENOSPC"] {
         let folder = tempfile::tempdir().unwrap();
         let inject = format!("inject=pwrite64:error={error}:when=2+5");
         let wrapper = ["strace", "-f", "-o", "/dev/null", "-e", "trace=pwrite64", "-e", &inject];
         let works = ["strace", "-f", "-o", "/dev/null", "true"];
-        if below(&wrapper, &works, "errors", folder.path()) {
+        if run_under(&wrapper, &works, "errors", folder.path()) {
             assert_whole_after_errors(folder.path());
         }
     }
@@ -66,9 +66,9 @@ fn a_write_that_fails_leaves_nothing() {
 fn assert_whole_after_errors(folder: &Path) {
     let verified = verify(folder);
     assert_eq!(verified.faults, []);
-    // Every begin has its end, also where the begin was refused after it had been written.
+    // Every begin has its end, even if the begin was rejected after it had been written.
     assert_eq!(verified.records % 2, 0);
-    let calls = Reader::new(folder).query(toolgate_audit::Filter::default()).unwrap();
+    let calls = LogReader::new(folder).query(toolgate_audit::CallFilter::default()).unwrap();
     assert!(calls.map(Result::unwrap).all(|call| call.begin.is_some() && call.end.is_some()));
 }
 
@@ -109,7 +109,7 @@ fn child() {
 async fn full(folder: &Path) {
     let ballast = folder.join("ballast");
     fs_err::write(&ballast, vec![0; 512 << 10]).unwrap();
-    let log = Log::open(folder, Options::default()).unwrap();
+    let log = ExecutionLog::open(folder, LogOptions::default()).unwrap();
     let small = raw("{}");
     let early = log.begin(&begin("early", "t", &small), Durability::Synced).await.unwrap();
     let large = raw(&format!("\"{}\"", "x".repeat(9_999)));
@@ -126,13 +126,13 @@ async fn full(folder: &Path) {
     }
     assert!(written > 40 && !log.is_available());
     assert_whole(folder, written);
-    // What must not go on is told at once; what has happened is kept.
+    // New calls are rejected at once.
     assert!(log.begin(&begin("no", "t", &small), Durability::Written).await.is_err());
-    // What was sent is written to its end all the same: there is room that was kept for it.
+    // Calls in progress can still record their end, because space is reserved for it.
     early.end(&success(&small), Durability::Synced).await.unwrap();
     assert_whole(folder, written + 1);
-    assert_eq!(Reader::new(folder).show("early").unwrap().unwrap().status(), "success");
-    // More than there is room for is kept in memory.
+    assert_eq!(LogReader::new(folder).show("early").unwrap().unwrap().status(), "success");
+    // Ends that exceed the reserve are kept in memory.
     drop(begun.split_off(begun.len() / 2));
     assert_eq!(verify(folder).faults, []);
     fs_err::remove_file(&ballast).unwrap();
@@ -143,7 +143,7 @@ async fn full(folder: &Path) {
             Err(_unavailable) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };
-    // Two seconds on a machine that is not busy; a minute is what only a hang takes.
+    // Takes two seconds on an idle machine; only a hang takes a minute.
     while !log.is_available() {
         assert!(freed.elapsed().unwrap() < Duration::from_secs(60));
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -152,21 +152,21 @@ async fn full(folder: &Path) {
     drop(begun);
     drop(log);
     assert_whole(folder, 2 * written + 2);
-    let reader = Reader::new(folder);
+    let reader = LogReader::new(folder);
     assert_eq!(reader.show("early").unwrap().unwrap().status(), "success");
     assert_eq!(reader.show("call-1").unwrap().unwrap().status(), "abandoned");
     assert!(reader.show("no").unwrap().is_none());
 }
 
-/// Calls until some were refused and as many again went well.
+/// Makes calls until two were rejected and six succeeded.
 async fn errors(folder: &Path) {
-    let log = Log::open(folder, Options::default()).unwrap();
+    let log = ExecutionLog::open(folder, LogOptions::default()).unwrap();
     let arguments = raw(r#"{"a":1}"#);
     let (mut refused, mut done) = (0, 0);
     let until = SystemTime::now() + Duration::from_secs(30);
     while refused < 2 || done < 6 {
         assert!(SystemTime::now() < until, "{refused} refused, {done} done");
-        let id = log.call_id();
+        let id = log.new_call_id();
         match log.begin(&begin(&id, "t", &arguments), Durability::Synced).await {
             Ok(open) => match open.end(&success(&arguments), Durability::Synced).await {
                 Ok(()) => done += 1,

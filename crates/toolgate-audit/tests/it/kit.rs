@@ -1,4 +1,4 @@
-//! What the tests share: a clock that can be set, a call in few words, this program as a child.
+//! Shared test helpers: a manual clock, short call builders, and this program as a child process.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,65 +7,69 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use toolgate_audit::{Begin, Clock, Decision, End, Log, OpenError, Options, Reader, Status, Verified};
-use toolgate_types::json::Raw;
+use toolgate_audit::{
+    CallBegin, CallEnd, CallStatus, Clock, Decision, ExecutionLog, LogOptions, LogReader, OpenError,
+    VerifyReport,
+};
+use toolgate_json::RawJson;
 
-/// Both clocks of a log, in microseconds.
-pub(crate) struct Hands {
+/// A clock set by the test: wall-clock and monotonic time in microseconds.
+pub(crate) struct ManualClock {
     wall: AtomicI64,
     running: AtomicU64,
 }
 
-impl Hands {
+impl ManualClock {
     pub(crate) fn at(time: &str) -> Arc<Self> {
         let wall = time.parse::<Timestamp>().unwrap().as_microsecond();
         Arc::new(Self { wall: wall.into(), running: 0.into() })
     }
 
-    /// Time passes.
+    /// Advances both clocks.
     pub(crate) fn pass(&self, time: Duration) {
         let micros = i64::try_from(time.as_micros()).unwrap();
         self.wall.fetch_add(micros, Ordering::SeqCst);
         self.running.fetch_add(micros.unsigned_abs(), Ordering::SeqCst);
     }
 
-    /// Somebody sets the clock.
+    /// Sets the wall clock forwards or backwards.
     pub(crate) fn jump(&self, seconds: i64) {
         self.wall.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_microsecond(self.wall.load(Ordering::SeqCst)).unwrap()
     }
 
-    fn running(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         Duration::from_micros(self.running.load(Ordering::SeqCst))
     }
 }
 
-pub(crate) fn options(clock: &Arc<Hands>) -> Options {
-    Options { clock: Arc::clone(clock) as Arc<dyn Clock>, reserve: 0, ..Options::default() }
+pub(crate) fn options(clock: &Arc<ManualClock>) -> LogOptions {
+    LogOptions { clock: Arc::clone(clock) as Arc<dyn Clock>, reserve: 0, ..LogOptions::default() }
 }
 
-/// A child that another test starts holds all locks of this process for a moment, those that were let go of included.
-pub(crate) fn open(folder: &Path, clock: &Arc<Hands>) -> Log {
+/// Opens a log. Retries, because a child process forked by another test briefly inherits all locks of this process,
+/// even those already released.
+pub(crate) fn open(folder: &Path, clock: &Arc<ManualClock>) -> ExecutionLog {
     for _ in 0..200 {
-        match Log::open(folder, options(clock)) {
+        match ExecutionLog::open(folder, options(clock)) {
             Err(OpenError::InUse(_)) => std::thread::sleep(Duration::from_millis(5)),
             opened => return opened.unwrap(),
         }
     }
-    panic!("somebody has the log in {}", folder.display());
+    panic!("the log in {} is still locked", folder.display());
 }
 
-pub(crate) fn raw(json: &str) -> Raw {
-    Raw::trusted(json.to_owned())
+pub(crate) fn raw(json: &str) -> RawJson {
+    RawJson::from_trusted(json.to_owned())
 }
 
-pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw) -> Begin<'a> {
-    Begin {
+pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson) -> CallBegin<'a> {
+    CallBegin {
         call,
         caller: "ann",
         tool,
@@ -83,9 +87,9 @@ pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a Raw) -> Beg
     }
 }
 
-pub(crate) fn success(output: &Raw) -> End<'_> {
-    End {
-        status: Status::Success,
+pub(crate) fn success(output: &RawJson) -> CallEnd<'_> {
+    CallEnd {
+        status: CallStatus::Success,
         error: None,
         attempts: 1,
         cached: false,
@@ -96,27 +100,27 @@ pub(crate) fn success(output: &Raw) -> End<'_> {
     }
 }
 
-pub(crate) fn verify(folder: &Path) -> Verified {
+pub(crate) fn verify(folder: &Path) -> VerifyReport {
     toolgate_audit::verify::verify(folder).unwrap()
 }
 
-/// Fails with the faults, when there are any.
+/// Fails if the log has faults or another number of records.
 pub(crate) fn assert_whole(folder: &Path, records: u64) {
     let verified = verify(folder);
     assert_eq!(verified.faults, []);
     assert_eq!(verified.records, records);
 }
 
-/// The ids of all calls, in the order they began.
+/// Returns the ids of all calls, in the order they began.
 pub(crate) fn ids(folder: &Path) -> Vec<String> {
-    let filter = toolgate_audit::Filter { newest_first: true, ..toolgate_audit::Filter::default() };
-    let calls = Reader::new(folder).query(filter).unwrap();
+    let filter = toolgate_audit::CallFilter { newest_first: true, ..toolgate_audit::CallFilter::default() };
+    let calls = LogReader::new(folder).query(filter).unwrap();
     let mut ids: Vec<_> = calls.map(|call| call.unwrap().id().to_owned()).collect();
     ids.reverse();
     ids
 }
 
-/// The names of what is in a folder, sorted.
+/// Returns the sorted names of the files in a folder.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let entries = fs_err::read_dir(folder).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -124,10 +128,10 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Set for a test that runs as a child: what it is to do.
+/// Environment variable that tells a test running as a child process what to do.
 pub(crate) const TASK: &str = "TOOLGATE_AUDIT_TEST";
 
-/// This program again, running one test.
+/// Returns a command that runs one test of this program.
 pub(crate) fn again(test: &str, task: &str) -> Command {
     let mut command = program(std::env::current_exe().unwrap().to_str().unwrap());
     command.args(["--exact", test, "--include-ignored", "--nocapture"]).env(TASK, task);

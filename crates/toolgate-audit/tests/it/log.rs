@@ -1,30 +1,30 @@
-//! What is written: two lines a call, a file a day, one chain.
+//! Writing: two records per call, one file per day, one hash chain.
 
 use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use toolgate_audit::{Durability, Filter, Log, OpenError, Reader, StageTime, Status};
+use toolgate_audit::{CallFilter, CallStatus, Durability, ExecutionLog, LogReader, OpenError, StageTime};
 use toolgate_types::{CallError, ErrorCode, Stage};
 
-use crate::kit::{Hands, again, assert_whole, begin, ids, names, open, raw, success, verify};
+use crate::kit::{ManualClock, again, assert_whole, begin, ids, names, open, raw, success, verify};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One call, from its begin to its end.
-async fn call(log: &Log, id: &str) {
+/// Writes a complete call.
+async fn call(log: &ExecutionLog, id: &str) {
     let arguments = raw(r#"{"path":"a"}"#);
     let open = log.begin(&begin(id, "files.read", &arguments), Durability::Written).await.unwrap();
     open.end(&success(&raw(r#""text""#)), Durability::Written).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_log_goes_on_where_it_ended() {
+async fn reopened_log_continues_its_chain() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
     for id in ["a", "b", "c"] {
         let log = open(folder.path(), &clock);
-        assert_eq!(log.torn(), []);
+        assert_eq!(log.torn_tails(), []);
         call(&log, id).await;
     }
     assert_whole(folder.path(), 6);
@@ -34,16 +34,16 @@ async fn a_log_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
-async fn both_kinds_of_durability_at_once() {
+async fn both_durabilities_at_the_same_time() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Log::open(folder.path(), toolgate_audit::Options::default()).unwrap();
+    let log = ExecutionLog::open(folder.path(), toolgate_audit::LogOptions::default()).unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..200 {
         let log = log.clone();
         tasks.spawn(async move {
             let durability = if index % 3 == 0 { Durability::Synced } else { Durability::Written };
             let arguments = raw("{}");
-            let id = log.call_id();
+            let id = log.new_call_id();
             let open = log.begin(&begin(&id, "t", &arguments), durability).await.unwrap();
             open.end(&success(&raw("1")), durability).await.unwrap();
         });
@@ -52,11 +52,11 @@ async fn both_kinds_of_durability_at_once() {
     assert_whole(folder.path(), 400);
 }
 
-/// Short lines are written by whoever hands them over, long ones by a thread, which others may leave nothing to do.
+/// Short records are written by the caller, long ones by the writer thread; neither may be left in the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn short_lines_and_long_ones_wait_for_nobody() {
+async fn no_caller_waits_forever() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Log::open(folder.path(), toolgate_audit::Options::default()).unwrap();
+    let log = ExecutionLog::open(folder.path(), toolgate_audit::LogOptions::default()).unwrap();
     let long = format!("\"{}\"", "word ".repeat(10_000));
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..8 {
@@ -64,7 +64,7 @@ async fn short_lines_and_long_ones_wait_for_nobody() {
         tasks.spawn(async move {
             for index in 0..100 {
                 let arguments = raw("{}");
-                let id = log.call_id();
+                let id = log.new_call_id();
                 let asked = begin(&id, "t", &arguments);
                 let open = log.begin(&asked, Durability::Written).await.unwrap();
                 let output = raw(if (task + index) % 4 == 0 { &long } else { "1" });
@@ -72,37 +72,39 @@ async fn short_lines_and_long_ones_wait_for_nobody() {
             }
         });
     }
-    tokio::time::timeout(Duration::from_secs(60), tasks.join_all()).await.expect("nobody is left waiting");
+    tokio::time::timeout(Duration::from_secs(60), tasks.join_all())
+        .await
+        .expect("every caller gets its acknowledgement");
     assert_whole(folder.path(), 1_600);
 }
 
 #[tokio::test]
-async fn who_leaves_has_abandoned_the_call() {
+async fn dropped_call_is_recorded_as_abandoned() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
     let log = open(folder.path(), &clock);
     let arguments = raw("{}");
     drop(log.begin(&begin("a", "t", &arguments), Durability::Written).await.unwrap());
-    // Left before the begin was acknowledged.
+    // Dropped before the begin was acknowledged.
     let asked = begin("b", "t", &arguments);
     let mut beginning = Box::pin(log.begin(&asked, Durability::Synced));
     let waker = std::task::Waker::noop();
     let _ = beginning.as_mut().poll(&mut std::task::Context::from_waker(waker));
     drop(beginning);
-    // Left before it was handed over.
+    // Dropped before it was enqueued.
     drop(Box::pin(log.begin(&asked, Durability::Synced)));
     drop(log);
     assert_whole(folder.path(), 4);
     for id in ["a", "b"] {
-        let call = Reader::new(folder.path()).show(id).unwrap().unwrap();
-        assert_eq!(call.status(), Status::Abandoned.label());
+        let call = LogReader::new(folder.path()).show(id).unwrap().unwrap();
+        assert_eq!(call.status(), CallStatus::Abandoned.label());
     }
 }
 
 #[tokio::test]
-async fn a_call_that_was_refused_is_two_lines_at_once() {
+async fn rejected_call_writes_both_records_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
     let log = open(folder.path(), &clock);
     let arguments = raw("{}");
     log.record(&begin("a", "t", &arguments), &success(&raw("1")), Durability::Synced).await.unwrap();
@@ -110,20 +112,20 @@ async fn a_call_that_was_refused_is_two_lines_at_once() {
 }
 
 #[test]
-fn one_process_at_a_time() {
+fn only_one_process_can_open_a_log() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
     let log = open(folder.path(), &clock);
-    let second = Log::open(folder.path(), crate::kit::options(&clock));
+    let second = ExecutionLog::open(folder.path(), crate::kit::options(&clock));
     assert!(matches!(second, Err(OpenError::InUse(_))));
     drop(log);
     open(folder.path(), &clock);
 }
 
 #[tokio::test]
-async fn a_torn_line_is_kept_beside() {
+async fn torn_line_is_truncated_and_saved() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
     call(&open(folder.path(), &clock), "a").await;
     let path = folder.path().join("2026-11-15.jsonl");
     let whole = fs_err::read(&path).unwrap();
@@ -131,9 +133,9 @@ async fn a_torn_line_is_kept_beside() {
         fs_err::write(&path, [&whole, torn].concat()).unwrap();
         assert_eq!(verify(folder.path()).faults.len(), 1 + usize::from(torn.len() == 4));
         let log = open(folder.path(), &clock);
-        assert_eq!(log.torn().len(), 1);
-        assert_eq!(log.torn()[0].bytes, torn.len() as u64);
-        let kept = log.torn()[0].kept.clone().unwrap();
+        assert_eq!(log.torn_tails().len(), 1);
+        assert_eq!(log.torn_tails()[0].bytes, torn.len() as u64);
+        let kept = log.torn_tails()[0].kept.clone().unwrap();
         assert!(fs_err::read(&kept).unwrap().strip_suffix(b"\n").unwrap().ends_with(torn));
         drop(log);
         assert_eq!(fs_err::read(&path).unwrap(), whole);
@@ -142,22 +144,22 @@ async fn a_torn_line_is_kept_beside() {
     assert_whole(folder.path(), 4);
 }
 
-/// Every record in the file of its own day, of UTC, whatever the time zone and its changes.
+/// Every record is in the file of its UTC day, whatever the local time zone and its daylight saving time.
 #[tokio::test]
-async fn a_file_for_each_day() {
+async fn one_file_per_day() {
     let days = [
         ("2026-11-15", "2026-11-16"), // An ordinary night.
-        ("2026-03-07", "2026-03-08"), // In New York, the clock goes forward.
-        ("2026-10-31", "2026-11-01"), // And back.
+        ("2026-03-07", "2026-03-08"), // Daylight saving time starts in New York.
+        ("2026-10-31", "2026-11-01"), // And ends.
         ("2026-12-31", "2027-01-01"),
         ("2028-02-28", "2028-02-29"),
     ];
     for (day, next) in days {
         let folder = tempfile::tempdir().unwrap();
-        let clock = Hands::at(&format!("{day}T23:59:58Z"));
+        let clock = ManualClock::at(&format!("{day}T23:59:58Z"));
         let log = open(folder.path(), &clock);
         let mut expected = Vec::new();
-        // Over midnight in steps of 50 ms, then through the next day in half hours.
+        // Across midnight in steps of 50 ms, then through the next day in half hours.
         for step in 0..140 {
             let id = step.to_string();
             call(&log, &id).await;
@@ -175,17 +177,17 @@ async fn a_file_for_each_day() {
 }
 
 #[test]
-fn a_file_for_each_day_in_new_york() {
-    let mut command = again("log::a_file_for_each_day", "");
+fn one_file_per_day_in_new_york() {
+    let mut command = again("log::one_file_per_day", "");
     let output = command.env("TZ", "America/New_York").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_changes_no_order() {
+async fn clock_jumps_do_not_change_the_order() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
     let log = open(folder.path(), &clock);
     let day = 24 * 60 * 60;
     let jumps = [0, -day, 0, day, day, -day, 0].into_iter().chain([1; 100]).chain([400 * day, -400 * day]);
@@ -201,13 +203,13 @@ async fn a_clock_that_jumps_changes_no_order() {
     assert_eq!(ids(folder.path()), expected);
     let files = ["2026-11-14.jsonl", "2026-11-15.jsonl", "2026-11-16.jsonl", "2027-12-20.jsonl", "lock"];
     assert_eq!(names(folder.path()), files);
-    // And the chain goes on from the highest number, not from the latest day.
+    // The chain continues from the highest sequence number, not from the latest day.
     call(&open(folder.path(), &clock), "x").await;
     assert_whole(folder.path(), 2 * expected.len() as u64 + 2);
 }
 
-/// Calls until a file is gone: the writer looks for old files after each write, and a thread removes them.
-async fn gone(log: &Log, file: &Path) {
+/// Makes calls until a file is removed: the writer looks for expired files after each write, and a thread removes them.
+async fn wait_until_removed(log: &ExecutionLog, file: &Path) {
     let is_gone = async {
         while file.exists() {
             call(log, "again").await;
@@ -218,9 +220,9 @@ async fn gone(log: &Log, file: &Path) {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_thirty_days() {
+async fn files_are_kept_for_thirty_days() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-01-01T23:00:00Z");
+    let clock = ManualClock::at("2026-01-01T23:00:00Z");
     let log = open(folder.path(), &clock);
     let first: jiff::civil::Date = "2026-01-01".parse().unwrap();
     let file = |step: u32| {
@@ -229,17 +231,17 @@ async fn what_is_kept_for_thirty_days() {
     for step in 0..45 {
         call(&log, &step.to_string()).await;
         if step > 30 {
-            gone(&log, &file(step - 31)).await;
+            wait_until_removed(&log, &file(step - 31)).await;
         }
         assert!(file(step.saturating_sub(29)).exists());
         clock.pass(DAY);
     }
     drop(log);
     let days: Vec<_> = names(folder.path()).into_iter().filter(|name| name.starts_with("2026")).collect();
-    // The writer may have looked after the last day had passed, too.
+    // The writer may have checked once more after the last day.
     assert!((30..=31).contains(&days.len()), "{days:?}");
     assert_eq!(verify(folder.path()).faults, []);
-    // Changed or lost, the first line that is left still shows.
+    // A change to the first remaining record is still detected.
     let path = folder.path().join(&days[0]);
     let text = fs_err::read_to_string(&path).unwrap();
     fs_err::write(&path, text.replace("files.read", "files.reap")).unwrap();
@@ -247,9 +249,9 @@ async fn what_is_kept_for_thirty_days() {
 }
 
 #[tokio::test]
-async fn a_wrong_clock_removes_nothing() {
+async fn wrong_clock_removes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-01-01T12:00:00Z");
+    let clock = ManualClock::at("2026-01-01T12:00:00Z");
     for step in 0..20 {
         call(&open(folder.path(), &clock), &step.to_string()).await;
         clock.pass(DAY);
@@ -263,19 +265,19 @@ async fn a_wrong_clock_removes_nothing() {
     }
     drop(log);
     assert_eq!(count(), 21);
-    // Opened with a clock that is wrong: there is an hour to set it right.
+    // Opened with a wrong clock: the first removal waits an hour.
     clock.jump(400 * 24 * 60 * 60);
     call(&open(folder.path(), &clock), "x").await;
     assert_eq!(count(), 22);
 }
 
-/// A record is as old as it is, not as old as its stamp.
+/// The age of a record is its real age, not that of its timestamp.
 #[tokio::test]
-async fn a_wrong_stamp_makes_no_record_old() {
+async fn wrong_timestamp_does_not_expire_a_record() {
     let day = 24 * 60 * 60;
     for (jump, name) in [(-1000 * day, "2023-04-10.jsonl"), (1000 * day, "2028-09-30.jsonl")] {
         let folder = tempfile::tempdir().unwrap();
-        let clock = Hands::at("2026-01-01T12:00:00Z");
+        let clock = ManualClock::at("2026-01-01T12:00:00Z");
         let log = open(folder.path(), &clock);
         let wrong = folder.path().join(name);
         for step in 0..=40 {
@@ -288,21 +290,21 @@ async fn a_wrong_stamp_makes_no_record_old() {
             assert!(!(3..33).contains(&step) || wrong.exists(), "{step}");
             clock.pass(DAY);
         }
-        // One file goes every hour.
-        let gone = async {
+        // One file is removed per hour.
+        let is_removed = async {
             while wrong.exists() {
                 clock.pass(Duration::from_secs(3600));
                 call(&log, "again").await;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), is_removed).await.unwrap();
         drop(log);
         assert_eq!(verify(folder.path()).faults, []);
     }
 }
 
-/// Twelve kinds of secret, in every member that a text from outside reaches.
+/// Puts twelve kinds of secrets into every member that takes a string from outside.
 #[tokio::test]
 async fn no_secret_is_written() {
     let known = "s3cr3t \"quoted\"\n\\ value";
@@ -316,7 +318,7 @@ async fn no_secret_is_written() {
         "xoxb-123456789012",
         "glpat-abcdefghijkl1",
     ];
-    // What only its surroundings give away.
+    // Secrets recognised only by their context.
     let given_away = [
         ("Authorization: Bearer ", "qwertzuiop1"),
         ("https://ann:", "hunter2hunter@x.test/"),
@@ -326,10 +328,10 @@ async fn no_secret_is_written() {
     let mut texts: Vec<String> = secrets.iter().map(|secret| format!("saw {secret} here")).collect();
     texts.extend(given_away.iter().map(|(before, secret)| format!("saw {before}{secret}")));
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
     let known = vec![toolgate_types::Secret::new(known), toolgate_types::Secret::new("98237461923")];
-    let options = toolgate_audit::Options { secrets: known, ..crate::kit::options(&clock) };
-    let log = Log::open(folder.path(), options).unwrap();
+    let options = toolgate_audit::LogOptions { secrets: known, ..crate::kit::options(&clock) };
+    let log = ExecutionLog::open(folder.path(), options).unwrap();
     for text in &texts {
         let json = raw(
             &serde_json::json!({ "deep": [{ "a": text, text: 1, "n": 98_237_461_923_u64 }] }).to_string()
@@ -340,7 +342,7 @@ async fn no_secret_is_written() {
         (asked.caller, asked.correlation, asked.trace) = (text, text, text);
         (asked.server, asked.definition, asked.asked, asked.rules) =
             (Some(text), Some(text), Some(text), &rules);
-        let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, text).because(text);
+        let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, text).with_source(text);
         let stages = [StageTime { stage: Stage::Cache, micros: 1, note: Some(text) }];
         let mut end = success(&json);
         (end.error, end.stages) = (Some((&error).into()), &stages);
@@ -361,9 +363,9 @@ async fn no_secret_is_written() {
 }
 
 #[tokio::test]
-async fn what_was_changed_shows() {
+async fn changes_are_detected() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T10:00:00Z");
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
     let log = open(folder.path(), &clock);
     for id in ["a", "b", "c"] {
         call(&log, id).await;
@@ -384,21 +386,18 @@ async fn what_was_changed_shows() {
     assert_eq!(faults(&[lines[0], lines[3]]), "2026-11-15.jsonl:2: records 2 to 3 are missing");
     assert_eq!(
         faults(&[lines[0], lines[1], lines[1]]),
-        "2026-11-15.jsonl:3: record 2 is here a second time, or too late"
+        "2026-11-15.jsonl:3: record 2 is duplicated or out of order"
     );
     assert_eq!(faults(&[lines[0], "hello\n", lines[1]]), "2026-11-15.jsonl:2: not a record");
-    assert_eq!(
-        faults(&[lines[0], &lines[1][..9]]),
-        "2026-11-15.jsonl:2: 9 bytes of a line that was not finished"
-    );
+    assert_eq!(faults(&[lines[0], &lines[1][..9]]), "2026-11-15.jsonl:2: incomplete line of 9 bytes");
     assert_eq!(faults(&lines), "");
 }
 
 fn written(bodies: &[String], cut: prop::sample::Index, again: bool) -> Result<(), TestCaseError> {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at("2026-11-15T23:59:59.9Z");
+    let clock = ManualClock::at("2026-11-15T23:59:59.9Z");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let write = |log: &Log, id: String, body: &String| {
+    let write = |log: &ExecutionLog, id: String, body: &String| {
         let arguments = raw(&serde_json::to_string(body).unwrap());
         let asked = begin(&id, body, &arguments);
         runtime.block_on(log.record(&asked, &success(&arguments), Durability::Written)).unwrap();
@@ -417,7 +416,7 @@ fn written(bodies: &[String], cut: prop::sample::Index, again: bool) -> Result<(
     fs_err::write(&path, left).unwrap();
     let lines = before + left.iter().filter(|byte| **byte == b'\n').count() as u64;
     let log = open(folder.path(), &clock);
-    prop_assert_eq!(log.torn().len(), usize::from(left.last().is_some_and(|byte| *byte != b'\n')));
+    prop_assert_eq!(log.torn_tails().len(), usize::from(left.last().is_some_and(|byte| *byte != b'\n')));
     if again {
         write(&log, "x".to_owned(), &bodies[0]);
     }
@@ -425,7 +424,7 @@ fn written(bodies: &[String], cut: prop::sample::Index, again: bool) -> Result<(
     let verified = verify(folder.path());
     prop_assert_eq!(verified.faults, []);
     prop_assert_eq!(verified.records, lines + if again { 2 } else { 0 });
-    let calls = Reader::new(folder.path()).query(Filter::default()).unwrap();
+    let calls = LogReader::new(folder.path()).query(CallFilter::default()).unwrap();
     prop_assert!(calls.count() as u64 >= lines / 2);
     Ok(())
 }
@@ -434,7 +433,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn cut_anywhere_it_is_whole_up_to_the_last_line(
+    fn log_truncated_anywhere_is_valid_up_to_its_last_line(
         bodies in prop::collection::vec("(\\PC|\n|\"){0,30}", 1..8),
         cut in any::<prop::sample::Index>(),
         again in any::<bool>(),

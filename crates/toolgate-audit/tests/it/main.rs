@@ -1,4 +1,4 @@
-//! The log from outside: written, killed, filled up, cut, and read again.
+//! The log as a library user sees it: written, killed, filled up, truncated, and read again.
 
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 

@@ -1,4 +1,4 @@
-//! The targets of the fuzzer, with their seeds and mutants of them.
+//! Runs the fuzz targets on their seeds and on mutations of them.
 
 use toolgate_audit::fuzz;
 
@@ -8,7 +8,7 @@ mod mutants;
 use mutants::run;
 
 #[test]
-fn logs_and_texts_take_whatever_comes() {
+fn log_and_redaction_accept_any_input() {
     run("log", fuzz::log);
     run("redact", |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {

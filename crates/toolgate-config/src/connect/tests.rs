@@ -1,27 +1,27 @@
-//! What is written for each client, and that it goes again.
+//! Adds and removes the entry of each client.
 
 use super::*;
 
-fn stdio() -> Way {
-    Way::Stdio {
+fn stdio() -> ConnectMethod {
+    ConnectMethod::Stdio {
         command: "/opt/toolgate".to_owned(),
         arguments: ["-C", "/srv/gate", "stdio"].map(str::to_owned).to_vec(),
     }
 }
 
-fn http() -> Way {
-    Way::Http { url: "http://127.0.0.1:7332/mcp".to_owned() }
+fn http() -> ConnectMethod {
+    ConnectMethod::Http { url: "http://127.0.0.1:7332/mcp".to_owned() }
 }
 
-/// Connects, twice, and undoes it; the text in the middle.
-fn check(client: Client, text: &str, way: &Way) -> String {
-    let connected = connect(client, text, "toolgate", way, false).unwrap();
-    let again = connect(client, &connected, "toolgate", way, false).unwrap();
+/// Connects twice, disconnects, and returns the text in between.
+fn check(client: ClientProgram, text: &str, method: &ConnectMethod) -> String {
+    let connected = connect(client, text, "toolgate", method, false).unwrap();
+    let again = connect(client, &connected, "toolgate", method, false).unwrap();
     assert_eq!(again, connected, "a second time changes nothing");
-    let other = if matches!(way, Way::Http { .. }) { stdio() } else { http() };
-    // What is ours may be written anew, and what was there before comes back.
+    let other = if matches!(method, ConnectMethod::Http { .. }) { stdio() } else { http() };
+    // Our own entry may be replaced, and disconnecting restores the original text.
     if let Ok(changed) = connect(client, &connected, "toolgate", &other, false) {
-        assert_eq!(connect(client, &changed, "toolgate", way, false).unwrap(), connected);
+        assert_eq!(connect(client, &changed, "toolgate", method, false).unwrap(), connected);
     }
     let undone = disconnect(client, &connected, "toolgate", false).unwrap().unwrap();
     assert_eq!(undone, text);
@@ -39,7 +39,7 @@ fn vscode_with_comments() {
   },
 }
 "#;
-    insta::assert_snapshot!(check(Client::VsCode, text, &stdio()), @r#"
+    insta::assert_snapshot!(check(ClientProgram::VsCode, text, &stdio()), @r#"
     {
       // What everybody uses.
       "inputs": [],
@@ -53,7 +53,7 @@ fn vscode_with_comments() {
       },
     }
     "#);
-    insta::assert_snapshot!(check(Client::VsCode, text, &http()), @r#"
+    insta::assert_snapshot!(check(ClientProgram::VsCode, text, &http()), @r#"
     {
       // What everybody uses.
       "inputs": [],
@@ -72,9 +72,9 @@ fn vscode_with_comments() {
 }
 
 #[test]
-fn claude_code_among_other_things() {
+fn claude_code_with_other_keys() {
     let text = "{\n  \"numStartups\": 12,\n  \"mcpServers\": {\n    \"files\": {\n      \"command\": \"files\"\n    }\n  },\n  \"projects\": {}\n}";
-    insta::assert_snapshot!(check(Client::ClaudeCode, text, &http()), @r#"
+    insta::assert_snapshot!(check(ClientProgram::ClaudeCode, text, &http()), @r#"
     {
       "numStartups": 12,
       "mcpServers": {
@@ -97,7 +97,7 @@ fn claude_code_among_other_things() {
 #[test]
 fn claude_desktop() {
     let text = "{\n\t\"globalShortcut\": \"\",\n\t\"mcpServers\": {}\n}\n";
-    insta::assert_snapshot!(check(Client::ClaudeDesktop, text, &stdio()), @r#"
+    insta::assert_snapshot!(check(ClientProgram::ClaudeDesktop, text, &stdio()), @r#"
     {
     	"globalShortcut": "",
     	"mcpServers": {
@@ -108,20 +108,20 @@ fn claude_desktop() {
     	}
     }
     "#);
-    let refused = connect(Client::ClaudeDesktop, text, "toolgate", &http(), false).unwrap_err();
+    let refused = connect(ClientProgram::ClaudeDesktop, text, "toolgate", &http(), false).unwrap_err();
     assert!(matches!(refused, ConnectError::NoHttp("claude-desktop")), "{refused}");
 }
 
 #[test]
 fn cursor() {
     let text = r#"{"mcpServers":{"files":{"command":"files"}}}"#;
-    insta::assert_snapshot!(check(Client::Cursor, text, &http()), @r#"{"mcpServers":{"files":{"command":"files"}, "toolgate":{"url":"http://127.0.0.1:7332/mcp","headers":{"X-API-Key":"${env:TOOLGATE_API_KEY}"}}}}"#);
+    insta::assert_snapshot!(check(ClientProgram::Cursor, text, &http()), @r#"{"mcpServers":{"files":{"command":"files"}, "toolgate":{"url":"http://127.0.0.1:7332/mcp","headers":{"X-API-Key":"${env:TOOLGATE_API_KEY}"}}}}"#);
 }
 
 #[test]
-fn codex_between_other_tables() {
+fn codex_with_other_tables() {
     let text = "# Mine.\nmodel = \"gpt\"\n\n[mcp_servers.files] # Files.\ncommand = \"files\"\n\n[tui]\nnotifications = true # Loud.\n";
-    insta::assert_snapshot!(check(Client::Codex, text, &stdio()), @r#"
+    insta::assert_snapshot!(check(ClientProgram::Codex, text, &stdio()), @r#"
     # Mine.
     model = "gpt"
 
@@ -135,7 +135,7 @@ fn codex_between_other_tables() {
     command = "/opt/toolgate"
     args = ["-C", "/srv/gate", "stdio"]
     "#);
-    insta::assert_snapshot!(check(Client::Codex, text, &http()), @r#"
+    insta::assert_snapshot!(check(ClientProgram::Codex, text, &http()), @r#"
     # Mine.
     model = "gpt"
 
@@ -149,16 +149,16 @@ fn codex_between_other_tables() {
     url = "http://127.0.0.1:7332/mcp"
     bearer_token_env_var = "TOOLGATE_API_KEY"
     "#);
-    // Somebody writes behind it, and without a line at the end.
-    let connected = connect(Client::Codex, text, "toolgate", &stdio(), false).unwrap();
+    // The file is edited after the entry, without a trailing line break.
+    let connected = connect(ClientProgram::Codex, text, "toolgate", &stdio(), false).unwrap();
     let more = format!("{connected}\n# Theirs.\n[history]\npersistence = \"none\"");
-    let undone = disconnect(Client::Codex, &more, "toolgate", false).unwrap().unwrap();
+    let undone = disconnect(ClientProgram::Codex, &more, "toolgate", false).unwrap().unwrap();
     assert_eq!(undone, format!("{text}\n# Theirs.\n[history]\npersistence = \"none\""));
 }
 
 #[test]
-fn files_that_are_not_there_yet() {
-    let json = connect(Client::Cursor, "", "toolgate", &stdio(), false).unwrap();
+fn creates_missing_files() {
+    let json = connect(ClientProgram::Cursor, "", "toolgate", &stdio(), false).unwrap();
     insta::assert_snapshot!(json, @r#"
     {
       "mcpServers": {
@@ -169,20 +169,20 @@ fn files_that_are_not_there_yet() {
       }
     }
     "#);
-    let toml = connect(Client::Codex, "", "my gate", &http(), false).unwrap();
+    let toml = connect(ClientProgram::Codex, "", "my gate", &http(), false).unwrap();
     insta::assert_snapshot!(toml, @r#"
     [mcp_servers."my gate"]
     url = "http://127.0.0.1:7332/mcp"
     bearer_token_env_var = "TOOLGATE_API_KEY"
     "#);
-    assert_eq!(disconnect(Client::Codex, &toml, "my gate", false).unwrap().unwrap(), "");
+    assert_eq!(disconnect(ClientProgram::Codex, &toml, "my gate", false).unwrap().unwrap(), "");
 }
 
 #[test]
-fn what_is_not_ours_stays() {
+fn keeps_entries_of_others() {
     let json = r#"{ "mcpServers": { "toolgate": { "command": "other", /* Why. */ "args": [] } } }"#;
     let toml = "[mcp_servers.toolgate]\ncommand = \"other\"\n";
-    for (client, text) in [(Client::Cursor, json), (Client::Codex, toml)] {
+    for (client, text) in [(ClientProgram::Cursor, json), (ClientProgram::Codex, toml)] {
         let refused = connect(client, text, "toolgate", &stdio(), false).unwrap_err();
         assert!(matches!(refused, ConnectError::Foreign(_)), "{refused}");
         let refused = disconnect(client, text, "toolgate", false).unwrap_err();
@@ -194,36 +194,36 @@ fn what_is_not_ours_stays() {
 }
 
 #[test]
-fn what_cannot_be_cut() {
+fn rejects_entries_that_cannot_be_cut() {
     for text in
         ["mcp_servers = 1", "mcp_servers.toolgate = { command = \"toolgate\", args = [\"stdio\"] }", "= 1"]
     {
-        assert!(disconnect(Client::Codex, text, "toolgate", false).is_err(), "{text}");
+        assert!(disconnect(ClientProgram::Codex, text, "toolgate", false).is_err(), "{text}");
     }
     let inline = "mcp_servers = { files = { command = \"files\" } }\n";
-    assert!(connect(Client::Codex, inline, "toolgate", &stdio(), false).is_err());
+    assert!(connect(ClientProgram::Codex, inline, "toolgate", &stdio(), false).is_err());
     for text in ["[]", "{", r#"{ "mcpServers": [] }"#] {
-        assert!(connect(Client::Cursor, text, "toolgate", &stdio(), false).is_err(), "{text}");
+        assert!(connect(ClientProgram::Cursor, text, "toolgate", &stdio(), false).is_err(), "{text}");
     }
 }
 
 #[test]
-fn where_entries_go() {
+fn config_paths() {
     let environment = Environment { home: Some("/people/ann".into()), ..Environment::default() };
-    let at = |client, scope| place(client, scope, Path::new("/work"), &environment);
-    assert_eq!(at(Client::VsCode, Scope::Project).unwrap(), Path::new("/work/.vscode/mcp.json"));
-    assert_eq!(at(Client::ClaudeCode, Scope::User).unwrap(), Path::new("/people/ann/.claude.json"));
-    assert_eq!(at(Client::Cursor, Scope::User).unwrap(), Path::new("/people/ann/.cursor/mcp.json"));
-    assert_eq!(at(Client::Codex, Scope::User).unwrap(), Path::new("/people/ann/.codex/config.toml"));
-    assert!(matches!(at(Client::ClaudeDesktop, Scope::Project), Err(ConnectError::NoProject(_))));
-    assert!(matches!(at(Client::Goose, Scope::User), Err(ConnectError::Unknown("goose"))));
+    let at = |client, scope| config_path(client, scope, Path::new("/work"), &environment);
+    assert_eq!(at(ClientProgram::VsCode, Scope::Project).unwrap(), Path::new("/work/.vscode/mcp.json"));
+    assert_eq!(at(ClientProgram::ClaudeCode, Scope::User).unwrap(), Path::new("/people/ann/.claude.json"));
+    assert_eq!(at(ClientProgram::Cursor, Scope::User).unwrap(), Path::new("/people/ann/.cursor/mcp.json"));
+    assert_eq!(at(ClientProgram::Codex, Scope::User).unwrap(), Path::new("/people/ann/.codex/config.toml"));
+    assert!(matches!(at(ClientProgram::ClaudeDesktop, Scope::Project), Err(ConnectError::NoProject(_))));
+    assert!(matches!(at(ClientProgram::Goose, Scope::User), Err(ConnectError::Unknown("goose"))));
 }
 
-/// A program can be called anything; what it wrote it takes out again.
+/// An executable of any name recognises its own entry.
 #[test]
-fn a_program_of_another_name() {
+fn recognises_renamed_executable() {
     let arguments = ["-C", "/srv/gate", "stdio", "--profile", "mail"].map(str::to_owned).to_vec();
-    let way = Way::Stdio { command: "/opt/toolgate-0.2".to_owned(), arguments };
-    check(Client::Cursor, "{\n  \"mcpServers\": {}\n}\n", &way);
-    check(Client::Codex, "", &way);
+    let method = ConnectMethod::Stdio { command: "/opt/toolgate-0.2".to_owned(), arguments };
+    check(ClientProgram::Cursor, "{\n  \"mcpServers\": {}\n}\n", &method);
+    check(ClientProgram::Codex, "", &method);
 }

@@ -1,41 +1,43 @@
-//! `agent.yaml` of HoloDeck: its tools of `type: mcp` are servers, those of `type: function` are
-//! tools of one's own.
+//! `agent.yaml` of HoloDeck: tools of `type: mcp` are MCP servers, tools of `type: function` are the project's
+//! own tools.
 
-use crate::context::{Context, Whose};
-use crate::file::agent::{AgentSection, AnsweringName, BudgetsFile, Instructions, ModelFile};
+use crate::context::{Context, FileOwner};
+use crate::file::agent::{AgentSection, AnsweringName, BudgetsFile, InstructionsSource, ModelFile};
 use crate::file::{ServerEntry, ToolFile};
-use crate::keys::{At, Free, Read, SchemaNode, keys};
-use crate::node::{Entry, Kind, Node, Value};
+use crate::keys::{AnyValue, ConfigValue, SchemaNode, Spanned, keys};
+use crate::node::{MapEntry, Node, ScalarKind, Value};
 use crate::problem::Problem;
-use crate::settle::Draft;
-use crate::settle::agent::keep_secrets;
-use crate::settle::server::ServerRules;
+use crate::resolve::ConfigBuilder;
+use crate::resolve::agent::add_model_secrets;
+use crate::resolve::server::ServerDefaults;
 
 keys! {
     /// `agent.yaml`.
     struct AgentFile as "agent file" {
-        /// The agent's name.
+        /// Name of the agent.
         name: String,
-        /// What it is for.
+        /// Purpose of the agent.
         description: String,
-        /// Its model.
+        /// Language model.
         model: ModelFile,
-        /// What it is told before everything else: `inline`, or `file`, seen from the folder of this file.
-        instructions: Instructions,
-        /// Its tools: MCP servers (`type: mcp`), functions (`type: function`), and names of tools that it may use, `*`
-        /// standing for any text.
-        tools: Vec<At<Free>>,
-        /// Prompts of MCP servers whose texts are part of its instructions, as `server/prompt`.
-        prompts: Vec<At<String>>,
-        /// Resources of MCP servers that it is given from the start, by their addresses.
-        resources: Vec<At<String>>,
-        /// Folders with skills. Without this key `skills` is read where there is one.
-        skills: Vec<At<String>>,
-        /// What one run may use; whatever is reached first ends it.
+        /// System instructions: `inline`, or `file` with a path relative to the folder of this file.
+        instructions: InstructionsSource,
+        /// Tools: MCP servers (`type: mcp`), functions (`type: function`), and name patterns of tools the agent may
+        /// use, with `*` for any string.
+        tools: Vec<Spanned<AnyValue>>,
+        /// Prompts of MCP servers to include in the instructions, as `server/prompt`.
+        prompts: Vec<Spanned<String>>,
+        /// URIs of MCP resources to include from the start.
+        resources: Vec<Spanned<String>>,
+        /// Folders with skills. Default: `skills` if it exists.
+        skills: Vec<Spanned<String>>,
+        /// Limits of one run. The run ends when the first is reached.
         budgets: BudgetsFile,
-        /// Who answers when an MCP server wants a text of a model.
+        /// Sampling requests of MCP servers (requests for a model completion): `deny` declines them, `ask` lets a
+        /// person answer, `model` the model.
         sampling: AnsweringName = "deny",
-        /// Who answers when an MCP server asks a person in the middle of a call.
+        /// Elicitation requests of MCP servers (requests for user input during a call): `deny` declines them, `ask`
+        /// lets a person answer, `model` the model.
         elicitation: AnsweringName = "deny",
     }
 }
@@ -43,25 +45,25 @@ keys! {
 keys! {
     /// A Python function.
     struct FunctionFile as "function tool" {
-        /// Its name.
+        /// Name of the tool.
         name: toolgate_types::ToolName; required,
-        /// What it does.
+        /// Purpose of the tool.
         description: String; required,
-        /// The file, relative to `agent.yaml`.
+        /// Python file, relative to `agent.yaml`.
         file: String; required,
-        /// The function in it.
+        /// Function in that file.
         function: String; required,
-        /// Its arguments: a JSON Schema, or a map from names to schemas.
+        /// Arguments: a JSON Schema, or a map from names to schemas.
         parameters: SchemaNode,
     }
 }
 
-pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
-    cx.whose = Whose::Others;
-    keep_secrets(node, cx);
+pub(crate) fn read(node: &Node, builder: &mut ConfigBuilder, cx: &mut Context<'_>) {
+    cx.file_owner = FileOwner::OtherProgram;
+    add_model_secrets(node, cx);
     let node = &without_unset_key(node, cx);
     let Some(file) = AgentFile::read(node, cx) else { return };
-    draft.title(file.name, file.description);
+    builder.set_title(file.name, file.description);
     let agent = AgentSection {
         model: file.model,
         instructions: file.instructions,
@@ -73,17 +75,17 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
         elicitation: file.elicitation,
         ..AgentSection::empty(node.span)
     };
-    draft.agent(agent, cx);
+    builder.set_agent(agent, cx);
     cx.labels.push("agent file".to_owned());
     for tool in file.tools.into_iter().flat_map(|at| at.value) {
         if let Some(pattern) = tool.value.0.as_text() {
-            draft.agent_may_use(pattern);
+            builder.allow_agent_tool(pattern);
             continue;
         }
         let (rest, kind) = tool.value.0.without("type");
         match kind.as_ref().and_then(|entry| entry.node.as_text()) {
-            Some("mcp") => server(&rest, draft, cx),
-            Some("function") => function(&rest, draft, cx),
+            Some("mcp") => read_server(&rest, builder, cx),
+            Some("function") => read_function(&rest, builder, cx),
             Some(other) => {
                 let span = kind.as_ref().map_or(tool.span, |entry| entry.node.span);
                 let name = rest.get("name").and_then(Node::as_text).map(|name| format!(" `{name}`"));
@@ -98,14 +100,14 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     cx.labels.pop();
 }
 
-/// A model whose key is in a variable that is not set is one without a key: who only wants the tools needs none, and
-/// who wants the model is told when it is used.
+/// Removes a model key whose variable is not set. Commands that only use the tools need no key, and commands that
+/// use the model report the missing key themselves.
 fn without_unset_key(node: &Node, cx: &Context<'_>) -> Node {
     let mut node = node.clone();
     let Value::Map(entries) = &mut node.value else { return node };
     for model in entries.iter_mut().filter(|entry| entry.key == "model") {
         let Value::Map(keys) = &mut model.node.value else { continue };
-        let unset = |key: &Entry| {
+        let unset = |key: &MapEntry| {
             let text = key.node.as_text().and_then(|text| text.strip_prefix("${")?.strip_suffix('}'));
             matches!(key.key.as_str(), "key" | "api_key")
                 && text.is_some_and(|name| cx.variable(name).is_none())
@@ -115,9 +117,9 @@ fn without_unset_key(node: &Node, cx: &Context<'_>) -> Node {
     node
 }
 
-/// The tools of `type: mcp`, values as they were written. HoloDeck's own configuration has a list
-/// of them under `mcp_servers`.
-pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
+/// Returns the tools of `type: mcp` with unresolved values. HoloDeck's own configuration lists them under
+/// `mcp_servers`.
+pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<MapEntry> {
     let mut servers = Vec::new();
     for key in ["tools", "mcp_servers"] {
         let Some(Value::List(items)) = node.get(key).map(|list| &list.value) else { continue };
@@ -129,7 +131,7 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
             match kind.as_ref().and_then(|entry| entry.node.as_text()) {
                 Some("mcp") | None if name.is_some() => {
                     let key_span = name.map_or(item.span, |name| name.node.span);
-                    servers.push(Entry { key: name_text, key_span, node: with_allowlist(&rest) });
+                    servers.push(MapEntry { key: name_text, key_span, node: with_allowlist(&rest) });
                 }
                 kind => {
                     let kind = kind.unwrap_or("unknown");
@@ -142,61 +144,61 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
     servers
 }
 
-fn server(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
+fn read_server(node: &Node, builder: &mut ConfigBuilder, cx: &mut Context<'_>) {
     let Some(mut entry) = ServerEntry::read(&with_allowlist(node), cx) else { return };
     let file = &mut entry.file;
-    // Relative arguments start at the folder of the file, which need not be the project's.
-    let folder = cx.folder(node.span);
+    // Relative arguments start at the folder of the file, which may differ from the project folder.
+    let folder = cx.source_folder(node.span);
     if file.cwd.is_none() && file.url.is_none() && folder != cx.project {
         let (value, span) = (folder.display().to_string(), node.span);
-        file.cwd = Some(At { value, span, key_span: span });
+        file.cwd = Some(Spanned { value, span, key_span: span });
     }
-    draft.named_server(entry, ServerRules::AGENT, cx);
+    builder.add_named_server(entry, ServerDefaults::AGENT, cx);
 }
 
-/// `config.allowed_tools` goes to the server with the rest of `config`, and counts here too.
+/// Copies `config.allowed_tools` to `tool_allowlist`. The server still gets it with the rest of `config`.
 fn with_allowlist(server: &Node) -> Node {
     let mut server = server.clone();
     let Some((rest, Some(allowed))) = server.get("config").map(|config| config.without("allowed_tools"))
     else {
         return server;
     };
-    // With nothing else in it, `config` was not meant for a server that has an address.
+    // A `config` with nothing else in it was not meant for a server with a URL.
     if server.get("url").is_some() && rest.value == Value::Map(Vec::new()) {
         server = server.without("config").0;
     }
     if let Value::Map(keys) = &mut server.value
         && !keys.iter().any(|key| key.key == "tool_allowlist")
     {
-        keys.push(Entry { key: "tool_allowlist".to_owned(), ..allowed });
+        keys.push(MapEntry { key: "tool_allowlist".to_owned(), ..allowed });
     }
     server
 }
 
-fn function(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
-    let folder = cx.folder(node.span);
+fn read_function(node: &Node, builder: &mut ConfigBuilder, cx: &mut Context<'_>) {
+    let folder = cx.source_folder(node.span);
     let Some(file) = FunctionFile::read(node, cx) else { return };
     let span = node.span;
-    let schema = file.parameters.map(|at| as_schema(at.value.0));
+    let schema = file.parameters.map(|at| to_object_schema(at.value.0));
     let schema = schema.unwrap_or_else(|| Node { span, value: Value::Map(vec![object_type(span)]) });
-    // The form of `tools.json`, so that both go the same way from here.
+    // Built as a `tools.json` entry, so that both are resolved by the same code.
     let tool = ToolFile {
         name: file.name,
         description: file.description,
         script_path: file.file,
         entrypoint: file.function,
-        input_schema: Some(At { value: SchemaNode(schema), span, key_span: span }),
+        input_schema: Some(Spanned { value: SchemaNode(schema), span, key_span: span }),
         ..ToolFile::empty(span)
     };
-    draft.tool(tool, &folder, cx);
+    builder.add_tool(tool, &folder, cx);
 }
 
-fn object_type(span: crate::source::Span) -> Entry {
-    Entry { key: "type".to_owned(), key_span: span, node: Node::string(span, "object") }
+fn object_type(span: crate::source::Span) -> MapEntry {
+    MapEntry { key: "type".to_owned(), key_span: span, node: Node::string(span, "object") }
 }
 
-/// A map from names to schemas becomes the `properties` of an object.
-fn as_schema(node: Node) -> Node {
+/// Converts a map from names to schemas into the `properties` of an object schema.
+fn to_object_schema(node: Node) -> Node {
     if node.get("properties").is_some()
         || node.get("type").is_some_and(|kind| kind.as_text() == Some("object"))
     {
@@ -206,16 +208,17 @@ fn as_schema(node: Node) -> Node {
     let Value::Map(mut arguments) = node.value else { return node };
     let mut required = Vec::new();
     for argument in &mut arguments {
-        // `required` is a flag of the argument here; in a JSON Schema it is a list of the object.
+        // Here `required` is a flag of the argument; in a JSON Schema it is a list on the object.
         let flag = argument.node.get("required").and_then(Node::as_text).map(str::to_owned);
         if let Some(flag) = flag.filter(|flag| flag.parse::<bool>().is_ok()) {
             argument.node = argument.node.without("required").0;
             if flag == "true" {
-                required.push(Node::scalar(argument.key_span, Kind::String, argument.key.clone()));
+                required.push(Node::scalar(argument.key_span, ScalarKind::String, argument.key.clone()));
             }
         }
     }
-    let entry = |key: &str, value| Entry { key: key.to_owned(), key_span: span, node: Node { span, value } };
+    let entry =
+        |key: &str, value| MapEntry { key: key.to_owned(), key_span: span, node: Node { span, value } };
     let entries = vec![
         object_type(span),
         entry("properties", Value::Map(arguments)),

@@ -1,15 +1,15 @@
-//! Tools in the words of other programs: service manifests (`scopeRequirement`, `capabilities`) and
-//! tool contracts (`risk`, `required_scopes`, `constraints`).
+//! Tools in the vocabulary of other programs: service manifests (`scopeRequirement`, `capabilities`) and tool
+//! contracts (`risk`, `required_scopes`, `constraints`).
 //!
-//! An entry of `tools.json` that is written so gets our keys before anything reads it. What has no
-//! counterpart here is a note; where a tool would be less guarded without it, a warning.
+//! Such entries of `tools.json` are translated into our keys before anything reads them. Keys without a
+//! counterpart get a note, or a warning if the tool is less protected without them.
 
 use crate::context::Context;
-use crate::node::{Entry, Kind, Node, Value};
+use crate::node::{MapEntry, Node, ScalarKind, Value};
 use crate::problem::{Problem, Severity};
 
 /// Keys that only these vocabularies have.
-const OWN: [&str; 7] = [
+const FOREIGN_KEYS: [&str; 7] = [
     "scopeRequirement",
     "capabilities",
     "deprecation",
@@ -19,49 +19,53 @@ const OWN: [&str; 7] = [
     "constraints",
 ];
 
-/// What becomes of a key.
-enum Turned {
-    /// A key of ours.
-    Into(&'static str, Node),
-    /// Nothing, since it says what is so anyway, or belongs to another key.
-    Nothing,
-    /// Nothing, which is told, with the reason.
+/// Translation of one key.
+enum KeyMapping {
+    /// Becomes one of our keys.
+    Rename(&'static str, Node),
+    /// Dropped silently: it states the default, or is used by the translation of another key.
+    Ignore,
+    /// Dropped with a message and its reason.
     Unused(Severity, &'static str),
-    /// It is one of ours already.
-    Same,
+    /// Already one of our keys.
+    Keep,
 }
 
-/// The entry in our own keys, where it is not in them already.
+/// Translates an entry into our keys. Returns `None` if it already uses them.
 pub(crate) fn translate(tool: &Node, cx: &mut Context<'_>) -> Option<Node> {
     let Value::Map(entries) = &tool.value else { return None };
-    OWN.iter().find(|key| tool.get(key).is_some())?;
+    FOREIGN_KEYS.iter().find(|key| tool.get(key).is_some())?;
     let name = tool.get("name").and_then(Node::as_text).unwrap_or_default();
-    let mut ours: Vec<Entry> = Vec::new();
-    for (path, entry) in flattened(entries) {
+    let mut ours: Vec<MapEntry> = Vec::new();
+    for (path, entry) in flatten_keys(entries) {
         let mut unused = |severity, why: &str| {
             let message = format!("`{path}` in tool `{name}` is not used{why}");
             cx.push(Problem { severity, ..Problem::note(entry.key_span, message) });
         };
-        match turned(&path, &entry.node, tool) {
-            Turned::Into(key, _) if has_own(tool, key) => unused(Severity::Note, ": our own key counts more"),
-            Turned::Into(key, node) => {
-                ours.push(Entry { key: key.to_owned(), key_span: entry.key_span, node });
+        match map_key(&path, &entry.node, tool) {
+            KeyMapping::Rename(key, _) if has_native_key(tool, key) => {
+                unused(Severity::Note, ": Toolgate's own key takes precedence")
             }
-            Turned::Same => ours.push(entry.clone()),
-            Turned::Unused(severity, why) => unused(severity, why),
-            Turned::Nothing => {}
+            KeyMapping::Rename(key, node) => {
+                ours.push(MapEntry { key: key.to_owned(), key_span: entry.key_span, node });
+            }
+            KeyMapping::Keep => ours.push(entry.clone()),
+            KeyMapping::Unused(severity, why) => unused(severity, why),
+            KeyMapping::Ignore => {}
         }
     }
     Some(Node { span: tool.span, value: Value::Map(ours) })
 }
 
-/// Every key with its path; those of the maps that we know one by one.
-fn flattened(entries: &[Entry]) -> Vec<(String, &Entry)> {
+/// Returns every key with its path. Known maps are expanded into their keys.
+fn flatten_keys(entries: &[MapEntry]) -> Vec<(String, &MapEntry)> {
     let mut flat = Vec::new();
     for entry in entries {
         let ours = entry.key == "rateLimit" && entry.node.get("requestsPerMinute").is_none();
         match &entry.node.value {
-            Value::Map(inner) if !ours && (OWN.contains(&entry.key.as_str()) || entry.key == "rateLimit") => {
+            Value::Map(inner)
+                if !ours && (FOREIGN_KEYS.contains(&entry.key.as_str()) || entry.key == "rateLimit") =>
+            {
                 flat.extend(inner.iter().map(|inner| (format!("{}.{}", entry.key, inner.key), inner)));
             }
             _ => flat.push((entry.key.clone(), entry)),
@@ -70,39 +74,44 @@ fn flattened(entries: &[Entry]) -> Vec<(String, &Entry)> {
     flat
 }
 
-fn turned(path: &str, node: &Node, tool: &Node) -> Turned {
+fn map_key(path: &str, node: &Node, tool: &Node) -> KeyMapping {
     let text = node.as_text().unwrap_or_default();
     let yes = text == "true" || matches!(&node.value, Value::List(items) if !items.is_empty());
-    let category = |word: &str| Turned::Into("category", Node::string(node.span, word));
+    let category = |word: &str| KeyMapping::Rename("category", Node::string(node.span, word));
     match path {
-        "scopeRequirement.requiredScopes" | "required_scopes" => Turned::Into("permissions", node.clone()),
+        "scopeRequirement.requiredScopes" | "required_scopes" => {
+            KeyMapping::Rename("permissions", node.clone())
+        }
         "scopeRequirement.match" if text != "all" => {
-            Turned::Unused(Severity::Note, ": a caller needs every permission")
+            KeyMapping::Unused(Severity::Note, ": a caller needs every permission")
         }
         "scopeRequirement.deniedScopes" if yes => {
-            Turned::Unused(Severity::Warning, ": callers who have them are not kept away")
+            KeyMapping::Unused(Severity::Warning, ": callers with these scopes are not denied")
         }
-        "capabilities.idempotent" => Turned::Into("idempotent", node.clone()),
+        "capabilities.idempotent" => KeyMapping::Rename("idempotent", node.clone()),
         "capabilities.timeoutMs" | "constraints.max_runtime_ms" => {
-            Turned::Into("timeout", Node::string(node.span, format!("{text}ms")))
+            KeyMapping::Rename("timeout", Node::string(node.span, format!("{text}ms")))
         }
         "capabilities.sideEffects" if yes => category("mutation"),
         "risk" => match text {
             "read" => category("query"),
             "write" | "admin" => category("mutation"),
-            _ => Turned::Unused(Severity::Error, ": it is neither `read` nor `write` nor `admin`"),
+            _ => KeyMapping::Unused(Severity::Error, ": it is neither `read` nor `write` nor `admin`"),
         },
-        // It wants a key to be called twice with, which nobody gives it here.
+        // It requires an idempotency key with every call, which Toolgate does not send.
         "idempotency.required" if yes => {
-            Turned::Unused(Severity::Note, ": without a key it must not be called twice")
+            KeyMapping::Unused(Severity::Note, ": without an idempotency key it must not be repeated")
         }
         "rateLimit.requestsPerMinute" => {
-            let window = Node::scalar(node.span, Kind::Number, "60000");
-            Turned::Into("rate_limit", map(node, [("max_calls", node.clone()), ("window_ms", window)]))
+            let window = Node::scalar(node.span, ScalarKind::Number, "60000");
+            KeyMapping::Rename(
+                "rate_limit",
+                map_node(node, [("max_calls", node.clone()), ("window_ms", window)]),
+            )
         }
-        "deprecation.deprecated" if yes => match deprecated(node, tool) {
-            Some(node) => Turned::Into("deprecated", node),
-            None => Turned::Unused(Severity::Note, " without `sunsetAt` and `replacementTool`"),
+        "deprecation.deprecated" if yes => match deprecation_node(node, tool) {
+            Some(node) => KeyMapping::Rename("deprecated", node),
+            None => KeyMapping::Unused(Severity::Note, " without `sunsetAt` and `replacementTool`"),
         },
         "scopeRequirement.match"
         | "scopeRequirement.deniedScopes"
@@ -110,29 +119,29 @@ fn turned(path: &str, node: &Node, tool: &Node) -> Turned {
         | "idempotency.required"
         | "deprecation.deprecated"
         | "deprecation.sunsetAt"
-        | "deprecation.replacementTool" => Turned::Nothing,
-        "permissions" if matches!(node.value, Value::List(_)) => Turned::Same,
-        "permissions" => Turned::Unused(Severity::Warning, ": paths are not limited"),
-        "service" | "priority" | "data_handling" | "metadata" => Turned::Unused(Severity::Note, ""),
-        _ if path.contains('.') => Turned::Unused(Severity::Note, ""),
-        _ => Turned::Same,
+        | "deprecation.replacementTool" => KeyMapping::Ignore,
+        "permissions" if matches!(node.value, Value::List(_)) => KeyMapping::Keep,
+        "permissions" => KeyMapping::Unused(Severity::Warning, ": paths are not limited"),
+        "service" | "priority" | "data_handling" | "metadata" => KeyMapping::Unused(Severity::Note, ""),
+        _ if path.contains('.') => KeyMapping::Unused(Severity::Note, ""),
+        _ => KeyMapping::Keep,
     }
 }
 
-/// Whether a key is written in our own words as well. Paths under `permissions` are not ours.
-fn has_own(tool: &Node, key: &str) -> bool {
+/// Returns true if our own key is also present. A map under `permissions` is not ours.
+fn has_native_key(tool: &Node, key: &str) -> bool {
     tool.get(key).is_some_and(|own| key != "permissions" || matches!(own.value, Value::List(_)))
 }
 
-fn deprecated(node: &Node, tool: &Node) -> Option<Node> {
+fn deprecation_node(node: &Node, tool: &Node) -> Option<Node> {
     let section = tool.get("deprecation")?;
     let since = tool.get("version").cloned().unwrap_or_else(|| Node::string(node.span, "1.0.0"));
     let replacement = section.get("replacementTool")?.clone();
     let removal_date = section.get("sunsetAt")?.clone();
-    Some(map(node, [("since", since), ("replacement", replacement), ("removal_date", removal_date)]))
+    Some(map_node(node, [("since", since), ("replacement", replacement), ("removal_date", removal_date)]))
 }
 
-fn map<const N: usize>(place: &Node, keys: [(&str, Node); N]) -> Node {
-    let entry = |(key, node): (&str, Node)| Entry { key: key.to_owned(), key_span: node.span, node };
+fn map_node<const N: usize>(place: &Node, keys: [(&str, Node); N]) -> Node {
+    let entry = |(key, node): (&str, Node)| MapEntry { key: key.to_owned(), key_span: node.span, node };
     Node { span: place.span, value: Value::Map(keys.map(entry).into()) }
 }

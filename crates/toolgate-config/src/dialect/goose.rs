@@ -2,12 +2,12 @@
 
 use crate::context::Context;
 use crate::dialect::codex::{entries_or_whole, references};
-use crate::keys::wrong_kind;
-use crate::node::{Entry, Kind, Node, Scalar, Value};
+use crate::keys::report_wrong_kind;
+use crate::node::{MapEntry, Node, Scalar, ScalarKind, Value};
 use crate::problem::Problem;
 
-/// Every extension that is an MCP server, in our own keys, values as they were written.
-pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
+/// Returns every extension that is an MCP server, with our keys and unresolved values.
+pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<MapEntry> {
     let Value::Map(top) = &node.value else { return Vec::new() };
     let mut servers = Vec::new();
     for entry in top {
@@ -16,13 +16,13 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
             continue;
         }
         let Value::Map(extensions) = &entry.node.value else {
-            wrong_kind(&entry.node, "a map of extensions by name is expected", cx);
+            report_wrong_kind(&entry.node, "a map of extensions by name is expected", cx);
             continue;
         };
         for extension in extensions {
             match extension.node.get("type").and_then(Node::as_text) {
                 Some("stdio" | "sse" | "streamable_http") => {
-                    servers.push(Entry { node: translate(extension, cx), ..extension.clone() });
+                    servers.push(MapEntry { node: translate(extension, cx), ..extension.clone() });
                 }
                 kind => {
                     let kind = kind.unwrap_or("unknown");
@@ -35,13 +35,14 @@ pub(crate) fn servers(node: &Node, cx: &mut Context<'_>) -> Vec<Entry> {
     servers
 }
 
-fn translate(extension: &Entry, cx: &mut Context<'_>) -> Node {
+fn translate(extension: &MapEntry, cx: &mut Context<'_>) -> Node {
     let span = extension.node.span;
     let Value::Map(keys) = &extension.node.value else { return extension.node.clone() };
-    let mut ours: Vec<Entry> = Vec::new();
-    let mut env: Vec<Entry> = Vec::new();
+    let mut ours: Vec<MapEntry> = Vec::new();
+    let mut env: Vec<MapEntry> = Vec::new();
     for key in keys {
-        let same = |name: &str| Entry { key: name.to_owned(), node: braced(&key.node), ..key.clone() };
+        let same =
+            |name: &str| MapEntry { key: name.to_owned(), node: with_braces(&key.node), ..key.clone() };
         match &key.key[..] {
             "type" => ours.push(same("transport")),
             "cmd" => ours.push(same("command")),
@@ -51,7 +52,7 @@ fn translate(extension: &Entry, cx: &mut Context<'_>) -> Node {
             "env_keys" => env.extend(references(&key.node)),
             "timeout" => ours.push(same("request_timeout")),
             "available_tools" => ours.push(same("tool_allowlist")),
-            // What goose shows, and its word for extensions that it ships.
+            // Display names, and the flag of bundled extensions.
             "name" | "display_name" | "bundled" => {}
             other => {
                 let message = format!("`{other}` in extension `{}` is not used", extension.key);
@@ -60,35 +61,38 @@ fn translate(extension: &Entry, cx: &mut Context<'_>) -> Node {
         }
     }
     if !env.is_empty() {
-        ours.push(Entry {
+        ours.push(MapEntry {
             key: "env".to_owned(),
             key_span: span,
             node: Node { span, value: Value::Map(env) },
         });
     }
-    // An empty list of available tools means all of them there, and none of them here.
+    // In goose an empty list of available tools means all tools; in Toolgate it means none.
     ours.retain(|key| {
         key.key != "tool_allowlist" || !matches!(&key.node.value, Value::List(names) if names.is_empty())
     });
     Node { span, value: Value::Map(ours) }
 }
 
-/// The node with `${NAME}` for every `$NAME`, which goose takes too.
-fn braced(node: &Node) -> Node {
+/// Writes `$NAME`, which goose accepts, as `${NAME}`.
+fn with_braces(node: &Node) -> Node {
     let value = match &node.value {
-        Value::Scalar(scalar) if scalar.kind == Kind::String => {
-            Value::Scalar(Scalar { kind: Kind::String, text: brace(&scalar.text) })
+        Value::Scalar(scalar) if scalar.kind == ScalarKind::String => {
+            Value::Scalar(Scalar { kind: ScalarKind::String, text: add_braces(&scalar.text) })
         }
         Value::Scalar(scalar) => Value::Scalar(scalar.clone()),
-        Value::List(items) => Value::List(items.iter().map(braced).collect()),
+        Value::List(items) => Value::List(items.iter().map(with_braces).collect()),
         Value::Map(entries) => Value::Map(
-            entries.iter().map(|entry| Entry { node: braced(&entry.node), ..entry.clone() }).collect(),
+            entries
+                .iter()
+                .map(|entry| MapEntry { node: with_braces(&entry.node), ..entry.clone() })
+                .collect(),
         ),
     };
     Node { span: node.span, value }
 }
 
-fn brace(text: &str) -> String {
+fn add_braces(text: &str) -> String {
     let mut parts = text.split('$');
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -109,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_references_get_braces() {
-        assert_eq!(brace("a $HOME/x ${B} $5 $"), "a ${HOME}/x ${B} $5 $");
+    fn adds_braces_to_bare_references() {
+        assert_eq!(add_braces("a $HOME/x ${B} $5 $"), "a ${HOME}/x ${B} $5 $");
     }
 }

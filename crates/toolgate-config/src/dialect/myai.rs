@@ -1,35 +1,35 @@
-//! A `myai.toolbox` tree: our toolbox under another root, beside the settings of its program.
+//! A `myai.toolbox` tree: our toolbox below another root, next to that program's own settings.
 
 use toolgate_types::OnCollision;
 
-use crate::context::{Context, Whose};
+use crate::context::{Context, FileOwner};
 use crate::file::ToolboxFile;
-use crate::keys::{Read, keys};
+use crate::keys::{ConfigValue, keys};
 use crate::node::Node;
-use crate::settle::Draft;
+use crate::resolve::ConfigBuilder;
 
 keys! {
-    /// The file of a `myai` program.
+    /// Configuration file of a `myai` program.
     struct MyaiRoot as "file" {
-        /// Its tree.
+        /// Root of the configuration.
         myai: MyaiFile; required,
     }
 }
 
 keys! {
-    /// The tree, of which the toolbox is ours.
+    /// Root of the configuration. Toolgate uses the toolbox only.
     struct MyaiFile as "myai" {
         /// Limits, tools and MCP servers.
         toolbox: ToolboxFile; required,
     }
 }
 
-pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
-    cx.whose = Whose::Others;
-    // Its document says that the last tool of a name wins.
-    draft.limits.on_collision = OnCollision::LastWins;
+pub(crate) fn read(node: &Node, builder: &mut ConfigBuilder, cx: &mut Context<'_>) {
+    cx.file_owner = FileOwner::OtherProgram;
+    // The documentation of myai says that the last tool of a name wins.
+    builder.limits.on_collision = OnCollision::LastWins;
     let toolbox = MyaiRoot::read(node, cx).and_then(|root| root.myai).and_then(|myai| myai.value.toolbox);
     if let Some(toolbox) = toolbox {
-        draft.toolbox(toolbox.value, cx);
+        builder.add_toolbox(toolbox.value, cx);
     }
 }

@@ -1,17 +1,17 @@
-//! `tools.json`: the project's own tools, in our own words or those of `contract`.
+//! `tools.json`: the project's own tools, with our keys or those of `contract`.
 
 use std::path::Path;
 
-use crate::context::{Context, Whose};
+use crate::context::{Context, FileOwner};
 use crate::dialect::contract;
 use crate::file::ToolsFile;
-use crate::keys::Read;
+use crate::keys::ConfigValue;
 use crate::node::{Node, Value};
-use crate::settle::Draft;
+use crate::resolve::ConfigBuilder;
 
-pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
-    cx.whose = Whose::Ours;
-    let folder = cx.folder(node.span);
+pub(crate) fn read(node: &Node, builder: &mut ConfigBuilder, cx: &mut Context<'_>) {
+    cx.file_owner = FileOwner::Toolgate;
+    let folder = cx.source_folder(node.span);
     let mut node = node.clone();
     for tool in tools_of(&mut node) {
         if let Some(ours) = contract::translate(tool, cx) {
@@ -21,7 +21,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft, cx: &mut Context<'_>) {
     let Some(file) = ToolsFile::read(&node, cx) else { return };
     for mut tool in file.tools.into_iter().flat_map(|at| at.value) {
         tool.value.contract = tool.value.contract.or(file.contract.clone());
-        draft.tool(tool.value, Path::new(&folder), cx);
+        builder.add_tool(tool.value, Path::new(&folder), cx);
     }
 }
 

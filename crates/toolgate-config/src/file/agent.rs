@@ -1,79 +1,79 @@
-//! The keys of an agent: its model, what it is told, what a run may use.
+//! Keys of the agent: model, instructions, budgets.
 
 use std::num::NonZeroU32;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
 use toolgate_types::agent::Amount;
-use toolgate_types::{ByteSize, HumanDuration, Text};
+use toolgate_types::{ByteSize, ConfigString, HumanDuration};
 
 use crate::context::Context;
-use crate::keys::{At, Read, Table, choice, keys};
+use crate::keys::{ConfigValue, KeyTable, Spanned, choice, keys};
 use crate::node::{Node, Value};
 
 keys! {
-    /// The agent of `toolgate run` and `toolgate chat`. docs/agent.md.
+    /// The agent of `toolgate run` and `toolgate chat`. See docs/agent.md.
     struct AgentSection as "agent" {
-        /// Its model. Without one the planner that is built in serves: it finds the tool by its words, and asks for
-        /// what is missing.
+        /// Language model. Without this key the built-in planner is used: it finds a tool by keywords and asks for
+        /// missing arguments.
         model: ModelFile,
-        /// What it is told before everything else: a text, or `file` with the name of one, seen from the project folder.
-        instructions: Instructions,
-        /// The tools it may use, `*` standing for any text, such as `files__*`; all that its caller may use where
-        /// this is missing.
-        tools: Vec<At<String>>,
-        /// Prompts of MCP servers whose texts are part of its instructions, as `server/prompt`.
-        prompts: Vec<At<String>>,
-        /// Resources of MCP servers that it is given from the start, by their addresses.
-        resources: Vec<At<String>>,
-        /// Folders with skills, seen from the project folder: each has a `SKILL.md`, or folders that have one. Without
-        /// this key `skills` is read where there is one.
-        skills: Vec<At<String>>,
-        /// What one run may use; whatever is reached first ends it.
+        /// System instructions: a string, or `file` with a path relative to the project folder.
+        instructions: InstructionsSource,
+        /// Tools the agent may use; `*` matches any string, as in `files__*`. Default: every tool its caller may use.
+        tools: Vec<Spanned<String>>,
+        /// Prompts of MCP servers to include in the instructions, as `server/prompt`.
+        prompts: Vec<Spanned<String>>,
+        /// URIs of MCP resources to include from the start.
+        resources: Vec<Spanned<String>>,
+        /// Folders with skills, relative to the project folder. Each contains a `SKILL.md`, or subfolders that do.
+        /// Default: `skills` if it exists.
+        skills: Vec<Spanned<String>>,
+        /// Limits of one run. The run ends when the first is reached.
         budgets: BudgetsFile,
-        /// Who answers when an MCP server wants a text of a model (sampling).
+        /// Sampling requests of MCP servers (requests for a model completion): `deny` declines them, `ask` lets a
+        /// person answer, `model` the model.
         sampling: AnsweringName = "deny",
-        /// Who answers when an MCP server asks a person in the middle of a call (elicitation). With `ask` a person
-        /// does, at the terminal, by `toolgate questions` or over HTTP.
+        /// Elicitation requests of MCP servers (requests for user input during a call): `deny` declines them, `ask`
+        /// lets a person answer (at the terminal, with `toolgate questions` or over HTTP), `model` the model.
         elicitation: AnsweringName = "deny",
     }
 }
 
 keys! {
-    /// A model, and how it is reached.
+    /// A language model and its connection.
     struct ModelFile as "model" {
-        /// Whose protocol it speaks.
+        /// Provider of the model. Determines the protocol.
         provider: ModelProviderName; required,
-        /// Its name there; at Azure that of the deployment.
+        /// Name of the model; with `azure`, name of the deployment.
         name: String; required,
-        /// Where it is. `openai` with another address is vLLM, llama.cpp, LM Studio or whatever speaks that protocol;
-        /// `azure` needs the address of a resource.
-        url ("endpoint", "base_url"): Text,
-        /// Its key; best as `${NAME}`. Without it the usual variable counts: `OPENAI_API_KEY`, `AZURE_OPENAI_API_KEY`,
-        /// `ANTHROPIC_API_KEY`, `GEMINI_API_KEY`.
-        key ("api_key"): Text,
-        /// How freely it chooses its words; its own default where this is missing.
+        /// Base URL. `openai` with another URL works with vLLM, llama.cpp, LM Studio and other compatible servers.
+        /// `azure` requires the URL of a resource.
+        url ("endpoint", "base_url"): ConfigString,
+        /// API key, preferably as `${NAME}`. Default: the provider's usual variable (`OPENAI_API_KEY`,
+        /// `AZURE_OPENAI_API_KEY`, `ANTHROPIC_API_KEY` or `GEMINI_API_KEY`).
+        key ("api_key"): ConfigString,
+        /// Sampling temperature. Default: that of the model.
         temperature: Amount,
-        /// The most tokens of one answer.
+        /// Maximum number of tokens per answer.
         max_tokens: NonZeroU32 = "8192",
-        /// How long one answer may take.
+        /// Timeout of one answer.
         timeout: HumanDuration = "5m",
-        /// How often a request is made again that failed for a reason that passes: 429, 5xx, a broken connection.
-        retries: Count = "3",
-        /// Whether answers come piece by piece.
+        /// Number of retries after a transient failure: 429, 5xx, a broken connection.
+        retries: WholeNumber = "3",
+        /// Streams answers.
         stream: bool = "true",
-        /// What it is given of one result; the whole is kept, and read with `read_result`.
+        /// Bytes of one tool result passed to the model. Longer results are stored; `read_result` reads the rest.
         max_result: ByteSize = "32KiB",
-        /// What its tokens cost. Nothing is reckoned in money without it.
+        /// Price of tokens. Without it, cost is not calculated.
         price: PriceFile,
     }
 }
 
 choice! {
-    /// Whose protocol a model speaks.
+    /// Provider of a model. Determines the protocol.
     enum ModelProviderName as "a provider" {
-        /// OpenAI, and whatever speaks its protocol.
+        /// OpenAI and compatible servers.
         Openai = "openai",
-        /// OpenAI's models at Azure.
+        /// OpenAI models on Azure.
         Azure = "azure" | "azure_openai",
         /// Ollama.
         Ollama = "ollama",
@@ -85,55 +85,55 @@ choice! {
 }
 
 keys! {
-    /// What a million tokens cost, in the currency of `budgets.cost`.
+    /// Price per million tokens, in the currency of `budgets.cost`.
     struct PriceFile as "price" {
-        /// Of what it reads.
+        /// Input tokens.
         input: Amount; required,
-        /// Of what it writes.
+        /// Output tokens.
         output: Amount; required,
-        /// Of what it reads again and had kept; that of `input` where this is missing.
+        /// Cached input tokens. Default: the price of `input`.
         cached_input: Amount,
     }
 }
 
 keys! {
-    /// What one run may use.
+    /// Limits of one run.
     struct BudgetsFile as "budgets" {
-        /// Calls of tools.
-        calls: Count = "100",
-        /// Calls of tools that are not known to only read.
-        writes: Count = "50",
-        /// Tokens that the model reads and writes.
+        /// Maximum number of tool calls.
+        calls: WholeNumber = "100",
+        /// Maximum number of calls of tools not known to be read-only.
+        writes: WholeNumber = "50",
+        /// Maximum number of input and output tokens.
         tokens: NonZeroU32 = "1000000",
-        /// Money, in the currency of `model.price`, which it needs.
+        /// Maximum cost, in the currency of `model.price`. Requires `model.price`.
         cost: Amount,
-        /// Time.
+        /// Maximum duration.
         time: HumanDuration = "30m",
     }
 }
 
 choice! {
-    /// Who answers a server.
-    enum AnsweringName as "a way to answer" {
-        /// Nobody.
+    /// Answers to requests of an MCP server.
+    enum AnsweringName as "an answer mode" {
+        /// Every request is declined.
         Deny = "deny",
-        /// A person is asked, wherever questions are answered.
+        /// A person answers, at the terminal, with `toolgate questions` or over HTTP.
         Ask = "ask",
         /// The model answers.
         Model = "model",
     }
 }
 
-/// A whole number from zero on.
+/// A whole number, zero included.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Count(pub(crate) u32);
+pub(crate) struct WholeNumber(pub(crate) u32);
 
-impl Read for Count {
+impl ConfigValue for WholeNumber {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
-        let text = crate::keys::scalar(node, "a whole number", cx)?;
+        let text = crate::keys::read_scalar(node, "a whole number", cx)?;
         let number = text.parse().ok();
         if number.is_none() {
-            let message = format!("`{text}` is not a whole number{}", cx.whereabouts());
+            let message = format!("`{text}` is not a whole number{}", cx.location_suffix());
             cx.error(node.span, message, "write a whole number from 0 on");
         }
         number.map(Self)
@@ -148,24 +148,24 @@ impl Read for Count {
     }
 }
 
-/// What an agent is told: a text, or where it is.
+/// Instructions of an agent: the string itself, or the path of a file.
 #[derive(Debug, Clone)]
-pub(crate) enum Instructions {
+pub(crate) enum InstructionsSource {
     Inline(String),
-    File(At<String>),
+    File(Spanned<String>),
 }
 
 keys! {
-    /// What an agent is told.
+    /// Instructions of an agent.
     struct InstructionsFile as "instructions" {
-        /// The text itself.
+        /// Text of the instructions.
         inline: String,
-        /// The file it is in.
+        /// File with the instructions.
         file: String,
     }
 }
 
-impl Read for Instructions {
+impl ConfigValue for InstructionsSource {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         if !matches!(node.value, Value::Map(_)) {
             return String::read(node, cx).map(Self::Inline);
@@ -176,7 +176,7 @@ impl Read for Instructions {
             (None, Some(file)) => Some(Self::File(file)),
             _ => {
                 let message = "`instructions` has either `inline` or `file`";
-                cx.error(span, message, "keep one of the two, or write the text itself");
+                cx.error(span, message, "keep one of the two, or write the instructions as a string");
                 None
             }
         }
@@ -187,10 +187,10 @@ impl Read for Instructions {
     }
 
     fn label() -> String {
-        format!("a text or {}", InstructionsFile::label())
+        format!("a string or {}", InstructionsFile::label())
     }
 
-    fn tables(out: &mut Vec<Table>) {
+    fn tables(out: &mut Vec<KeyTable>) {
         InstructionsFile::tables(out);
     }
 }

@@ -1,102 +1,103 @@
-//! What `profiles` holds: views of what there is, each for a kind of client.
+//! Keys of `profiles`: views of the catalog for different kinds of clients.
 
 use serde_json::{Map as JsonMap, Value as Json, json};
 
 use crate::context::Context;
-use crate::keys::{At, Named, OneOrMany, Read, Table, choice, keys};
+use crate::keys::{ConfigValue, KeyTable, NamedMap, OneOrMany, Spanned, choice, keys};
 use crate::node::{Node, Value};
 
 keys! {
-    /// A view of what there is, for a kind of client: at `/mcp/NAME`, `/sse/NAME` and `/ws/NAME` of `toolgate serve`, and
-    /// by `toolgate stdio --profile NAME`. It chooses and renames; it gives nobody anything. docs/profiles.md.
+    /// A view of the catalog for one kind of client, served at `/mcp/NAME`, `/sse/NAME` and `/ws/NAME` of
+    /// `toolgate serve` and by `toolgate stdio --profile NAME`. It selects and renames; it grants no permissions.
+    /// See docs/profiles.md.
     struct ProfileFile as "profile" {
-        /// What it is for. Models are told, before what servers say of themselves.
+        /// Purpose of the profile. Models see it, before the instructions of servers.
         description: String,
-        /// The tools that are part of it, by the names that they are called by, or `{server}__{tool}`: a list of words
-        /// in which `*` stands for any text, or a map that says more. Without it all are.
+        /// Tools of the profile, by listed name or `{server}__{tool}`: a list of patterns (`*` matches any string),
+        /// or a map with more options. Default: all.
         tools: SelectionEntry,
-        /// The prompts that are part of it, by their names. Without it all are.
+        /// Prompts of the profile, by name. Default: all.
         prompts: SelectionEntry,
-        /// The resources and templates that are part of it, by their addresses. Without it all are.
+        /// Resources and resource templates of the profile, by URI. Default: all.
         resources: SelectionEntry,
-        /// How a client comes to the tools: `full` lists them, `search` gives it `search_tools`, `describe_tool` and
-        /// `call_tool`.
+        /// Presentation of the tools: `full` lists them, `search` lists `search_tools`, `describe_tool` and
+        /// `call_tool` instead.
         exposure: ExposureName = "full",
-        /// Whose models read the definitions: names and schemas that they refuse are written in another way, which is
-        /// undone when a tool is called. Without it definitions are shown as they are.
+        /// Model provider that reads the definitions. Names and schemas it would reject are rewritten, and mapped
+        /// back when a tool is called. Default: definitions are not changed.
         provider: ProviderPreset,
-        /// Where hints are: in `_meta` of a result, or as a text block, too.
+        /// Location of hints: in `_meta` of a result only, or also as a text block.
         hints: HintsName = "meta",
     }
 }
 
 keys! {
-    /// What of a kind is part of a profile.
+    /// Selection of tools, prompts or resources for a profile.
     struct SelectionFile as "selection" {
-        /// What is part of it. Without this key all is.
+        /// Patterns to include. Default: all.
         include: OneOrMany<String>,
-        /// What of that is not.
+        /// Patterns to exclude from the included ones.
         exclude: OneOrMany<String>,
-        /// What is shown as something else, by its own name, or its address for a resource.
-        r#as: Named<ShownFile>,
+        /// New names and descriptions, by original name (by URI for a resource).
+        r#as: NamedMap<AliasFile>,
     }
 }
 
 keys! {
-    /// As what something is shown in a profile.
-    struct ShownFile as "shown" {
-        /// Under this name.
+    /// Name and description shown in a profile in place of the original.
+    struct AliasFile as "alias" {
+        /// Name to show.
         name: String,
-        /// With this description.
+        /// Description to show.
         description: String,
     }
 }
 
 choice! {
-    /// How a client comes to the tools.
-    enum ExposureName as "a way to show tools" {
-        /// It is given all of them.
+    /// Presentation of tools to a client.
+    enum ExposureName as "an exposure mode" {
+        /// Every tool is listed.
         Full = "full",
-        /// It is given tools to find, describe and call them.
+        /// Tools to search, describe and call the others are listed.
         Search = "search",
     }
 }
 
 choice! {
-    /// Whose models read definitions.
-    enum ProviderPreset as "a provider of models" {
-        /// OpenAI, and those that speak its language.
+    /// Model provider that reads the definitions.
+    enum ProviderPreset as "a model provider" {
+        /// OpenAI and compatible providers.
         Openai = "openai",
         /// Anthropic.
         Anthropic = "anthropic",
         /// Google.
         Gemini = "gemini",
-        /// Whoever it is.
+        /// Restrictions of all providers combined.
         Any = "any",
     }
 }
 
 choice! {
-    /// Where hints are.
-    enum HintsName as "a place for hints" {
-        /// In `_meta`.
+    /// Location of hints.
+    enum HintsName as "a hints mode" {
+        /// In `_meta` only.
         Meta = "meta",
-        /// In `_meta`, and as text.
+        /// In `_meta`, and as a text block.
         Text = "text",
     }
 }
 
-/// A selection, which may be written as the list of what is part of it.
+/// A selection. In a file, a plain list is short for its `include`.
 #[derive(Debug, Clone)]
 pub(crate) struct SelectionEntry(pub(crate) SelectionFile);
 
-impl Read for SelectionEntry {
+impl ConfigValue for SelectionEntry {
     fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
         if matches!(node.value, Value::Map(_)) {
             return SelectionFile::read(node, cx).map(Self);
         }
         let value = OneOrMany::read(node, cx)?;
-        let include = Some(At { value, span: node.span, key_span: node.span });
+        let include = Some(Spanned { value, span: node.span, key_span: node.span });
         Some(Self(SelectionFile { include, ..SelectionFile::empty(node.span) }))
     }
 
@@ -108,7 +109,7 @@ impl Read for SelectionEntry {
         format!("{}, or a {}", OneOrMany::<String>::label(), SelectionFile::label())
     }
 
-    fn tables(out: &mut Vec<Table>) {
+    fn tables(out: &mut Vec<KeyTable>) {
         SelectionFile::tables(out);
     }
 }

@@ -1,49 +1,49 @@
-//! Secrets that stand in another program's file in plain text: each becomes a reference, and its value a
-//! line for `.env`.
+//! Plain-text secrets in another program's file: each is replaced by a reference, and its value becomes a line
+//! for `.env`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::Value as Json;
 use toolgate_types::Secret;
-use toolgate_types::redact::{looks_secret, secret_ranges};
+use toolgate_redact::{looks_secret, secret_ranges};
 
-/// Words before the credential in a header.
+/// Authentication schemes before the credential in a header.
 const SCHEMES: [&str; 3] = ["Bearer ", "Basic ", "Token "];
 
-/// The lines for `.env`, and the names that are taken.
-pub(super) struct Moved<'a> {
-    /// Variables of the process, which count more than `.env`.
+/// Moves secrets out of entries. Collects the lines for `.env` and avoids names already taken.
+pub(super) struct SecretExtractor<'a> {
+    /// Variables of the process. They take precedence over `.env`.
     pub(super) environment: &'a BTreeMap<String, String>,
-    /// Variables that `.env` has already.
+    /// Variables already in `.env`.
     pub(super) dotenv: BTreeMap<String, String>,
-    /// What `.env` lacks.
+    /// Lines to add to `.env`.
     pub(super) lines: Vec<(String, Secret)>,
 }
 
-impl Moved<'_> {
-    /// Replaces every plain secret in the entry of a server.
-    pub(super) fn out_of(&mut self, server: &str, entry: &mut Json) {
+impl SecretExtractor<'_> {
+    /// Replaces every plain-text secret in a server's entry.
+    pub(super) fn extract(&mut self, server: &str, entry: &mut Json) {
         for (name, value) in fields(entry, "env") {
-            self.value(name, name, value);
+            self.extract_value(name, name, value);
         }
         for key in ["headers", "oauth"] {
             for (name, value) in fields(entry, key) {
-                self.value(&format!("{server}_{name}"), name, value);
+                self.extract_value(&format!("{server}_{name}"), name, value);
             }
         }
-        self.arguments(server, entry);
+        self.extract_arguments(server, entry);
         for key in ["command", "server", "url"] {
             if let Some(Json::String(text)) = entry.get_mut(key) {
-                self.parts(server, text);
+                self.extract_parts(server, text);
             }
         }
         if let Some(config) = entry.get_mut("config") {
-            self.tree(server, "config", config);
+            self.extract_tree(server, "config", config);
         }
     }
 
-    fn arguments(&mut self, server: &str, entry: &mut Json) {
+    fn extract_arguments(&mut self, server: &str, entry: &mut Json) {
         let Some(Json::Array(arguments)) = entry.get_mut("args") else { return };
         let mut flag = String::new();
         for argument in arguments {
@@ -52,26 +52,26 @@ impl Moved<'_> {
             if text.starts_with('-') && !text.contains('=') {
                 text.trim_start_matches('-').clone_into(&mut flag);
             } else if looks_secret(&name) && !text.is_empty() && !text.contains("${") {
-                *text = self.reference(&format!("{server}_{name}"), text);
+                *text = self.add_reference(&format!("{server}_{name}"), text);
             } else {
-                self.parts(server, text);
+                self.extract_parts(server, text);
             }
         }
     }
 
-    /// Values of any shape below `config`.
-    fn tree(&mut self, server: &str, name: &str, value: &mut Json) {
+    /// Handles values of any shape below `config`.
+    fn extract_tree(&mut self, server: &str, name: &str, value: &mut Json) {
         match value {
-            Json::Array(items) => items.iter_mut().for_each(|item| self.tree(server, name, item)),
+            Json::Array(items) => items.iter_mut().for_each(|item| self.extract_tree(server, name, item)),
             Json::Object(fields) => {
-                fields.iter_mut().for_each(|(name, value)| self.tree(server, name, value));
+                fields.iter_mut().for_each(|(name, value)| self.extract_tree(server, name, value));
             }
-            value => self.value(&format!("{server}_{name}"), name, value),
+            value => self.extract_value(&format!("{server}_{name}"), name, value),
         }
     }
 
-    /// A value that is a secret by its name, or holds one.
-    fn value(&mut self, wanted: &str, name: &str, value: &mut Json) {
+    /// Replaces a value if its name or its content marks it as a secret.
+    fn extract_value(&mut self, preferred_name: &str, name: &str, value: &mut Json) {
         let text = match value {
             Json::String(text) => text.clone(),
             Json::Number(number) if looks_secret(name) => number.to_string(),
@@ -82,33 +82,33 @@ impl Moved<'_> {
         }
         if looks_secret(name) || !secret_ranges(&text, &[]).is_empty() {
             let scheme = SCHEMES.into_iter().find(|scheme| text.starts_with(scheme)).unwrap_or_default();
-            let reference = self.reference(wanted, &text[scheme.len()..]);
+            let reference = self.add_reference(preferred_name, &text[scheme.len()..]);
             *value = Json::String(format!("{scheme}{reference}"));
         }
     }
 
-    /// Secrets inside of a text, such as `https://ann:PASSWORD@host` and `--token=TOKEN`.
-    fn parts(&mut self, server: &str, text: &mut String) {
+    /// Replaces secrets inside a string, such as `https://ann:PASSWORD@host` and `--token=TOKEN`.
+    fn extract_parts(&mut self, server: &str, text: &mut String) {
         for range in secret_ranges(text, &[]).into_iter().rev() {
             let reference =
-                self.reference(&format!("{server}_{}", name_before(text, &range)), &text[range.clone()]);
+                self.add_reference(&format!("{server}_{}", secret_name(text, &range)), &text[range.clone()]);
             text.replace_range(range, &reference);
         }
     }
 
-    /// `${NAME}` for a value; the same value gets the same name.
-    fn reference(&mut self, wanted: &str, value: &str) -> String {
-        let mut wanted: String = wanted
+    /// Returns `${NAME}` for a value, and reuses the name if the same value occurs again.
+    fn add_reference(&mut self, preferred: &str, value: &str) -> String {
+        let mut preferred_name: String = preferred
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
             .collect();
-        if !wanted.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            wanted.insert(0, '_');
+        if !preferred_name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            preferred_name.insert(0, '_');
         }
-        let mut name = wanted.clone();
+        let mut name = preferred_name.clone();
         let mut number = 2;
-        while self.is_another(&name, value) {
-            name = format!("{wanted}_{number}");
+        while self.is_taken(&name, value) {
+            name = format!("{preferred_name}_{number}");
             number += 1;
         }
         let known = self.dotenv.contains_key(&name) || self.lines.iter().any(|(line, _)| *line == name);
@@ -118,8 +118,8 @@ impl Moved<'_> {
         format!("${{{name}}}")
     }
 
-    /// Whether the name stands for another value already.
-    fn is_another(&self, name: &str, value: &str) -> bool {
+    /// Returns true if the name already stands for another value.
+    fn is_taken(&self, name: &str, value: &str) -> bool {
         let lines = self.lines.iter().filter(|(line, _)| line == name).map(|(_, secret)| secret.expose());
         let set = self.environment.get(name).into_iter().chain(self.dotenv.get(name)).map(String::as_str);
         lines.chain(set).any(|other| other != value)
@@ -130,8 +130,8 @@ fn fields<'j>(entry: &'j mut Json, key: &str) -> impl Iterator<Item = (&'j Strin
     entry.get_mut(key).and_then(Json::as_object_mut).into_iter().flatten()
 }
 
-/// What the secret is called: the name before it, or a word for what it is.
-fn name_before<'t>(text: &'t str, range: &Range<usize>) -> &'t str {
+/// Returns a name for the secret: the name before it, or a generic word.
+fn secret_name<'t>(text: &'t str, range: &Range<usize>) -> &'t str {
     if text[range.end..].starts_with('@') {
         return "password";
     }
@@ -150,15 +150,15 @@ mod tests {
     fn check(mut entry: Json, expected: Json, lines: &[(&str, &str)]) {
         let environment = BTreeMap::from([("TAKEN_TOKEN".to_owned(), "other".to_owned())]);
         let dotenv = BTreeMap::from([("KNOWN_TOKEN".to_owned(), "known".to_owned())]);
-        let mut moved = Moved { environment: &environment, dotenv, lines: Vec::new() };
-        moved.out_of("my server", &mut entry);
+        let mut moved = SecretExtractor { environment: &environment, dotenv, lines: Vec::new() };
+        moved.extract("my server", &mut entry);
         assert_eq!(entry, expected);
         let moved: Vec<_> = moved.lines.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
         assert_eq!(moved, lines);
     }
 
     #[test]
-    fn every_place_of_a_secret() {
+    fn extracts_secrets_everywhere() {
         check(
             json!({
                 "env": { "API_TOKEN": "a1", "PIN": 1234, "DEBUG": "true", "REF": "${REF}" },
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_stands_for_something_else_is_left_alone() {
+    fn does_not_reuse_taken_names() {
         check(
             json!({ "env": { "TAKEN_TOKEN": "mine", "KNOWN_TOKEN": "known" } }),
             json!({ "env": { "TAKEN_TOKEN": "${TAKEN_TOKEN_2}", "KNOWN_TOKEN": "${KNOWN_TOKEN}" } }),

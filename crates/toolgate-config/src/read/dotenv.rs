@@ -1,22 +1,22 @@
-//! `.env` files: `NAME=value` lines, `export` and comments allowed, values quoted or not.
+//! `.env` files: lines of `NAME=value`, with optional `export`, comments and quotes.
 //!
-//! References in values are not resolved: a `.env` file holds values, not templates. A value in
-//! double quotes knows `\n`, `\t`, `\"`, `\\` and may span lines; one in single quotes is literal.
+//! References in values are not resolved: a `.env` file holds values, not templates. Double quotes support
+//! `\n`, `\t`, `\"`, `\\` and multiple lines; single quotes are literal.
 
-use super::clamp;
+use super::clamp_span;
 use crate::problem::Problem;
 use crate::source::{SourceId, Span};
 
-/// A variable and where it is set.
+/// A variable and the location of its name.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Variable {
+pub(crate) struct EnvVariable {
     pub(crate) name: String,
     pub(crate) value: String,
     pub(crate) span: Span,
 }
 
-/// Reads every line that can be read, and says what is wrong with the others.
-pub(crate) fn read(text: &str, id: SourceId) -> (Vec<Variable>, Vec<Problem>) {
+/// Reads every valid line and returns the problems of the others.
+pub(crate) fn read(text: &str, id: SourceId) -> (Vec<EnvVariable>, Vec<Problem>) {
     let (mut variables, mut problems) = (Vec::new(), Vec::new());
     // Some editors start every file with a byte order mark.
     let mut at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
@@ -30,7 +30,7 @@ pub(crate) fn read(text: &str, id: SourceId) -> (Vec<Variable>, Vec<Problem>) {
             continue;
         }
         let wrong =
-            |message: &str, hint: &str| Problem::error(clamp(text, id, start, end), message).hint(hint);
+            |message: &str, hint: &str| Problem::error(clamp_span(text, id, start, end), message).hint(hint);
         let (exported, declaration) = match content.strip_prefix("export ") {
             Some(rest) => (content.len() - rest.trim_start().len(), rest.trim_start()),
             None => (0, content),
@@ -43,14 +43,14 @@ pub(crate) fn read(text: &str, id: SourceId) -> (Vec<Variable>, Vec<Problem>) {
         let name_length = name.len();
         let name = name.trim_end();
         if !is_name(name) {
-            problems.push(wrong("this is not the name of a variable", "names are letters, digits and `_`"));
+            problems.push(wrong("this is not a valid variable name", "names are letters, digits and `_`"));
             continue;
         }
         let from = start + exported + name_length + 1;
-        match value(text, from, end) {
+        match parse_value(text, from, end) {
             Ok((value, past)) => {
-                let span = clamp(text, id, start + exported, start + exported + name.len());
-                variables.push(Variable { name: name.to_owned(), value, span });
+                let span = clamp_span(text, id, start + exported, start + exported + name.len());
+                variables.push(EnvVariable { name: name.to_owned(), value, span });
                 at = line_end(text, past) + 1;
             }
             Err(quote) => {
@@ -64,7 +64,7 @@ pub(crate) fn read(text: &str, id: SourceId) -> (Vec<Variable>, Vec<Problem>) {
     (variables, problems)
 }
 
-/// Whether a text can name an environment variable.
+/// Returns true if the string is a valid name of an environment variable.
 pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -74,12 +74,12 @@ fn line_end(text: &str, at: usize) -> usize {
     text[at.min(text.len())..].find('\n').map_or(text.len(), |length| at + length)
 }
 
-/// The value that starts at `from`, and where it ends; or the quote that is not closed.
-fn value(text: &str, from: usize, end: usize) -> Result<(String, usize), char> {
+/// Parses the value that starts at `from` and returns it with its end, or the quote that is not closed.
+fn parse_value(text: &str, from: usize, end: usize) -> Result<(String, usize), char> {
     let raw = &text[from..end];
     let start = from + (raw.len() - raw.trim_start().len());
     match text[start..].chars().next().filter(|_| start < end) {
-        Some(quote @ ('\'' | '"')) => quoted(text, start + 1, quote).ok_or(quote),
+        Some(quote @ ('\'' | '"')) => parse_quoted(text, start + 1, quote).ok_or(quote),
         _ => {
             // A comment starts at a `#` after white space; `a#b` is a value.
             let stop =
@@ -90,7 +90,7 @@ fn value(text: &str, from: usize, end: usize) -> Result<(String, usize), char> {
     }
 }
 
-fn quoted(text: &str, from: usize, quote: char) -> Option<(String, usize)> {
+fn parse_quoted(text: &str, from: usize, quote: char) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text[from..].char_indices();
     while let Some((at, c)) = chars.next() {

@@ -1,12 +1,12 @@
-//! Every reader on small texts, and on those that were made to hurt.
+//! Every parser on small and on malicious texts.
 
 use super::*;
-use crate::node::{DEEPEST, MOST_NODES};
+use crate::node::{MAX_DEPTH, MAX_NODES};
 use crate::problem::Report;
 
-/// The tree as JSON, or what is wrong with its place: `2:5 the key `a` is given twice`.
-fn tree(format: Format, text: &str) -> String {
-    let mut sources = Sources::default();
+/// Returns the tree as JSON, or the problem with its location: `2:5 the key `a` is given twice`.
+fn tree(format: FileFormat, text: &str) -> String {
+    let mut sources = SourceMap::default();
     let id = sources.add("text", text, Some("text".into()));
     match read(&sources, id, format) {
         Ok(node) => node.to_json().get().to_owned(),
@@ -14,7 +14,7 @@ fn tree(format: Format, text: &str) -> String {
             let span = problem.span.expect("a reader knows where it is");
             let at = sources.get(id).position(span.start);
             let told = format!("{}:{} {}", at.line, at.column, problem.message);
-            // Whatever is told can be shown.
+            // Every problem can be rendered.
             Report::new(sources, vec![problem], Vec::new()).render();
             told
         }
@@ -22,19 +22,19 @@ fn tree(format: Format, text: &str) -> String {
 }
 
 fn yaml(text: &str, expected: &str) {
-    assert_eq!(tree(Format::Yaml, text), expected, "{text}");
+    assert_eq!(tree(FileFormat::Yaml, text), expected, "{text}");
 }
 
 fn json(text: &str, expected: &str) {
-    assert_eq!(tree(Format::Json, text), expected, "{text}");
+    assert_eq!(tree(FileFormat::Json, text), expected, "{text}");
 }
 
 fn toml(text: &str, expected: &str) {
-    assert_eq!(tree(Format::Toml, text), expected, "{text}");
+    assert_eq!(tree(FileFormat::Toml, text), expected, "{text}");
 }
 
 #[test]
-fn yaml_scalars_are_those_of_the_core_schema() {
+fn yaml_scalars_follow_core_schema() {
     yaml("[a, 'b', \"c\\n\", 1, 1.5, -2, true, null, ~]", r#"["a","b","c\n",1,1.5,-2,true,null,null]"#);
     yaml("[no, yes, on, off, NO, y]", r#"["no","yes","on","off","NO","y"]"#);
     yaml("[True, FALSE, Null, NULL, '']", r#"[true,false,null,null,""]"#);
@@ -66,13 +66,13 @@ fn yaml_anchors_and_merge_keys() {
         r#"{"x":{"a":1},"y":{"a":2,"c":3},"z":{"d":4,"a":1,"c":3}}"#,
     );
     yaml("a: *x", "1:4 not valid YAML: while parsing node, found unknown anchor");
-    yaml("a: &x [*x]", "1:8 this alias is inside of what it stands for");
+    yaml("a: &x [*x]", "1:8 this alias refers to the node that contains it");
     yaml("a: &x [1]\nb: {<<: *x}", "2:5 `<<` takes a map, or a list of maps");
     yaml("b: {<<: 1}", "1:5 `<<` takes a map, or a list of maps");
 }
 
 #[test]
-fn yaml_that_is_refused() {
+fn rejects_invalid_yaml() {
     yaml("a: 1\nb: 2\na: 3", "3:1 the key `a` is given twice");
     yaml("a: 1\n---\nb: 1", "2:1 a second document in one file");
     yaml("{[1]: 2}", "1:2 a list or map cannot be a key");
@@ -81,37 +81,37 @@ fn yaml_that_is_refused() {
 }
 
 #[test]
-fn a_hint_for_the_mistakes_that_everybody_makes() {
+fn hints_for_common_mistakes() {
     let hint = |text: &str| {
-        let mut sources = Sources::default();
+        let mut sources = SourceMap::default();
         let id = sources.add("text", text, Some("text".into()));
-        read(&sources, id, Format::Yaml).unwrap_err().hint.unwrap_or_default()
+        read(&sources, id, FileFormat::Yaml).unwrap_err().hint.unwrap_or_default()
     };
     assert_eq!(hint("a:\n\tb: 1"), "indent with spaces; YAML does not take tabs");
     assert!(hint("a: {b: ${NAME}}").contains("needs quotes"), "{}", hint("a: {b: ${NAME}}"));
 }
 
 #[test]
-fn an_alias_has_its_own_place_and_what_is_in_it_keeps_its_own() {
+fn alias_has_its_own_location() {
     let text = "a: &x {b: 1}\nc: *x\nd: {<<: *x}";
-    let mut sources = Sources::default();
+    let mut sources = SourceMap::default();
     let id = sources.add("text", text, Some("text".into()));
-    let root = read(&sources, id, Format::Yaml).unwrap();
-    let place = |node: &Node| sources.place(node.span);
+    let root = read(&sources, id, FileFormat::Yaml).unwrap();
+    let place = |node: &Node| sources.location(node.span);
     assert_eq!(place(root.get("c").unwrap()), "text:2:4");
     assert_eq!(place(root.get("c").unwrap().get("b").unwrap()), "text:1:11");
     assert_eq!(place(root.get("d").unwrap().get("b").unwrap()), "text:1:11");
 }
 
 #[test]
-fn json_is_read_with_comments_and_trailing_commas() {
+fn json_with_comments_and_trailing_commas() {
     json("// one\n{\"a\": 1, /* two */ \"b\": [true, null,],}", r#"{"a":1,"b":[true,null]}"#);
     json(r#""\u00e9\n\"\ud83d\ude00""#, "\"é\\n\\\"😀\"");
     json("[1.10, 1e3, -0, 12345678901234567890123, 1E+2]", "[1.10,1e3,-0,12345678901234567890123,1E+2]");
 }
 
 #[test]
-fn json_that_is_refused() {
+fn rejects_invalid_json() {
     json("", "1:1 not valid JSON: the file is empty");
     json("{\"a\": 1, \"a\": 2}", "1:10 the key `a` is given twice");
     json("{\"a\": 1 \"b\": 2}", "1:8 not valid JSON: expected comma");
@@ -125,7 +125,7 @@ fn json_that_is_refused() {
     json(r#""\x41""#, "1:2 not valid JSON: invalid escape");
     json("[1] 2", "1:5 not valid JSON: text cannot contain more than one JSON value");
     for half in [r#""\ud800""#, r#""\ud800x""#, r#""\udc00""#] {
-        assert!(tree(Format::Json, half).contains("not valid JSON: invalid unicode escape"), "{half}");
+        assert!(tree(FileFormat::Json, half).contains("not valid JSON: invalid unicode escape"), "{half}");
     }
 }
 
@@ -140,21 +140,21 @@ fn toml_tables_arrays_and_kinds() {
 }
 
 #[test]
-fn too_deep() {
+fn rejects_deep_nesting() {
     let told = "more than 64 levels of nesting";
     for (format, before, open, inner, close) in [
-        (Format::Yaml, "", "[", "", "]"),
-        (Format::Yaml, "", "{a: ", "1", "}"),
-        (Format::Json, "", "[", "", "]"),
-        (Format::Json, "", "{\"a\":", "1", "}"),
-        (Format::Toml, "a = ", "[", "", "]"),
-        (Format::Toml, "a = ", "{a = ", "1", "}"),
-        (Format::Toml, "", "a.", "a = 1", ""),
+        (FileFormat::Yaml, "", "[", "", "]"),
+        (FileFormat::Yaml, "", "{a: ", "1", "}"),
+        (FileFormat::Json, "", "[", "", "]"),
+        (FileFormat::Json, "", "{\"a\":", "1", "}"),
+        (FileFormat::Toml, "a = ", "[", "", "]"),
+        (FileFormat::Toml, "a = ", "{a = ", "1", "}"),
+        (FileFormat::Toml, "", "a.", "a = 1", ""),
     ] {
         let text = |count: usize| format!("{before}{}{inner}{}", open.repeat(count), close.repeat(count));
-        assert!(tree(format, &text(DEEPEST - 1)).starts_with(['[', '{']), "{format:?} {open}");
-        assert!(tree(format, &text(DEEPEST + 2)).ends_with(told), "{format:?} {open}");
-        // So deep that a parser which calls itself would fill the stack; each has a limit of its own.
+        assert!(tree(format, &text(MAX_DEPTH - 1)).starts_with(['[', '{']), "{format:?} {open}");
+        assert!(tree(format, &text(MAX_DEPTH + 2)).ends_with(told), "{format:?} {open}");
+        // Deep enough to overflow the stack of a recursive parser; each parser has its own limit.
         let bottomless = tree(format, &format!("{before}{}{inner}", open.repeat(100_000)));
         assert!(
             bottomless.ends_with(told) || bottomless.contains("recur"),
@@ -162,45 +162,45 @@ fn too_deep() {
         );
     }
     let block: String = (0..100).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
-    assert!(tree(Format::Yaml, &block).ends_with(told));
+    assert!(tree(FileFormat::Yaml, &block).ends_with(told));
 }
 
-/// Each line is shallow, and each stands for what is deeper than the line before.
+/// Each line is shallow, but refers to something deeper than the line before.
 #[test]
-fn aliases_of_aliases_are_not_deeper_either() {
+fn rejects_deeply_nested_aliases() {
     let chain = |lines: usize, levels: usize| {
         let mut text = "a0: &a0 x\n".to_owned();
         for line in 1..=lines {
             let (open, close) = ("[".repeat(levels), "]".repeat(levels));
             text.push_str(&format!("a{line}: &a{line} {open}*a{}{close}\n", line - 1));
         }
-        tree(Format::Yaml, &text)
+        tree(FileFormat::Yaml, &text)
     };
     assert!(chain(6, 10).starts_with('{'));
     assert!(chain(7, 10).ends_with("more than 64 levels of nesting"));
     assert!(chain(2000, 60).ends_with("more than 64 levels of nesting"));
 }
 
-/// Nine lines that stand for a billion values: refused before they are made.
+/// Nine lines that expand to a billion values: rejected before expansion.
 #[test]
-fn an_alias_bomb() {
+fn rejects_alias_bomb() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {
         let alias = format!("*a{}, ", level - 1);
         text.push_str(&format!("a{level}: &a{level} [{}]\n", alias.repeat(10)));
     }
-    assert!(tree(Format::Yaml, &text).ends_with("more than 4000000 values in one file"));
-    // Anchors inside of anchors are kept once for each: sixty times the list here.
+    assert!(tree(FileFormat::Yaml, &text).ends_with("more than 4000000 values in one file"));
+    // Nested anchors are stored once each: sixty copies of the list here.
     let list = "x, ".repeat(70_000);
     let nested: String = (0..60).map(|level| format!("&b{level} [")).collect();
     let text = format!("{nested}[{list}]{}", "]".repeat(60));
-    assert!(tree(Format::Yaml, &text).ends_with("more than 4000000 values in one file"));
+    assert!(tree(FileFormat::Yaml, &text).ends_with("more than 4000000 values in one file"));
 }
 
 #[test]
-fn too_many_values() {
-    let list = format!("a = [{}1]", "1,".repeat(MOST_NODES));
-    assert!(tree(Format::Toml, &list).ends_with("more than 4000000 values in one file"));
+fn rejects_too_many_values() {
+    let list = format!("a = [{}1]", "1,".repeat(MAX_NODES));
+    assert!(tree(FileFormat::Toml, &list).ends_with("more than 4000000 values in one file"));
     // Ten values: the list, the map in it, and eight numbers.
     let text = r#"[{"a,[{": 1}, 2, 3, 4, 5, 6, 7, 8 /* , */]"#;
     assert_eq!(
@@ -209,18 +209,18 @@ fn too_many_values() {
     );
 }
 
-/// Merging took time that grew with the square of the number of keys.
+/// Merging used to take time quadratic in the number of keys.
 #[test]
-fn large_maps_are_merged_at_once() {
+fn merges_large_maps_in_linear_time() {
     let keys: String = (0..20_000).map(|key| format!("k{key}: 1, ")).collect();
     let text = format!("a: &a {{{keys}}}\nb: {{<<: *a, {keys}}}\nc: {{<<: [*a, *a]}}");
-    assert!(tree(Format::Yaml, &text).starts_with('{'));
+    assert!(tree(FileFormat::Yaml, &text).starts_with('{'));
 }
 
 #[test]
 fn dotenv_values() {
     let text = "\u{feff}A=1\n# no\nexport B = two words # comment\r\nC='$x # y'\nD=\"a\\n\\\"b\\\" \\q\"\nE=\nF=a#b\nG=\"two\nlines\" # more\nH=${A}\n A2=x=y \n";
-    let (variables, problems) = dotenv::read(text, Sources::default().add("env", text, None));
+    let (variables, problems) = dotenv::read(text, SourceMap::default().add("env", text, None));
     assert!(problems.is_empty(), "{problems:?}");
     let read: Vec<_> = variables.iter().map(|v| (v.name.as_str(), v.value.as_str())).collect();
     let expected = [
@@ -238,12 +238,12 @@ fn dotenv_values() {
 }
 
 #[test]
-fn dotenv_lines_that_are_wrong_do_not_hide_the_others() {
+fn invalid_dotenv_lines_do_not_hide_others() {
     let text = "A=1\nnonsense\n1B=2\nC D=3\n=4\nE=\"open\nF=6";
-    let (variables, problems) = dotenv::read(text, Sources::default().add("env", text, None));
+    let (variables, problems) = dotenv::read(text, SourceMap::default().add("env", text, None));
     let read: Vec<_> = variables.iter().map(|variable| variable.name.as_str()).collect();
     assert_eq!(read, ["A", "F"]);
     let told: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    let name = "this is not the name of a variable";
+    let name = "this is not a valid variable name";
     assert_eq!(told, ["this line sets no variable", name, name, name, "the closing \" is missing"]);
 }

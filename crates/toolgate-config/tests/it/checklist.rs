@@ -4,18 +4,18 @@ use toolgate_config::{Config, checklists, load};
 
 use super::{environment, fixtures, loaded, project};
 
-/// What is not met, a line for each.
-fn not_met(config: &Config) -> String {
+/// Returns the unmet rules, one per line.
+fn unmet_rules(config: &Config) -> String {
     let lists = checklists(config);
     let rules = lists.iter().flat_map(|list| list.rules.iter().filter(|rule| !rule.met));
     rules.map(|rule| format!("{} {}: {}\n", rule.place, rule.rule, rule.detail)).collect()
 }
 
 #[test]
-fn the_smallest_tool_of_the_contract_meets_all_of_it() {
+fn minimal_contract_tool_meets_every_rule() {
     let config = load(&fixtures("tool-contract"), None, &environment(&[])).config.unwrap();
     let lists = checklists(&config);
-    assert!(lists[0].is_met(), "{}", not_met(&config));
+    assert!(lists[0].is_met(), "{}", unmet_rules(&config));
     let rules: Vec<_> = lists[0].rules.iter().map(|rule| format!("{} {}", rule.rule, rule.place)).collect();
     insta::assert_snapshot!(rules.join("\n"), @"
     name tools.json:4:15
@@ -36,7 +36,7 @@ fn the_smallest_tool_of_the_contract_meets_all_of_it() {
 }
 
 #[test]
-fn everything_that_is_not_met_is_told_with_its_place() {
+fn reports_every_unmet_rule_with_location() {
     let tools = r#"{"tools": [{
         "name": "get_card",
         "description": "Gets a card.",
@@ -50,7 +50,7 @@ fn everything_that_is_not_met_is_told_with_its_place() {
     }]}"#;
     let folder = project(&[("tools.json", tools), ("get-deck.py", "")]);
     let config = load(folder.path(), None, &environment(&[])).config.unwrap();
-    insta::assert_snapshot!(not_met(&config), @r#"
+    insta::assert_snapshot!(unmet_rules(&config), @r#"
     tools.json:2:17 name: a verb and a noun in kebab-case, such as `create-card` – it is `get_card`
     tools.json:3:24 description: at least 50 characters: what it does, when to use it, what it returns – it has 12
     tools.json:4:25 input_schema: every argument has a description – `id` has none
@@ -73,31 +73,31 @@ fn everything_that_is_not_met_is_told_with_its_place() {
     "#);
 }
 
-/// What the operator says counts here, too.
+/// The operator's settings count for the checklist, too.
 #[test]
-fn settings_fill_what_a_registry_leaves_open() {
+fn tool_settings_can_satisfy_rules() {
     let tools = r#"{"tools": [{"name": "get-deck", "description": "d", "input_schema": {}}]}"#;
     let project = "registries: {tools: tools.json}\ntoolbox:\n  tools:\n    - {name: get-deck, permissions: [], category: query, idempotent: true, cacheable: false, tags: [decks]}\n";
     let files = [("toolgate.yaml", project), ("tools.json", tools), ("get-deck.py", "")];
-    let told = not_met(&loaded(&files, &[]).config.unwrap());
+    let messages = unmet_rules(&loaded(&files, &[]).config.unwrap());
     for met in ["permissions", "category", "idempotent", "cacheable", "tags"] {
-        assert!(!told.contains(&format!(" {met}:")), "{told}");
+        assert!(!messages.contains(&format!(" {met}:")), "{messages}");
     }
 }
 
-/// A file or a tool that chooses the full contract has to keep it, or nothing starts.
+/// A file or tool that chooses the full contract must satisfy it, otherwise loading fails.
 #[test]
-fn the_full_contract_is_a_choice() {
+fn full_contract_is_optional() {
     let tool = |contract: &str| {
         format!(r#"{{ {contract} "name": "get_card", "description": "Gets a card.", "input_schema": {{}} }}"#)
     };
-    let told = |file: &str, each: &str| {
+    let messages = |file: &str, each: &str| {
         let tools = format!(r#"{{ {file} "tools": [{}] }}"#, tool(each));
         let folder = project(&[("tools.json", &tools), ("get_card.py", "")]);
         let loaded = load(folder.path(), None, &environment(&[]));
-        loaded.report.render().matches("does not keep the contract").count()
+        loaded.report.render().matches("does not satisfy the contract").count()
     };
     let (standard, full) = (r#""contract": "standard","#, r#""contract": "full","#);
-    assert_eq!((told("", ""), told(standard, ""), told(full, standard)), (0, 0, 0));
-    assert_eq!((told(full, ""), told("", full), told(standard, full)), (9, 9, 9));
+    assert_eq!((messages("", ""), messages(standard, ""), messages(full, standard)), (0, 0, 0));
+    assert_eq!((messages(full, ""), messages("", full), messages(standard, full)), (9, 9, 9));
 }

@@ -1,9 +1,9 @@
-//! Entries of `tools.json` in the words of service manifests and of tool contracts.
+//! Entries of `tools.json` in the format of service manifests and tool contracts.
 
-use super::{config, errors, loaded, outline, told};
+use super::{config, errors, loaded, messages, outline};
 
-/// What comes of one tool.
-fn tool(entry: &str) -> toolgate_config::Loaded {
+/// Loads a project with one tool.
+fn tool(entry: &str) -> toolgate_config::LoadOutcome {
     let text = format!(r#"{{"tools": [{entry}]}}"#);
     loaded(&[("tools.json", &text), ("get-card.py", ""), ("delete_file.py", "")], &[])
 }
@@ -43,22 +43,22 @@ const CONTRACT: &str = r#"{
   }"#;
 
 #[test]
-fn a_tool_of_a_service_manifest() {
+fn service_manifest_tool() {
     insta::assert_snapshot!(outline(&tool(MANIFEST)));
 }
 
 #[test]
-fn a_tool_contract() {
+fn tool_contract() {
     insta::assert_snapshot!(outline(&tool(CONTRACT)));
 }
 
-/// One key of a tool that is otherwise good.
-fn key(keys: &str) -> toolgate_config::Loaded {
+/// Loads a valid tool with additional keys.
+fn key(keys: &str) -> toolgate_config::LoadOutcome {
     tool(&format!(r#"{{"name": "get-card", "description": "d", "input_schema": {{}}, {keys}}}"#))
 }
 
 #[test]
-fn risks_and_side_effects_are_categories() {
+fn maps_risk_and_side_effects_to_category() {
     let category = |keys: &str| config(&key(keys))["tools"][0]["category"].clone();
     assert_eq!(category(r#""risk": "read""#), "query");
     assert_eq!(category(r#""risk": "write""#), "mutation");
@@ -74,68 +74,67 @@ fn risks_and_side_effects_are_categories() {
     );
 }
 
-/// A mutation is never cached, in whatever words it is said to be one.
+/// A mutation is never cached, in any vocabulary.
 #[test]
-fn our_rules_hold_for_them_too() {
-    let told = errors(&key(r#""risk": "admin", "cacheable": true, "cacheTTL": 60"#));
-    assert!(told[0].contains("a mutation cannot be cached in tool `get-card`"), "{told:?}");
-    let told = errors(&key(r#""required_scopes": ["everything"]"#));
-    assert!(told[0].contains("`everything` is not a permission in tool `get-card`"), "{told:?}");
-    let told = errors(&key(r#""constraints": {"max_runtime_ms": 0}"#));
-    assert!(told[0].contains("`0ms` is not a duration in tool `get-card`"), "{told:?}");
-    let told = errors(&key(r#""risk": "read", "descriptoin": "d""#));
-    assert!(told[0].contains("unknown key `descriptoin` in tool `get-card`"), "{told:?}");
+fn applies_own_rules_to_translated_tools() {
+    let messages = errors(&key(r#""risk": "admin", "cacheable": true, "cacheTTL": 60"#));
+    assert!(messages[0].contains("a mutation cannot be cached in tool `get-card`"), "{messages:?}");
+    let messages = errors(&key(r#""required_scopes": ["everything"]"#));
+    assert!(messages[0].contains("`everything` is not a permission in tool `get-card`"), "{messages:?}");
+    let messages = errors(&key(r#""constraints": {"max_runtime_ms": 0}"#));
+    assert!(messages[0].contains("`0ms` is not a duration in tool `get-card`"), "{messages:?}");
+    let messages = errors(&key(r#""risk": "read", "descriptoin": "d""#));
+    assert!(messages[0].contains("unknown key `descriptoin` in tool `get-card`"), "{messages:?}");
 }
 
 #[test]
-fn a_tool_that_needs_an_idempotency_key_is_not_idempotent() {
+fn required_idempotency_key_means_not_idempotent() {
     let loaded = key(r#""idempotency": {"required": true}"#);
     assert_eq!(config(&loaded)["tools"][0]["idempotent"], false);
     assert_eq!(
-        told(&loaded),
-        "note tools.json:1:89 `idempotency.required` in tool `get-card` is not used: without a key it must not be called twice"
+        messages(&loaded),
+        "note tools.json:1:89 `idempotency.required` in tool `get-card` is not used: without an idempotency key it must not be repeated"
     );
-    assert_eq!(told(&key(r#""idempotency": {"required": false}"#)), "");
+    assert_eq!(messages(&key(r#""idempotency": {"required": false}"#)), "");
 }
 
 #[test]
-fn what_would_leave_a_tool_less_guarded_is_a_warning() {
+fn warns_about_dropped_protections() {
     let loaded =
         key(r#""scopeRequirement": {"match": "any", "requiredScopes": ["a:b"], "deniedScopes": ["c:d"]}"#);
     let tool = &config(&loaded)["tools"][0];
     assert_eq!(tool["permissions"], serde_json::json!(["a:b"]));
     assert_eq!(
-        told(&loaded),
+        messages(&loaded),
         "note tools.json:1:94 `scopeRequirement.match` in tool `get-card` is not used: a caller needs every permission\n\
-         warning tools.json:1:137 `scopeRequirement.deniedScopes` in tool `get-card` is not used: callers who have them are not kept away"
+         warning tools.json:1:137 `scopeRequirement.deniedScopes` in tool `get-card` is not used: callers with these scopes are not denied"
     );
 }
 
 #[test]
-fn our_own_words_count_more() {
+fn own_keys_take_precedence() {
     let loaded = key(r#""timeout": "3s", "capabilities": {"timeoutMs": 9000}"#);
     assert_eq!(config(&loaded)["tools"][0]["timeout"], "3s");
-    assert!(
-        told(&loaded)
-            .contains("`capabilities.timeoutMs` in tool `get-card` is not used: our own key counts more")
-    );
+    assert!(messages(&loaded).contains(
+        "`capabilities.timeoutMs` in tool `get-card` is not used: Toolgate's own key takes precedence"
+    ));
 }
 
 #[test]
-fn a_deprecation_without_a_day_is_a_note() {
+fn deprecation_without_date_is_a_note() {
     let loaded = key(r#""deprecation": {"deprecated": true}"#);
     assert!(
-        told(&loaded).contains("is not used without `sunsetAt` and `replacementTool`"),
+        messages(&loaded).contains("is not used without `sunsetAt` and `replacementTool`"),
         "{}",
-        told(&loaded)
+        messages(&loaded)
     );
-    assert_eq!(told(&key(r#""deprecation": {"deprecated": false, "sunsetAt": null}"#)), "");
+    assert_eq!(messages(&key(r#""deprecation": {"deprecated": false, "sunsetAt": null}"#)), "");
 }
 
-/// The two forms of a rate limit do not get into each other's way.
+/// The two forms of a rate limit do not interfere.
 #[test]
-fn our_own_rate_limit_beside_foreign_keys() {
+fn own_rate_limit_next_to_foreign_keys() {
     let loaded = key(r#""risk": "read", "rateLimit": {"maxCalls": 5, "windowMs": 1000}"#);
     assert_eq!(config(&loaded)["tools"][0]["rate_limit"]["max_calls"], 5);
-    assert_eq!(told(&loaded), "");
+    assert_eq!(messages(&loaded), "");
 }

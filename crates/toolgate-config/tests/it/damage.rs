@@ -1,20 +1,20 @@
-//! Good files with something wrong in them, anywhere: whatever is told can be shown, and nothing panics.
+//! Valid files with random damage: loading never panics, and every problem can be rendered.
 
 use proptest::prelude::*;
 use toolgate_config::load;
 
 use super::{environment, fixtures};
 
-/// Texts that mean something to one of the formats or readers.
+/// Strings with a meaning in one of the formats.
 const PIECES: [&str; 28] = [
     "", " ", "\n", "\t", "\"", "'", "{", "}", "[", "]", ":", ",", "- ", "#", "&a ", "*a", "<<: ", "${",
     "${X}", "$$", "null", "0", "-1", "1e9", "\u{0}", "é", "\\", "---\n",
 ];
 
-/// One change: where, how much goes, what comes.
+/// One change: position, number of characters removed, string inserted.
 type Change = (prop::sample::Index, usize, &'static str);
 
-fn damaged(text: &str, changes: &[Change]) -> String {
+fn apply_changes(text: &str, changes: &[Change]) -> String {
     let mut text = text.to_owned();
     for (at, length, piece) in changes {
         let boundary =
@@ -26,12 +26,12 @@ fn damaged(text: &str, changes: &[Change]) -> String {
     text
 }
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
+fn arbitrary_changes() -> impl Strategy<Value = Vec<Change>> {
     let change = (any::<prop::sample::Index>(), 0_usize..12, prop::sample::select(&PIECES[..]));
     prop::collection::vec(change, 1..4)
 }
 
-/// The folder and file of every fixture.
+/// Folder and file of every fixture.
 fn files() -> Vec<(&'static str, &'static str)> {
     vec![
         ("myai", "siblings.yaml"),
@@ -50,9 +50,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_damaged_file_is_told_about((folder, file) in prop::sample::select(files()), changes in changes()) {
+    fn damaged_file_never_panics((folder, file) in prop::sample::select(files()), changes in arbitrary_changes()) {
         let text = fs_err::read_to_string(fixtures(folder).join(file)).unwrap();
-        let project = super::project(&[(file, &damaged(&text, &changes))]);
+        let project = super::project(&[(file, &apply_changes(&text, &changes))]);
         let loaded = load(project.path(), Some(file.as_ref()), &environment(&[("X", "from outside")]));
         let shown = format!("{}{:?}", loaded.report.render(), loaded.report.entries());
         prop_assert_eq!(loaded.config.is_none(), loaded.report.has_errors());

@@ -1,56 +1,56 @@
-//! Every shape that people bring loads as it stands and means what its document says.
+//! Every supported dialect loads unchanged and has its documented meaning.
 
 use std::time::Duration;
 
-use toolgate_config::{Config, Loaded, load};
+use toolgate_config::{Config, LoadOutcome, load};
 use toolgate_types::OnCollision;
-use toolgate_types::server::{Remote, Startup, Stdio, ToolMode, Transport};
-use toolgate_types::{ServerSpec, Text};
+use toolgate_types::server::{RemoteTransport, StartupMode, StdioTransport, ToolMode, Transport};
+use toolgate_types::{ConfigString, ServerSpec};
 
-use super::{environment, errors, fixtures, loaded, outline, told};
+use super::{environment, errors, fixtures, loaded, messages, outline};
 
-fn fixture(folder: &str, file: &str, variables: &[(&str, &str)]) -> Loaded {
+fn fixture(folder: &str, file: &str, variables: &[(&str, &str)]) -> LoadOutcome {
     load(&fixtures(folder), Some(file.as_ref()), &environment(variables))
 }
 
-fn good(loaded: &Loaded) -> &Config {
-    loaded.config.as_ref().unwrap_or_else(|| panic!("refused:\n{}", told(loaded)))
+fn good(loaded: &LoadOutcome) -> &Config {
+    loaded.config.as_ref().unwrap_or_else(|| panic!("refused:\n{}", messages(loaded)))
 }
 
 fn server<'c>(config: &'c Config, name: &str) -> &'c ServerSpec {
     config.servers.iter().find(|server| server.name.as_str() == name).expect("the server is there")
 }
 
-fn stdio<'c>(config: &'c Config, name: &str) -> &'c Stdio {
+fn stdio<'c>(config: &'c Config, name: &str) -> &'c StdioTransport {
     match &server(config, name).transport {
         Transport::Stdio(stdio) => stdio,
         other => panic!("{other:?}"),
     }
 }
 
-fn remote<'c>(config: &'c Config, name: &str) -> &'c Remote {
+fn remote<'c>(config: &'c Config, name: &str) -> &'c RemoteTransport {
     match &server(config, name).transport {
         Transport::Sse(remote) | Transport::Websocket(remote) | Transport::Http(remote) => remote,
         Transport::Stdio(stdio) => panic!("{stdio:?}"),
     }
 }
 
-/// The command line of a server.
-fn command_line(stdio: &Stdio) -> Vec<&str> {
-    std::iter::once(&stdio.command).chain(&stdio.args).map(Text::expose).collect()
+/// Returns the command line of a server.
+fn command_line(stdio: &StdioTransport) -> Vec<&str> {
+    std::iter::once(&stdio.command).chain(&stdio.args).map(ConfigString::expose).collect()
 }
 
-fn variable<'c>(stdio: &'c Stdio, name: &str) -> Option<&'c str> {
-    stdio.env[name].as_ref().map(Text::expose)
+fn variable<'c>(stdio: &'c StdioTransport, name: &str) -> Option<&'c str> {
+    stdio.env[name].as_ref().map(ConfigString::expose)
 }
 
-/// Seconds as a duration, for comparing.
+/// Converts seconds to a duration, for comparisons.
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
 #[test]
-fn a_myai_tree_with_both_modes() {
+fn myai_with_both_modes() {
     let loaded = fixture("myai", "structure.yaml", &[]);
     let config = good(&loaded);
     assert_eq!(config.limits.on_collision, OnCollision::LastWins);
@@ -59,24 +59,24 @@ fn a_myai_tree_with_both_modes() {
     let ToolMode::Dynamic { default_tool_config } = &server(config, "customers").mode else { panic!() };
     assert_eq!(default_tool_config.max_instances.unwrap().get(), 10);
     assert_eq!(default_tool_config.timeout.unwrap().get(), seconds(30));
-    assert!(config.servers.iter().all(|server| server.startup == Startup::Required));
-    assert_eq!(told(&loaded), "");
+    assert!(config.servers.iter().all(|server| server.startup == StartupMode::Required));
+    assert_eq!(messages(&loaded), "");
     insta::assert_snapshot!(outline(&loaded));
 }
 
 #[test]
-fn a_myai_tree_from_before_the_modes_is_refused() {
-    insta::assert_snapshot!(told(&fixture("myai", "migration-before.yaml", &[])), @"error migration-before.yaml:4:15 missing key `mode` in MCP server `customers` (write `mode: strict`, or `mode: dynamic` with `default_tool_config`)");
+fn rejects_myai_without_modes() {
+    insta::assert_snapshot!(messages(&fixture("myai", "migration-before.yaml", &[])), @"error migration-before.yaml:4:15 missing key `mode` in MCP server `customers` (write `mode: strict`, or `mode: dynamic` with `default_tool_config`)");
 }
 
 #[test]
-fn a_myai_tree_after_its_migration() {
+fn myai_after_migration() {
     insta::assert_snapshot!("myai_strict", outline(&fixture("myai", "migration-strict.yaml", &[])));
     insta::assert_snapshot!("myai_dynamic", outline(&fixture("myai", "migration-dynamic.yaml", &[])));
 }
 
 #[test]
-fn a_myai_tree_with_lists_of_tools() {
+fn myai_with_tool_lists() {
     let loaded = fixture("myai", "tool-lists.yaml", &[]);
     let config = good(&loaded);
     let allowed = ["get_customer".to_owned(), "create_customer".to_owned()];
@@ -86,7 +86,7 @@ fn a_myai_tree_with_lists_of_tools() {
 }
 
 #[test]
-fn a_myai_tree_with_a_tool_of_its_own_mode() {
+fn myai_with_mode_per_tool() {
     let loaded = fixture("myai", "tool-mode.yaml", &[]);
     assert_eq!(
         serde_json::to_string(&good(&loaded).tool_settings).unwrap(),
@@ -95,13 +95,13 @@ fn a_myai_tree_with_a_tool_of_its_own_mode() {
 }
 
 #[test]
-fn the_smallest_myai_trees() {
+fn minimal_myai() {
     insta::assert_snapshot!("myai_minimal_strict", outline(&fixture("myai", "minimal-strict.yaml", &[])));
     insta::assert_snapshot!("myai_minimal_dynamic", outline(&fixture("myai", "minimal-dynamic.yaml", &[])));
 }
 
 #[test]
-fn a_myai_tree_with_trusted_and_external_servers() {
+fn myai_with_trusted_and_external_servers() {
     let loaded = fixture("myai", "mixed.yaml", &[]);
     let get_customer = &good(&loaded).tool_settings[1].limits;
     assert_eq!(get_customer.max_instances.unwrap().get(), 50);
@@ -110,7 +110,7 @@ fn a_myai_tree_with_trusted_and_external_servers() {
 }
 
 #[test]
-fn the_rest_of_a_myai_file_is_passed_over_with_a_note() {
+fn ignores_other_myai_keys_with_a_note() {
     let loaded = fixture("myai", "siblings.yaml", &[]);
     let ToolMode::Dynamic { default_tool_config } = &server(good(&loaded), "records").mode else { panic!() };
     assert_eq!(default_tool_config.timeout.unwrap().get(), seconds(30));
@@ -118,26 +118,26 @@ fn the_rest_of_a_myai_file_is_passed_over_with_a_note() {
 }
 
 #[test]
-fn a_myai_tree_is_found_as_config_yaml() {
+fn finds_myai_in_config_yaml() {
     let tree = "myai: {toolbox: {max_concurrent: 3}}";
     let config = loaded(&[("config.yaml", tree)], &[]).config.unwrap();
     assert_eq!(config.limits.max_concurrent.get(), 3);
 }
 
-/// The file of another program with a common name is not ours to complain about.
+/// A file with a generic name that belongs to another program is not reported.
 #[test]
-fn a_config_yaml_of_something_else_is_passed_over() {
+fn ignores_config_yaml_of_other_programs() {
     let files = [("config.yaml", "theme: dark"), ("mcp.json", r#"{"servers": {}}"#)];
     assert_eq!(loaded(&files, &[]).config.unwrap().files, ["mcp.json"]);
     let nothing = errors(&loaded(&[("config.yaml", "theme: dark")], &[]));
     assert!(nothing[0].contains("there is no project in"), "{nothing:?}");
-    // One that cannot be read may be ours.
+    // A file that cannot be parsed may be ours.
     let broken = errors(&loaded(&[("config.yaml", "myai: [")], &[]));
     assert!(broken[0].starts_with("config.yaml:"), "{broken:?}");
 }
 
 #[test]
-fn an_agent_with_servers_of_every_transport() {
+fn agent_with_every_transport() {
     let variables = [("MY_API_KEY", "key-from-outside"), ("TOKEN", "token-from-outside")];
     let loaded = fixture("agent", "user-stories.yaml", &variables);
     let config = good(&loaded);
@@ -161,7 +161,7 @@ fn an_agent_with_servers_of_every_transport() {
     assert_eq!(remote(config, "live").url.expose(), "wss://mcp.example.com");
     assert!(matches!(server(config, "stream").transport, Transport::Http(_)));
     assert!(remote(config, "stream").terminate_on_close);
-    assert!(config.servers.iter().all(|server| server.startup == Startup::Lazy));
+    assert!(config.servers.iter().all(|server| server.startup == StartupMode::Lazy));
     assert!(config.servers.iter().all(|server| server.load_tools && server.load_prompts));
     let shown = outline(&loaded);
     assert!(!shown.contains("from-outside") && !shown.contains("calendar-secret"), "{shown}");
@@ -169,18 +169,18 @@ fn an_agent_with_servers_of_every_transport() {
 }
 
 #[test]
-fn an_unset_variable_is_named_with_its_place() {
-    insta::assert_snapshot!(told(&fixture("agent", "user-stories.yaml", &[("TOKEN", "x")])), @"error user-stories.yaml:19:21 environment variable `MY_API_KEY` is not set, and MCP server `issues` needs it (set it in the environment or in `.env`, or write `${MY_API_KEY:-default}`)");
+fn reports_unset_variable_with_location() {
+    insta::assert_snapshot!(messages(&fixture("agent", "user-stories.yaml", &[("TOKEN", "x")])), @"error user-stories.yaml:19:21 environment variable `MY_API_KEY` is not set, and MCP server `issues` needs it (set it in the environment or in `.env`, or write `${MY_API_KEY:-default}`)");
 }
 
 #[test]
-fn an_agent_of_holodeck_with_everything() {
+fn holodeck_agent_with_every_key() {
     let loaded = fixture("agent", "holodeck.yaml", &[("PAPERS_TOKEN", "token-from-outside")]);
     let config = good(&loaded);
     let files = server(config, "files");
     let allowed = ["read_file".to_owned(), "list_directory".to_owned()];
     assert_eq!(files.tools.allow.as_deref(), Some(&allowed[..]));
-    // The whole of `config` goes to the server, with the variable of its `env_file` in it.
+    // All of `config` is passed to the server, with the variable of its `env_file` expanded.
     assert_eq!(
         files.config.as_ref().unwrap().expose(),
         r#"{"allowed_tools":["read_file","list_directory"],"root":"/workspace/papers"}"#
@@ -200,7 +200,7 @@ fn an_agent_of_holodeck_with_everything() {
 
 /// Relative paths in an `agent.yaml` start at its folder.
 #[test]
-fn an_agent_in_a_folder_of_the_project() {
+fn agent_in_subfolder() {
     let agent = "tools: [{type: mcp, name: a, command: ./a}]";
     let folder = super::project(&[("sub/agent.yaml", agent)]);
     let loaded = load(folder.path(), Some("sub/agent.yaml".as_ref()), &environment(&[]));
@@ -208,21 +208,21 @@ fn an_agent_in_a_folder_of_the_project() {
 }
 
 #[test]
-fn allowed_tools_with_a_mistake_is_told_once() {
+fn reports_invalid_allowed_tools_once() {
     let agent = "tools: [{type: mcp, name: a, command: a, config: {allowed_tools: ['${NOPE}']}}]";
     assert_eq!(errors(&loaded(&[("agent.yaml", agent)], &[])).len(), 1);
     let agent = "tools: [{type: mcp, name: a, command: a, config: {allowed_tools: read}}]";
-    let told = errors(&loaded(&[("agent.yaml", agent)], &[]));
+    let messages = errors(&loaded(&[("agent.yaml", agent)], &[]));
     assert_eq!(
-        told,
+        messages,
         [
-            "agent.yaml:1:66 a text does not fit `tool_allowlist` in MCP server `a` (a list of texts is expected)"
+            "agent.yaml:1:66 a string does not fit `tool_allowlist` in MCP server `a` (a list of strings is expected)"
         ]
     );
 }
 
 #[test]
-fn the_registries_of_the_skill_executor() {
+fn skill_executor_registries() {
     let loaded = load(&fixtures("skill-executor"), None, &environment(&[("REMOTE_KEY", "remote-secret")]));
     let config = good(&loaded);
     assert_eq!(command_line(stdio(config, "sqlite")), ["python", "-m", "mcp_server_sqlite"]);
@@ -234,7 +234,7 @@ fn the_registries_of_the_skill_executor() {
 }
 
 #[test]
-fn the_smallest_tool_of_the_contract() {
+fn minimal_contract_tool() {
     let loaded = load(&fixtures("tool-contract"), None, &environment(&[]));
     let card = &good(&loaded).tools[0];
     assert_eq!(card.cache_ttl.unwrap().get(), seconds(3600));
@@ -243,7 +243,7 @@ fn the_smallest_tool_of_the_contract() {
 }
 
 #[test]
-fn servers_of_vs_code() {
+fn vs_code_servers() {
     let variables = [("LEVEL", "verbose"), ("TOOLGATE_INPUT_GITHUB_TOKEN", "typed-token")];
     let loaded = fixture("clients", "vscode-mcp.json", &variables);
     let config = good(&loaded);
@@ -263,7 +263,7 @@ fn servers_of_vs_code() {
 }
 
 #[test]
-fn servers_of_claude_and_cursor() {
+fn claude_and_cursor_servers() {
     let desktop =
         fixture("clients", "claude_desktop_config.json", &[("DATABASE_URL", "postgres://u:p@h/db")]);
     let filesystem = stdio(good(&desktop), "filesystem");
@@ -273,12 +273,12 @@ fn servers_of_claude_and_cursor() {
     let code = fixture("clients", "claude-code.mcp.json", &[("API_KEY", "key-from-outside")]);
     assert_eq!(remote(good(&code), "api").url.expose(), "https://api.example.com/mcp");
     insta::assert_snapshot!("claude_code", outline(&code));
-    // A server that is left out needs no variables.
+    // A disabled server needs no variables.
     insta::assert_snapshot!("cursor", outline(&fixture("clients", "cursor-mcp.json", &[])));
 }
 
 #[test]
-fn servers_of_codex() {
+fn codex_servers() {
     let variables = [
         ("CONTEXT_TOKEN", "context-token"),
         ("CONTEXT_REGION", "region-eu"),
@@ -290,20 +290,20 @@ fn servers_of_codex() {
     let context7 = server(config, "context7");
     assert_eq!(variable(stdio(config, "context7"), "CONTEXT_TOKEN"), Some("context-token"));
     assert_eq!(variable(stdio(config, "context7"), "CONTEXT_REGION"), Some("region-eu"));
-    assert_eq!(context7.startup, Startup::Required);
+    assert_eq!(context7.startup, StartupMode::Required);
     assert_eq!(context7.timeout.get(), seconds(20));
     assert_eq!(context7.request_timeout.get(), Duration::from_millis(45_500));
     let figma = server(config, "figma");
     assert_eq!(remote(config, "figma").headers["Authorization"].expose(), "Bearer figma-token");
     assert_eq!(remote(config, "figma").headers["X-Team"].expose(), "team-one");
-    // What is not written is as Codex has it.
-    assert_eq!((figma.startup, figma.timeout.get()), (Startup::Optional, seconds(30)));
+    // Missing keys have the defaults of Codex.
+    assert_eq!((figma.startup, figma.timeout.get()), (StartupMode::Optional, seconds(30)));
     assert_eq!(figma.request_timeout.get(), seconds(300));
     insta::assert_snapshot!(outline(&loaded));
 }
 
 #[test]
-fn extensions_of_goose() {
+fn goose_extensions() {
     let variables = [
         ("FETCH_ROOT", "/fetch-root"),
         ("GOOSE_VERSION", "1.2.3-beta"),
@@ -317,17 +317,17 @@ fn extensions_of_goose() {
     assert_eq!(variable(stdio(config, "fetch"), "FETCH_KEY"), Some("fetch-key"));
     assert_eq!(server(config, "fetch").request_timeout.get(), seconds(120));
     let remote_server = server(config, "remote");
-    // An empty list means all tools there.
+    // In goose an empty list means all tools.
     assert_eq!(remote_server.tools.allow, None);
     assert_eq!(
         (remote_server.startup, remote_server.request_timeout.get()),
-        (Startup::Optional, seconds(300))
+        (StartupMode::Optional, seconds(300))
     );
     insta::assert_snapshot!(outline(&loaded));
 }
 
 #[test]
-fn servers_that_are_no_map_are_told() {
+fn reports_servers_that_are_not_a_map() {
     for (name, text) in [
         ("config.toml", "mcp_servers = 5"),
         ("goose.yaml", "extensions: [a]"),
@@ -338,13 +338,13 @@ fn servers_that_are_no_map_are_told() {
         ("goose.yaml", "extensions: {a: {type: stdio, cmd: a, envs: [B]}}"),
     ] {
         let folder = super::project(&[(name, text)]);
-        let told = errors(&load(folder.path(), Some(name.as_ref()), &environment(&[])));
-        assert!(told.len() == 1 && told[0].contains("does not fit"), "{name} {text}: {told:?}");
+        let messages = errors(&load(folder.path(), Some(name.as_ref()), &environment(&[])));
+        assert!(messages.len() == 1 && messages[0].contains("does not fit"), "{name} {text}: {messages:?}");
     }
 }
 
 #[test]
-fn a_project_may_keep_its_servers_in_the_file_of_another_program() {
+fn registry_may_be_another_programs_file() {
     let toml = "[mcp_servers.a]\ncommand = \"a\"\nenv_vars = [\"X\"]\n";
     let files = [("toolgate.yaml", "registries: {mcp: config.toml}"), ("config.toml", toml)];
     let loaded = loaded(&files, &[("X", "from outside")]);
@@ -352,15 +352,15 @@ fn a_project_may_keep_its_servers_in_the_file_of_another_program() {
 }
 
 #[test]
-fn a_file_is_listed_once_however_often_it_is_read() {
+fn lists_each_file_once() {
     let servers = "[{name: a, command: a, mode: strict, env_file: a.env}, {name: b, command: b, mode: strict, env_file: a.env}]";
     let files = [("toolgate.yaml", &*format!("toolbox: {{mcps: {servers}}}")), ("a.env", "X=1")];
     assert_eq!(loaded(&files, &[]).config.unwrap().files, ["toolgate.yaml", "a.env"]);
 }
 
-/// What a file is: by its name where that says enough, else by its keys.
+/// Detects a dialect by file name if that is unambiguous, otherwise by its keys.
 #[test]
-fn files_that_could_be_mistaken() {
+fn detects_dialect_of_ambiguous_files() {
     let toolgate = loaded(&[("toolgate.yaml", "tools:\n  - name: a\n")], &[]);
     assert_eq!(
         errors(&toolgate),
@@ -391,7 +391,7 @@ fn files_that_could_be_mistaken() {
     assert_eq!(
         errors(&unknown),
         [
-            "x.yaml:1:1 this is not a configuration that we know (a project has `toolbox` or `registries` at its top; `toolgate init` writes one)"
+            "x.yaml:1:1 unknown kind of configuration file (a project has `toolbox` or `registries` at its top; `toolgate init` writes one)"
         ]
     );
 }

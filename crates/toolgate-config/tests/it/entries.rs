@@ -1,17 +1,17 @@
-//! The rules for single servers and tools: every mistake is told, once, at its place.
+//! Rules for single servers and tools: every mistake is reported once, at its location.
 
 use std::os::unix::fs::symlink;
 
 use toolgate_config::load;
 
-use super::{config, environment, errors, loaded, project, told};
+use super::{config, environment, errors, loaded, messages, project};
 
-/// What is told about a server with these keys in our own file, and in another program's.
+/// Returns the messages about a server with these keys, in our own file and in another program's.
 fn server(keys: &str) -> Vec<String> {
     let mode = if keys.contains("mode:") { "" } else { "mode: strict, " };
     let text = format!("toolbox:\n  mcps:\n    - {{name: a, {mode}{keys}}}");
     let loaded = loaded(&[("toolgate.yaml", &text)], &[]);
-    told(&loaded).lines().map(|line| line.replace("toolgate.yaml:3:", "")).collect()
+    messages(&loaded).lines().map(|line| line.replace("toolgate.yaml:3:", "")).collect()
 }
 
 fn good_server(keys: &str) {
@@ -19,14 +19,14 @@ fn good_server(keys: &str) {
 }
 
 fn bad_server(keys: &str, expected: &str) {
-    let told = server(keys);
-    let [only] = &told[..] else { panic!("{keys}: {told:#?}") };
+    let messages = server(keys);
+    let [only] = &messages[..] else { panic!("{keys}: {messages:#?}") };
     let (_, message) = only.strip_prefix("error ").unwrap().split_once(' ').unwrap();
     assert_eq!(message.split(" (").next().unwrap(), expected, "{keys}");
 }
 
 #[test]
-fn addresses() {
+fn checks_urls() {
     for (transport, url) in [
         ("http", "http://localhost:8080/mcp"),
         ("http", "https://example.com"),
@@ -70,9 +70,9 @@ fn addresses() {
     bad_server("transport: htp, url: 'http://h'", &format!("`htp` is not a transport{here}"));
 }
 
-/// Without `transport` the address or the program says what it is.
+/// Without `transport`, the URL or the program determines it.
 #[test]
-fn transports_that_are_not_written() {
+fn infers_transport() {
     let transport = |keys: &str| {
         let text = format!("toolbox: {{mcps: [{{name: a, mode: strict, {keys}}}]}}");
         config(&loaded(&[("toolgate.yaml", &text)], &[]))["servers"][0]["transport"].clone()
@@ -88,14 +88,14 @@ fn transports_that_are_not_written() {
 }
 
 #[test]
-fn programs() {
+fn checks_commands() {
     good_server("command: a, args: [1, true, x], env: {A: 1, B: true, C: ~, 'lower-case.dotted': x}");
     bad_server("transport: stdio", "missing key `command` in MCP server `a`");
     bad_server("command: ' '", "`command` is empty in MCP server `a`");
     bad_server("command: a, server: b", "`command` and `server` do not go together in MCP server `a`");
     bad_server(r#"command: "a\0b""#, "the command line holds a NUL character in MCP server `a`");
     bad_server(r#"command: a, args: ["\0"]"#, "the command line holds a NUL character in MCP server `a`");
-    bad_server("command: a, args: x", "a text does not fit `args` in MCP server `a`");
+    bad_server("command: a, args: x", "a string does not fit `args` in MCP server `a`");
     bad_server("command: [a]", "a list does not fit `command` in MCP server `a`");
     bad_server(
         "mode: dynamic, command: a, default_tool_config: [1]",
@@ -105,7 +105,7 @@ fn programs() {
 }
 
 #[test]
-fn names_of_variables() {
+fn checks_variable_names() {
     bad_server("command: a, env: {A=B: x}", "`A=B` cannot name a variable in MCP server `a`");
     bad_server("command: a, env: {'': x}", "`` cannot name a variable in MCP server `a`");
     bad_server(r#"command: a, env: {"A\0": x}"#, "`A\0` cannot name a variable in MCP server `a`");
@@ -114,12 +114,12 @@ fn names_of_variables() {
 }
 
 #[test]
-fn names_of_headers() {
+fn checks_header_names() {
     let url = "url: 'http://h'";
     good_server(&format!(r#"{url}, headers: {{Authorization: Bearer x, X-A.b_c~: "a\tb é"}}"#));
     for name in ["'a b'", "''", "'a:'", "é", "\"a\\t\""] {
-        let told = server(&format!("{url}, headers: {{{name}: x}}"));
-        assert!(told[0].contains("is not the name of a header in MCP server `a`"), "{told:?}");
+        let messages = server(&format!("{url}, headers: {{{name}: x}}"));
+        assert!(messages[0].contains("is not the name of a header in MCP server `a`"), "{messages:?}");
     }
     for value in [r#""a\r\nX-Other: b""#, r#""a\0""#, r#""\x01""#, r#""\x7f""#] {
         bad_server(
@@ -130,7 +130,7 @@ fn names_of_headers() {
 }
 
 #[test]
-fn logins() {
+fn checks_oauth() {
     let login = |keys: &str| format!("url: 'http://h', oauth: {{{keys}}}");
     good_server(&login(""));
     good_server(&login("client_id: a, client_secret: b, scopes: [a, 'b:c'], redirect_port: 8080"));
@@ -146,7 +146,7 @@ fn logins() {
     for url in ["http://example.com/client.json", "https://example.com", "client.json"] {
         bad_server(
             &login(&format!("client_metadata_url: '{url}'")),
-            &format!("`{url}` cannot name a client in MCP server `a`"),
+            &format!("`{url}` is not the URL of a client in MCP server `a`"),
         );
     }
     for port in ["0", "65536", "-1", "x"] {
@@ -157,35 +157,35 @@ fn logins() {
 }
 
 #[test]
-fn certificates() {
-    let told = |url: &str, keys: &str| {
+fn checks_tls() {
+    let messages = |url: &str, keys: &str| {
         let text =
             format!("toolbox:\n  mcps:\n    - {{name: a, mode: strict, url: '{url}', tls: {{{keys}}}}}");
         let files = [("toolgate.yaml", text.as_str()), ("a.pem", ""), ("tls/b.pem", "")];
-        told(&loaded(&files, &[("DIR", "tls")])).replace("error toolgate.yaml:3:", "")
+        messages(&loaded(&files, &[("DIR", "tls")])).replace("error toolgate.yaml:3:", "")
     };
-    let secure = |keys: &str| told("https://h", keys);
+    let secure = |keys: &str| messages("https://h", keys);
     for keys in ["", "ca: a.pem", "cert: a.pem, key: '${DIR}/b.pem'", "ca: a.pem, crl: tls/b.pem"] {
         assert_eq!(secure(keys), "", "{keys}");
-        assert_eq!(told("wss://h", keys), "", "{keys}");
+        assert_eq!(messages("wss://h", keys), "", "{keys}");
     }
     let bad = ["cert: a.pem", "key: a.pem", "crl: a.pem", "ca: '${DIR}/gone.pem'", "ca: tls", "cer: a.pem"];
     let mut all: Vec<_> = bad.into_iter().map(secure).collect();
-    all.push(told("http://h", "ca: a.pem"));
+    all.push(messages("http://h", "ca: a.pem"));
     insta::assert_snapshot!(all.join("\n"), @"
     55 `cert` without `key` in MCP server `a` (a certificate and its key go together; they may be in one file)
     55 `key` without `cert` in MCP server `a` (a certificate and its key go together; they may be in one file)
-    55 `crl` without `ca` in MCP server `a` (add the `ca` that the list is of)
+    55 `crl` without `ca` in MCP server `a` (add the `ca` that issued the list)
     59 there is no file `${DIR}/gone.pem` for `ca` in MCP server `a` (create it, or correct the path; paths start at the project folder)
     59 there is no file `tls` for `ca` in MCP server `a` (create it, or correct the path; paths start at the project folder)
     55 unknown key `cer` in tls (did you mean `cert`?)
-    48 `tls` with an address that has none in MCP server `a` (make it `https://` or `wss://`, or remove `tls`)
+    48 `tls` with a URL that does not use TLS in MCP server `a` (make it `https://` or `wss://`, or remove `tls`)
     ");
 }
 
-/// Keys that a transport cannot use: an error in our own file, a warning in another program's.
+/// Keys that a transport does not support: an error in our own file, a warning in another program's.
 #[test]
-fn keys_that_do_not_fit() {
+fn reports_keys_unsupported_by_transport() {
     for keys in [
         "url: 'http://h'",
         "headers: {}",
@@ -218,45 +218,45 @@ fn keys_that_do_not_fit() {
     );
     let theirs = loaded(&[("mcp.json", r#"{"servers": {"a": {"url": "http://h", "env": {}}}}"#)], &[]);
     assert_eq!(
-        told(&theirs),
+        messages(&theirs),
         "warning mcp.json:1:39 `env` does not fit an `http` server in MCP server `a` (it is not used)"
     );
 }
 
 #[test]
-fn keys_that_are_unknown() {
+fn reports_unknown_keys() {
     bad_server("command: a, comand: b", "unknown key `comand` in MCP server `a`");
-    let told = server("command: a, max_instances: 5");
+    let messages = server("command: a, max_instances: 5");
     assert!(
-        told[0].ends_with("(it is a key of tool settings and of default_tool_config and of tool)"),
-        "{told:?}"
+        messages[0].ends_with("(it is a key of tool settings and of default_tool_config and of tool)"),
+        "{messages:?}"
     );
     bad_server(
         "command: a, env_file: [], envFile: []",
         "`env_file` and `envFile` are the same key in MCP server `a`",
     );
-    // A key as long as a book is not compared with every word.
-    let told = server(&format!("command: a, {}: b", "x".repeat(100_000)));
-    assert!(!told[0].contains("did you mean"));
+    // A very long key is not compared with every known key.
+    let messages = server(&format!("command: a, {}: b", "x".repeat(100_000)));
+    assert!(!messages[0].contains("did you mean"));
     let theirs = loaded(&[("mcp.json", r#"{"servers": {"a": {"command": "b", "comand": "c"}}}"#)], &[]);
     assert_eq!(
-        super::told(&theirs),
+        super::messages(&theirs),
         "note mcp.json:1:36 `comand` in MCP server `a` is not used (did you mean `command`?)"
     );
 }
 
 #[test]
-fn a_message_does_not_quote_a_whole_book() {
+fn truncates_long_messages() {
     let long = "x".repeat(10_000);
     for keys in [format!("{long}: 1"), format!("startup: {long}"), format!("description: '${{{long}.}}'")] {
-        let told = server(&format!("command: a, {keys}"));
-        assert!(told.len() == 1 && told[0].len() < 1000, "{}", told[0].len());
+        let messages = server(&format!("command: a, {keys}"));
+        assert!(messages.len() == 1 && messages[0].len() < 1000, "{}", messages[0].len());
     }
 }
 
-/// One mistake in what is shared is told once for each that uses it, where it stands.
+/// A mistake in a shared anchor is reported once per use, at its location.
 #[test]
-fn mistakes_behind_an_anchor_keep_their_place() {
+fn mistakes_in_anchors_keep_their_location() {
     let text = "
 x-shared: &shared
   mode: strict
@@ -269,22 +269,22 @@ toolbox:
     assert_eq!(
         errors(&loaded(&[("toolgate.yaml", text)], &[])),
         [
-            "toolgate.yaml:4:12 `lazzy` is not a way to start in MCP server `a` (did you mean `lazy`?)",
-            "toolgate.yaml:4:12 `lazzy` is not a way to start in MCP server `b` (did you mean `lazy`?)",
+            "toolgate.yaml:4:12 `lazzy` is not a startup mode in MCP server `a` (did you mean `lazy`?)",
+            "toolgate.yaml:4:12 `lazzy` is not a startup mode in MCP server `b` (did you mean `lazy`?)",
         ]
     );
 }
 
 // Tools.
 
-/// What is told about a tool with these keys besides the three that it needs.
+/// Returns the messages about a tool with these keys in addition to the three required ones.
 fn tool(keys: &str) -> Vec<String> {
     let text = format!(
         r#"{{"tools": [{{"name": "t", "description": "d", "input_schema": {{"type": "object"}}{}{keys}}}]}}"#,
         if keys.is_empty() { "" } else { ", " }
     );
     let loaded = loaded(&[("tools/tools.json", &text), ("tools/t.py", ""), ("tools/sub/a.py", "")], &[]);
-    told(&loaded).lines().map(str::to_owned).collect()
+    messages(&loaded).lines().map(str::to_owned).collect()
 }
 
 fn good_tool(keys: &str) {
@@ -292,44 +292,47 @@ fn good_tool(keys: &str) {
 }
 
 fn bad_tool(keys: &str, expected: &str) {
-    let told = tool(keys);
-    let [only] = &told[..] else { panic!("{keys}: {told:#?}") };
+    let messages = tool(keys);
+    let [only] = &messages[..] else { panic!("{keys}: {messages:#?}") };
     let (_, message) = only.strip_prefix("error tools/tools.json:").unwrap().split_once(' ').unwrap();
     assert_eq!(message.split(" (").next().unwrap(), expected, "{keys}");
 }
 
 #[test]
-fn scripts_stay_in_the_folder_of_their_registry() {
+fn scripts_stay_in_registry_folder() {
     good_tool("");
     good_tool(r#""script_path": "sub/a.py""#);
     good_tool(r#""config": {"scriptPath": "t.py", "function": "main"}"#);
     let long = format!("{}.py", "x".repeat(300));
     for (path, why) in [
-        ("../../bin/sh", "it leads out of the folder"),
-        ("a/../b", "it leads out of the folder"),
-        ("/bin/sh", "it leads out of the folder"),
-        ("./t.py", "it leads out of the folder"),
-        ("sub/./a.py", "it leads out of the folder"),
+        ("../../bin/sh", "it points outside the folder"),
+        ("a/../b", "it points outside the folder"),
+        ("/bin/sh", "it points outside the folder"),
+        ("./t.py", "it points outside the folder"),
+        ("sub/./a.py", "it points outside the folder"),
         ("x\\u0000.py", "it is not the name of a file"),
         ("", "it is not the name of a file"),
         ("con.py ", "it has white space at an end"),
         ("sub /a.py", "it has white space at an end"),
         (&long, "it is too long"),
     ] {
-        let told = tool(&format!(r#""script_path": "{path}""#));
-        assert_eq!(told.len(), 1, "{path}: {told:?}");
-        assert!(told[0].contains(&format!("cannot be the script in tool `t`: {why}")), "{path}: {told:?}");
+        let messages = tool(&format!(r#""script_path": "{path}""#));
+        assert_eq!(messages.len(), 1, "{path}: {messages:?}");
+        assert!(
+            messages[0].contains(&format!("cannot be the script in tool `t`: {why}")),
+            "{path}: {messages:?}"
+        );
     }
 }
 
 #[test]
-fn a_link_is_followed_before_a_script_is_trusted() {
+fn rejects_symlinks_out_of_the_folder() {
     let text = |script: &str| {
         format!(
             r#"{{"tools": [{{"name": "t", "description": "d", "input_schema": {{}}, "script_path": "{script}"}}]}}"#
         )
     };
-    let told = |script: &str| {
+    let messages = |script: &str| {
         let folder =
             project(&[("tools/tools.json", &text(script)), ("tools/real.py", ""), ("outside/o.py", "")]);
         let tools = folder.path().join("tools");
@@ -337,41 +340,41 @@ fn a_link_is_followed_before_a_script_is_trusted() {
         symlink("../outside/o.py", tools.join("out.py")).unwrap();
         symlink("../outside", tools.join("folder")).unwrap();
         symlink("nowhere.py", tools.join("dangling.py")).unwrap();
-        super::told(&load(folder.path(), None, &environment(&[])))
+        super::messages(&load(folder.path(), None, &environment(&[])))
     };
-    assert_eq!(told("inside.py"), "");
+    assert_eq!(messages("inside.py"), "");
     for script in ["out.py", "folder/o.py"] {
-        let told = told(script);
+        let messages = messages(script);
         assert!(
-            told.contains("cannot be the script in tool `t`: a link in it leads out of the folder"),
-            "{told}"
+            messages.contains("cannot be the script in tool `t`: a link in it points outside the folder"),
+            "{messages}"
         );
     }
-    assert!(told("dangling.py").starts_with("warning"));
+    assert!(messages("dangling.py").starts_with("warning"));
 }
 
-/// The registry may stand behind a link itself.
+/// The registry itself may be behind a symbolic link.
 #[test]
-fn a_project_behind_a_link() {
+fn project_behind_a_symlink() {
     let tools = r#"{"tools": [{"name": "t", "description": "d", "input_schema": {}}]}"#;
     let folder = project(&[("real/tools/tools.json", tools), ("real/tools/t.py", "")]);
     symlink("real", folder.path().join("linked")).unwrap();
     let loaded = load(&folder.path().join("linked"), None, &environment(&[]));
-    assert_eq!(super::told(&loaded), "");
+    assert_eq!(super::messages(&loaded), "");
 }
 
 #[test]
-fn a_script_that_is_missing_is_a_warning() {
-    let told = tool(r#""script_path": "none.py""#);
+fn warns_about_missing_script() {
+    let messages = tool(r#""script_path": "none.py""#);
     assert_eq!(
-        told,
-        ["warning tools/tools.json:1:97 the script `none.py` of tool `t` does not exist (write it, or \
+        messages,
+        ["warning tools/tools.json:1:97 the script `none.py` of tool `t` does not exist (create it, or \
           correct `script_path`; until then calls fail with `tool_execution_error`)"]
     );
 }
 
 #[test]
-fn rules_between_the_keys_of_a_tool() {
+fn checks_rules_between_tool_keys() {
     good_tool(r#""cacheable": true, "cache_ttl": 60, "category": "query""#);
     bad_tool(r#""cacheable": true"#, "`cacheable` needs `cache_ttl` in tool `t`");
     bad_tool(r#""cacheable": true, "cache_ttl": 0"#, "`0` is not a duration in tool `t`");
@@ -394,8 +397,8 @@ fn rules_between_the_keys_of_a_tool() {
     bad_tool(&deprecated("u", "2027-02-30"), "`2027-02-30` is not a date in tool `t`");
 }
 
-/// A tool of one's own with these keys, and these settings for it.
-fn set(tool: &str, settings: &str) -> toolgate_config::Loaded {
+/// Loads a tool with these keys and settings.
+fn set(tool: &str, settings: &str) -> toolgate_config::LoadOutcome {
     let tools = format!(r#"{{"tools": [{{"name": "t", "description": "d", "input_schema": {{}}{tool}}}]}}"#);
     let project =
         format!("registries: {{tools: tools.json}}\ntoolbox:\n  tools:\n    - {{name: t, {settings}}}\n");
@@ -403,11 +406,11 @@ fn set(tool: &str, settings: &str) -> toolgate_config::Loaded {
 }
 
 #[test]
-fn output_is_validated_strictly_where_it_is_said_or_the_server_is_strict() {
+fn strict_output_if_configured_or_strict_mode() {
     let strict = |keys: &str| {
         let text = format!("toolbox:\n  mcps:\n    - {{name: a, url: http://localhost:1/mcp, {keys}}}");
         let loaded = loaded(&[("toolgate.yaml", &text)], &[]);
-        format!("{} {}", config(&loaded)["servers"][0]["output_validation"], told(&loaded))
+        format!("{} {}", config(&loaded)["servers"][0]["output_validation"], messages(&loaded))
     };
     insta::assert_snapshot!(strict("mode: dynamic, default_tool_config: {}"), @r#""warn""#);
     insta::assert_snapshot!(strict("mode: dynamic, default_tool_config: {}, output_validation: strict"), @r#""strict""#);
@@ -416,7 +419,7 @@ fn output_is_validated_strictly_where_it_is_said_or_the_server_is_strict() {
 }
 
 #[test]
-fn settings_count_more_than_a_registry_field_by_field() {
+fn settings_override_registry_field_by_field() {
     let registry = r#", "permissions": ["a:b"], "category": "query", "cacheable": true, "cache_ttl": 60,
         "idempotent": true, "tags": ["one"], "rate_limit": {"max_calls": 1, "window_ms": 1000}"#;
     let tool = |settings: &str| {
@@ -430,21 +433,21 @@ fn settings_count_more_than_a_registry_field_by_field() {
     insta::assert_snapshot!(tool("permissions: [c:d], category: analysis, tags: []"), @r#"permissions=["c:d"] category="analysis" cache_ttl="1m" idempotent=true tags=[] rate_limit={"max_calls":1,"window":"1s"}"#);
     insta::assert_snapshot!(tool("cache_ttl: 5s, idempotent: false"), @r#"permissions=["a:b"] category="query" cache_ttl="5s" idempotent=false tags=["one"] rate_limit={"max_calls":1,"window":"1s"}"#);
     insta::assert_snapshot!(tool("cacheable: false, rate_limit: {max_calls: 9, window_ms: 9}"), @r#"permissions=["a:b"] category="query" cache_ttl=null idempotent=true tags=["one"] rate_limit={"max_calls":9,"window":"9ms"}"#);
-    // For a mutation the cache is off as soon as somebody says so.
+    // For a mutation, the setting turns the cache off.
     insta::assert_snapshot!(tool("category: mutation, cacheable: false"), @r#"permissions=["a:b"] category="mutation" cache_ttl=null idempotent=true tags=["one"] rate_limit={"max_calls":1,"window":"1s"}"#);
 }
 
 #[test]
-fn settings_keep_the_rules_of_a_registry() {
-    let told = |tool: &str, settings: &str| told(&set(tool, settings));
-    insta::assert_snapshot!(told("", "cacheable: true"), @"error toolgate.yaml:4:28 `cacheable` needs `cache_ttl` in tool settings `t` (add `cache_ttl: 3600`, in seconds)");
-    insta::assert_snapshot!(told("", "cacheable: true, cache_ttl: 0"), @"error toolgate.yaml:4:45 `0` is not a duration in tool settings `t` (a duration must be more than zero)");
-    insta::assert_snapshot!(told("", "cache_ttl: 60"), @"warning toolgate.yaml:4:17 `cache_ttl` without `cacheable: true` does nothing in tool settings `t` (add `cacheable: true`, or remove it)");
-    insta::assert_snapshot!(told("", "cacheable: true, cache_ttl: 60, category: mutation"), @"error toolgate.yaml:4:28 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
-    // The other half of a rule may be in the registry.
-    insta::assert_snapshot!(told(r#", "category": "mutation""#, "cacheable: true, cache_ttl: 60"), @"error toolgate.yaml:4:28 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
-    insta::assert_snapshot!(told(r#", "cacheable": true, "cache_ttl": 60"#, "category: mutation"), @"error tools.json:1:79 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
-    insta::assert_snapshot!(told("", "permissions: [everything, \"a:*\"], rate_limit: {max_calls: 0}"), @"
+fn settings_follow_registry_rules() {
+    let messages = |tool: &str, settings: &str| messages(&set(tool, settings));
+    insta::assert_snapshot!(messages("", "cacheable: true"), @"error toolgate.yaml:4:28 `cacheable` needs `cache_ttl` in tool settings `t` (add `cache_ttl: 3600`, in seconds)");
+    insta::assert_snapshot!(messages("", "cacheable: true, cache_ttl: 0"), @"error toolgate.yaml:4:45 `0` is not a duration in tool settings `t` (a duration must be more than zero)");
+    insta::assert_snapshot!(messages("", "cache_ttl: 60"), @"warning toolgate.yaml:4:17 `cache_ttl` without `cacheable: true` does nothing in tool settings `t` (add `cacheable: true`, or remove it)");
+    insta::assert_snapshot!(messages("", "cacheable: true, cache_ttl: 60, category: mutation"), @"error toolgate.yaml:4:28 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
+    // The other key of a rule may be in the registry.
+    insta::assert_snapshot!(messages(r#", "category": "mutation""#, "cacheable: true, cache_ttl: 60"), @"error toolgate.yaml:4:28 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
+    insta::assert_snapshot!(messages(r#", "cacheable": true, "cache_ttl": 60"#, "category: mutation"), @"error tools.json:1:79 a mutation cannot be cached in tool settings `t` (remove `cacheable`, or correct `category`)");
+    insta::assert_snapshot!(messages("", "permissions: [everything, \"a:*\"], rate_limit: {max_calls: 0}"), @"
     error toolgate.yaml:4:31 `everything` is not a permission in tool settings `t` (a permission is `resource:action`, such as `cards:create`)
     error toolgate.yaml:4:43 `a:*` is not a permission in tool settings `t` (a permission is `resource:action`, such as `cards:create`)
     error toolgate.yaml:4:64 missing key `window_ms` in rate_limit (add `window_ms`: a positive whole number)
@@ -453,21 +456,21 @@ fn settings_keep_the_rules_of_a_registry() {
 }
 
 #[test]
-fn schemas_of_tools() {
+fn checks_tool_schemas() {
     bad_tool(r#""output_schema": {"type": "objct"}"#, "`objct` is not a type of JSON in tool `t`");
     good_tool(r#""output_schema": {"type": "array"}"#);
     bad_tool(r#""output_schema": []"#, "a list does not fit `output_schema` in tool `t`");
     bad_tool(
         r#""output_schema": {"$ref": "https://example.com/schema.json"}"#,
-        "`https://example.com/schema.json` leads nowhere in the JSON Schema in tool `t`",
+        "`https://example.com/schema.json` cannot be resolved in the JSON Schema in tool `t`",
     );
     let deep = format!("{}{}", r#"{"items": "#.repeat(70), "}".repeat(70)).replace(": }", ": {}}");
     assert!(tool(&format!(r#""output_schema": {deep}"#))[0].contains("more than 64 levels of nesting"));
 }
 
-/// A tool without a description has its other mistakes told as well.
+/// Other mistakes of a tool without a description are reported as well.
 #[test]
-fn every_mistake_of_a_tool_at_once() {
+fn reports_every_mistake_of_a_tool() {
     let text = r#"{"tools": [{
         "name": "t",
         "input_schema": {"type": "array"},
@@ -479,10 +482,10 @@ fn every_mistake_of_a_tool_at_once() {
         "description": "d",
         "inputs": {"type": "strng"}
     }]}"#;
-    insta::assert_snapshot!(told(&loaded(&[("tools.json", text)], &[])), @r#"
-    error tools.json:2:9 missing key `description` in tool `t` (add `description`: a text)
+    insta::assert_snapshot!(messages(&loaded(&[("tools.json", text)], &[])), @r#"
+    error tools.json:2:9 missing key `description` in tool `t` (add `description`: a string)
     error tools.json:3:34 arguments are an object, not "array" in tool `t` (write `"type": "object"` and name the arguments in `properties`)
-    error tools.json:4:24 `../t.py` cannot be the script in tool `t`: it leads out of the folder (scripts are files in the folder of the registry, or in a folder there)
+    error tools.json:4:24 `../t.py` cannot be the script in tool `t`: it points outside the folder (scripts are files in the folder of the registry, or in a folder there)
     error tools.json:5:22 `cacheable` needs `cache_ttl` in tool `t` (add `"cache_ttl": 3600`, in seconds)
     error tools.json:6:9 unknown key `tages` in tool `t` (did you mean `tags`?)
     error tools.json:8:17 `t t` is not a tool's name in tool `t t` (a tool's name is made of letters, digits, `_`, `.` and `-`)
@@ -491,12 +494,12 @@ fn every_mistake_of_a_tool_at_once() {
 }
 
 #[test]
-fn a_tool_that_is_defined_twice() {
+fn rejects_duplicate_tools() {
     let one = r#"{"name": "t", "description": "d", "input_schema": {}}"#;
     let text = format!("{{\"tools\": [\n{one},\n{one}]}}");
-    let told = errors(&loaded(&[("tools.json", &text), ("t.py", "")], &[]));
+    let messages = errors(&loaded(&[("tools.json", &text), ("t.py", "")], &[]));
     assert_eq!(
-        told,
+        messages,
         ["tools.json:3:10 tool `t` is defined twice (the other is at tools.json:2:10; rename or remove one)"]
     );
 }
@@ -504,23 +507,23 @@ fn a_tool_that_is_defined_twice() {
 // Files.
 
 #[test]
-fn a_registry_that_is_named_must_be_there_and_be_good() {
+fn named_registry_must_exist_and_be_valid() {
     let text = "registries: {tools: tools/tools.json, mcp: mcp.json}";
-    insta::assert_snapshot!(told(&loaded(&[("toolgate.yaml", text)], &[])), @"
+    insta::assert_snapshot!(messages(&loaded(&[("toolgate.yaml", text)], &[])), @"
     error toolgate.yaml:1:21 the registry `tools/tools.json` does not exist (create it, or let `toolgate init` write a project to start from)
     error toolgate.yaml:1:44 the registry `mcp.json` does not exist (create it, or let `toolgate init` write a project to start from)
     ");
     let files = [("toolgate.yaml", text), ("tools/tools.json", "{\"tools\": ["), ("mcp.json", "\u{feff}{}")];
-    insta::assert_snapshot!(told(&loaded(&files, &[])), @"
-    error tools/tools.json:1:11 not valid JSON: unterminated array (what is opened here is not closed)
+    insta::assert_snapshot!(messages(&loaded(&files, &[])), @"
+    error tools/tools.json:1:11 not valid JSON: unterminated array (this is never closed)
     error mcp.json:1:1 the file starts with a byte order mark (save it as UTF-8 without a byte order mark)
     ");
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn reports_unreadable_files() {
     let folder = project(&[("toolgate.yaml", ""), ("folder.yaml/x", "")]);
-    let load = |name: &str| super::told(&load(folder.path(), Some(name.as_ref()), &environment(&[])));
+    let load = |name: &str| super::messages(&load(folder.path(), Some(name.as_ref()), &environment(&[])));
     assert_eq!(
         load("none.yaml"),
         "error the file `none.yaml` does not exist (paths start at the project folder, which `-C` names)"
@@ -539,17 +542,17 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn a_folder_without_a_project() {
+fn reports_missing_project() {
     let folder = project(&[]);
-    let told = super::told(&load(folder.path(), None, &environment(&[])));
-    assert!(told.contains("there is no project in") && told.contains("toolgate init"), "{told}");
-    let told = super::told(&load(&folder.path().join("none"), None, &environment(&[])));
-    assert!(told.contains("does not exist"), "{told}");
+    let messages = super::messages(&load(folder.path(), None, &environment(&[])));
+    assert!(messages.contains("there is no project in") && messages.contains("toolgate init"), "{messages}");
+    let messages = super::messages(&load(&folder.path().join("none"), None, &environment(&[])));
+    assert!(messages.contains("does not exist"), "{messages}");
 }
 
-/// As many tools as a large registry has load at once: no rule compares each with every other.
+/// A large registry loads fast: no rule compares each tool with every other.
 #[test]
-fn ten_thousand_tools() {
+fn loads_ten_thousand_tools_fast() {
     let tool = |number: usize| {
         format!(
             r#"{{"name":"tool-{number}","description":"Tool number {number}.","input_schema":{{"type":"object","properties":{{"a":{{"type":"string"}}}}}},"script_path":"t.py","tags":["x"]}}"#

@@ -1,20 +1,20 @@
-//! Every key that the schemas document is read by something, under each of its names.
+//! Every key documented in the schemas is read, under each of its names.
 //!
-//! `fixtures/every-key` sets all of them to values that are not their defaults. A key that can be taken
-//! away without a trace is documented and read by nothing.
+//! `fixtures/every-key` sets all keys to values other than their defaults. If a key can be removed without any
+//! effect, nothing reads it.
 
 use std::path::Path;
 
 use serde_json::{Map, Value as Json};
-use toolgate_config::{SchemaOf, load, schema};
+use toolgate_config::{SchemaKind, load, schema};
 
 use super::{environment, fixtures, project};
 
-/// The files with a schema. The project file is written in the part of YAML that is JSON.
-const FILES: [(&str, SchemaOf); 3] = [
-    ("toolgate.yaml", SchemaOf::Project),
-    ("tools/tools.json", SchemaOf::Tools),
-    ("mcp.json", SchemaOf::Mcp),
+/// Files with a schema. The project file is written in the JSON subset of YAML.
+const FILES: [(&str, SchemaKind); 3] = [
+    ("toolgate.yaml", SchemaKind::Project),
+    ("tools/tools.json", SchemaKind::Tools),
+    ("mcp.json", SchemaKind::Mcp),
 ];
 const BESIDE: [&str; 10] = [
     "api.yaml",
@@ -29,59 +29,59 @@ const BESIDE: [&str; 10] = [
     "tls/keys.json",
 ];
 
-/// A key with the way to it: names of keys, `[]` for the entries of a list, `*` for those of a map.
-struct Documented {
-    way: Vec<String>,
+/// A key and the path to it: names of keys, `[]` for entries of a list, `*` for entries of a map.
+struct DocumentedKey {
+    path: Vec<String>,
     name: String,
     is_alias: bool,
 }
 
-/// Every key of a schema.
-fn documented(schema: &Json, root: &Json, way: &[String], found: &mut Vec<Documented>) {
+/// Collects every key of a schema.
+fn collect_keys(schema: &Json, root: &Json, path: &[String], found: &mut Vec<DocumentedKey>) {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
-        return documented(&root["$defs"][name], root, way, found);
+        return collect_keys(&root["$defs"][name], root, path, found);
     }
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
-        // For editors, not for us.
+        // Used by editors only.
         if name == "$schema" {
             continue;
         }
-        // Only the first name of a key has its description.
+        // Only the first name of a key has a description.
         let is_alias = inner.get("description").is_none();
-        found.push(Documented { way: way.to_vec(), name: name.clone(), is_alias });
+        found.push(DocumentedKey { path: path.to_vec(), name: name.clone(), is_alias });
         if !is_alias {
-            documented(inner, root, &[way, std::slice::from_ref(name)].concat(), found);
+            collect_keys(inner, root, &[path, std::slice::from_ref(name)].concat(), found);
         }
     }
     for inner in schema["anyOf"].as_array().into_iter().flatten() {
-        documented(inner, root, way, found);
+        collect_keys(inner, root, path, found);
     }
     for (step, inner) in [("[]", &schema["items"]), ("*", &schema["additionalProperties"])] {
         if inner.is_object() {
-            documented(inner, root, &[way, &[step.to_owned()]].concat(), found);
+            collect_keys(inner, root, &[path, &[step.to_owned()]].concat(), found);
         }
     }
 }
 
-/// JSON pointers to the maps that a way leads to.
-fn maps(json: &Json, way: &[String], at: String) -> Vec<String> {
-    let Some((step, rest)) = way.split_first() else { return vec![at] };
+/// Returns JSON pointers to the maps that a path matches.
+fn find_maps(json: &Json, path: &[String], at: String) -> Vec<String> {
+    let Some((step, rest)) = path.split_first() else { return vec![at] };
     match (step.as_str(), json) {
         ("[]", Json::Array(items)) => {
-            let inner = |(index, item)| maps(item, rest, format!("{at}/{index}"));
+            let inner = |(index, item)| find_maps(item, rest, format!("{at}/{index}"));
             items.iter().enumerate().flat_map(inner).collect()
         }
         ("*", Json::Object(map)) => {
-            map.iter().flat_map(|(key, value)| maps(value, rest, format!("{at}/{key}"))).collect()
+            map.iter().flat_map(|(key, value)| find_maps(value, rest, format!("{at}/{key}"))).collect()
         }
         (key, Json::Object(map)) => {
-            map.get(key).map(|value| maps(value, rest, format!("{at}/{key}"))).unwrap_or_default()
+            map.get(key).map(|value| find_maps(value, rest, format!("{at}/{key}"))).unwrap_or_default()
         }
         _ => Vec::new(),
     }
 }
 
-/// The fixture in a folder of its own, where one file after the other is changed.
+/// A copy of the fixture, in which one file after the other is changed.
 struct Fixture {
     folder: tempfile::TempDir,
     texts: Vec<Json>,
@@ -97,7 +97,7 @@ impl Fixture {
         Self { folder: project(&files), texts }
     }
 
-    /// What comes of the fixture when one map in one of its files is changed. `None`: it is refused.
+    /// Loads the fixture with one map changed. Returns `None` if it is rejected.
     fn with(&self, file: usize, map: &str, change: impl FnOnce(&mut Map<String, Json>)) -> Option<Json> {
         let mut text = self.texts[file].clone();
         change(text.pointer_mut(map).and_then(Json::as_object_mut).unwrap());
@@ -124,14 +124,14 @@ fn every_documented_key_is_read() {
     for (file, (file_name, of)) in FILES.into_iter().enumerate() {
         let schema = schema(of);
         let mut keys = Vec::new();
-        documented(&schema, &schema, &[], &mut keys);
-        for Documented { way, name, is_alias } in &keys {
-            let maps = maps(&fixture.texts[file], way, String::new());
+        collect_keys(&schema, &schema, &[], &mut keys);
+        for DocumentedKey { path, name, is_alias } in &keys {
+            let maps = find_maps(&fixture.texts[file], path, String::new());
             let holds =
                 |map: &&String, name: &String| fixture.texts[file].pointer(map).unwrap().get(name).is_some();
             let read = if *is_alias {
-                // Under its other name a value means the same.
-                let first_names = keys.iter().filter(|key| key.way == *way && !key.is_alias);
+                // An alias has the same meaning.
+                let first_names = keys.iter().filter(|key| key.path == *path && !key.is_alias);
                 first_names.into_iter().any(|first| {
                     let rename = |map: &mut Map<String, Json>| {
                         let value = map.remove(&first.name).unwrap();
@@ -141,12 +141,12 @@ fn every_documented_key_is_read() {
                     map.is_some_and(|map| fixture.with(file, map, rename).as_ref() == Some(&base))
                 })
             } else {
-                // There is one kind of tool, so it can only be seen that no other is taken.
+                // There is only one kind of tool, so the test can only check that others are rejected.
                 let change = |map: &mut Map<String, Json>| match (file_name, name.as_str()) {
                     ("tools/tools.json", "type") => {
                         map.insert(name.clone(), "other".into());
                     }
-                    // It stands in place of `file`, which the fixture has.
+                    // Used in place of `file`, which the fixture has.
                     ("toolgate.yaml", "inline") => {
                         map.remove("file");
                         map.insert(name.clone(), "Be kind.".into());
@@ -167,7 +167,7 @@ fn every_documented_key_is_read() {
             if !read {
                 wrong.push(format!(
                     "{file_name}: {}{name}",
-                    way.iter().map(|step| format!("{step}.")).collect::<String>()
+                    path.iter().map(|step| format!("{step}.")).collect::<String>()
                 ));
             }
         }
@@ -175,9 +175,9 @@ fn every_documented_key_is_read() {
     assert!(wrong.is_empty(), "documented, and read by nothing (or not in the fixture): {wrong:#?}");
 }
 
-/// The fixture is what its name says: a schema for editors finds nothing wrong with it.
+/// The schemas for editors accept the fixture.
 #[test]
-fn the_schemas_take_what_is_good() {
+fn schemas_accept_the_fixture() {
     for (name, of) in FILES {
         let text = fs_err::read_to_string(Path::new(&fixtures("every-key")).join(name)).unwrap();
         let validator = jsonschema::validator_for(&schema(of)).unwrap();

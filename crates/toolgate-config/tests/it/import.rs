@@ -1,31 +1,31 @@
-//! Servers of other programs, taken over: what would be written, and where plain secrets go.
+//! Imports of other programs' servers: the planned changes, and the handling of plain-text secrets.
 
-use toolgate_config::{Environment, Import, add_servers, plan_import};
+use toolgate_config::{Environment, ImportPlan, add_servers, plan_import};
 
 use super::{environment, fixtures, project};
 
-fn planned(files: &[(&str, &str)]) -> Import {
+fn plan(files: &[(&str, &str)]) -> ImportPlan {
     let folder = project(files);
     let paths: Vec<_> = files.iter().map(|(name, _)| folder.path().join(name)).collect();
     plan_import(folder.path(), &paths, &Environment::default())
 }
 
-/// The only server, and the lines for `.env`.
-fn taken(import: &Import) -> (String, Vec<String>) {
+/// Returns the only server, and the lines for `.env`.
+fn single_server(import: &ImportPlan) -> (String, Vec<String>) {
     let lines = import.secrets.iter().map(|(name, value)| format!("{name}={}", value.expose())).collect();
     (import.servers[0].entry.to_string(), lines)
 }
 
 fn check(entry: &str, expected: &str, env: &[&str]) {
-    let import = planned(&[("mcp.json", &format!(r#"{{"mcpServers": {{"my-server": {entry}}}}}"#))]);
-    let (entry, lines) = taken(&import);
+    let import = plan(&[("mcp.json", &format!(r#"{{"mcpServers": {{"my-server": {entry}}}}}"#))]);
+    let (entry, lines) = single_server(&import);
     assert_eq!((entry.as_str(), lines), (expected, env.iter().map(|line| (*line).to_owned()).collect()));
     let report = format!("{} {:?}", import.report.render(), import.secrets);
     assert!(env.iter().all(|line| !report.contains(line.split_once('=').unwrap().1)), "{report}");
 }
 
 #[test]
-fn plain_secrets_become_references() {
+fn replaces_plain_secrets_by_references() {
     check(
         r#"{"command":"a","env":{"API_KEY":"abc","LEVEL":"info","DB":"postgres://u:hunter2@h/db"}}"#,
         r#"{"command":"a","env":{"API_KEY":"${API_KEY}","LEVEL":"info","DB":"${DB}"}}"#,
@@ -49,13 +49,13 @@ fn plain_secrets_become_references() {
 }
 
 #[test]
-fn references_stay_as_they_are() {
+fn keeps_references() {
     let entry = r#"{"command":"a","args":["--token","${TOKEN}"],"env":{"API_KEY":"${API_KEY:-none}"}}"#;
     check(entry, entry, &[]);
 }
 
 #[test]
-fn one_value_one_variable() {
+fn same_value_gets_same_variable() {
     let entry = |key: &str| format!(r#"{{"command": "a", "env": {{"API_KEY": "{key}"}}}}"#);
     let text = format!(
         r#"{{"mcpServers": {{"a": {}, "b": {}, "c": {}}}}}"#,
@@ -63,15 +63,15 @@ fn one_value_one_variable() {
         entry("one"),
         entry("two")
     );
-    let import = planned(&[("mcp.json", &text)]);
+    let import = plan(&[("mcp.json", &text)]);
     let names: Vec<_> = import.secrets.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["API_KEY", "API_KEY_2"]);
     assert_eq!(import.servers[2].entry["env"]["API_KEY"], "${API_KEY_2}");
 }
 
-/// What every client has, as `mcp.json` will have it. What is written there loads.
+/// Imports the files of every client. The resulting `mcp.json` loads.
 #[test]
-fn every_client_can_be_taken_over() {
+fn imports_every_client() {
     let clients = [
         ("clients", "vscode-mcp.json"),
         ("clients", "claude_desktop_config.json"),
@@ -86,12 +86,12 @@ fn every_client_can_be_taken_over() {
         assert_eq!(left, Vec::<String>::new());
         insta::assert_snapshot!(
             format!("import_{}", file.split('.').next().unwrap()),
-            format!("{text}---\n{}", told(&import))
+            format!("{text}---\n{}", messages(&import))
         );
     }
 }
 
-fn told(import: &Import) -> String {
+fn messages(import: &ImportPlan) -> String {
     let entries = serde_json::to_value(import.report.entries()).unwrap();
     let line = |entry: &serde_json::Value| {
         format!("{} {}", entry["severity"].as_str().unwrap(), entry["message"].as_str().unwrap())
@@ -100,10 +100,9 @@ fn told(import: &Import) -> String {
 }
 
 #[test]
-fn what_is_there_stays() {
+fn keeps_existing_servers() {
     let before = "{\n  // mine\n  \"servers\": {\n    \"a\": { \"command\": \"mine\" } // too\n  }\n}\n";
-    let import =
-        planned(&[("mcp.json", r#"{"servers": {"a": {"command": "theirs"}, "b": {"command": "b"}}}"#)]);
+    let import = plan(&[("mcp.json", r#"{"servers": {"a": {"command": "theirs"}, "b": {"command": "b"}}}"#)]);
     let (text, left) = add_servers(before, &import, false).unwrap();
     assert_eq!(left, ["a"]);
     assert!(

@@ -1,7 +1,7 @@
-//! Whole configurations through `toolgate_config::load`: what each of them comes to, or what is told.
+//! Whole configurations through `toolgate_config::load`: the result, or the reported problems.
 //!
-//! `fixtures/` holds the configurations that people bring, as their documents write them. Nothing here
-//! reads the environment of the process: every test brings its own.
+//! `fixtures/` holds configurations of other programs, as documented by those programs. No test reads the
+//! environment of the process: every test has its own.
 
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
@@ -15,21 +15,21 @@ mod egress;
 mod entries;
 mod every_key;
 mod import;
+mod overlay;
 mod overrides;
 mod policy;
 mod profiles;
 mod seeds;
 mod serve;
-mod texts;
 mod toolbox;
 mod variables;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
-use toolgate_config::{Environment, Loaded, load};
+use toolgate_config::{Environment, LoadOutcome, load};
 
-/// A world with these variables and nothing else.
+/// Creates an environment with these variables only.
 fn environment(variables: &[(&str, &str)]) -> Environment {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     Environment { variables: variables.iter().map(own).collect(), home: Some("/ann".into()) }
@@ -39,7 +39,7 @@ fn fixtures(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(folder)
 }
 
-/// A project folder with these files.
+/// Creates a project folder with these files.
 fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -51,20 +51,20 @@ fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// Loads a folder with these files.
-fn loaded(files: &[(&str, &str)], variables: &[(&str, &str)]) -> Loaded {
+fn loaded(files: &[(&str, &str)], variables: &[(&str, &str)]) -> LoadOutcome {
     load(project(files).path(), None, &environment(variables))
 }
 
-/// The configuration as JSON; what is told where there is none.
-fn config(loaded: &Loaded) -> Json {
+/// Returns the configuration as JSON; panics with the messages if there is none.
+fn config(loaded: &LoadOutcome) -> Json {
     match &loaded.config {
         Some(config) => serde_json::to_value(config).unwrap(),
-        None => panic!("refused:\n{}", told(loaded)),
+        None => panic!("refused:\n{}", messages(loaded)),
     }
 }
 
-/// What is told, a line for each: `error toolgate.yaml:3:5 unknown key `x` (did you mean `y`?)`.
-fn told(loaded: &Loaded) -> String {
+/// Formats the problems, one per line: `error toolgate.yaml:3:5 unknown key `x` (did you mean `y`?)`.
+fn messages(loaded: &LoadOutcome) -> String {
     let entries = serde_json::to_value(loaded.report.entries()).unwrap();
     let line = |entry: &Json| {
         let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
@@ -84,14 +84,14 @@ fn told(loaded: &Loaded) -> String {
     entries.as_array().unwrap().iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The errors alone.
-fn errors(loaded: &Loaded) -> Vec<String> {
-    let told = told(loaded);
-    told.lines().filter_map(|line| line.strip_prefix("error ")).map(str::to_owned).collect()
+/// Returns the errors only.
+fn errors(loaded: &LoadOutcome) -> Vec<String> {
+    let messages = messages(loaded);
+    messages.lines().filter_map(|line| line.strip_prefix("error ")).map(str::to_owned).collect()
 }
 
-/// The configuration without places, then what is told: one text to compare.
-fn outline(loaded: &Loaded) -> String {
+/// Formats the configuration without origins, followed by the messages, for snapshots.
+fn outline(loaded: &LoadOutcome) -> String {
     let mut out = String::new();
     if let Some(config) = &loaded.config {
         let mut json = serde_json::to_value(config).unwrap();
@@ -101,7 +101,7 @@ fn outline(loaded: &Loaded) -> String {
         write(&json, 0, &mut out);
         out = out.replace(&config.project.display().to_string(), "[project]");
     }
-    format!("{}\n---\n{}\n", out.trim_end(), told(loaded))
+    format!("{}\n---\n{}\n", out.trim_end(), messages(loaded))
 }
 
 fn write(json: &Json, depth: usize, out: &mut String) {

@@ -1,8 +1,8 @@
-//! The environment over the project file.
+//! Environment variables that override the project file.
 
 use serde_json::Value as Json;
 
-use super::{config, errors, loaded, told};
+use super::{config, errors, loaded, messages};
 
 const PROJECT: &str = "
 name: test
@@ -13,14 +13,14 @@ toolbox:
     - {name: second, command: b, mode: strict}
 ";
 
-/// The value at a JSON pointer after one override.
+/// Returns the value at a JSON pointer after one override.
 fn overridden(name: &str, value: &str, pointer: &str) -> Json {
     let loaded = loaded(&[("toolgate.yaml", PROJECT)], &[(name, value)]);
     config(&loaded).pointer(pointer).cloned().unwrap_or(Json::Null)
 }
 
 #[test]
-fn by_key_by_number_and_by_name() {
+fn overrides_by_key_index_and_name() {
     assert_eq!(overridden("TOOLGATE__TOOLBOX__MAX_CONCURRENT", "20", "/limits/max_concurrent"), 20);
     assert_eq!(overridden("TOOLGATE__toolbox__max_concurrent", "20", "/limits/max_concurrent"), 20);
     assert_eq!(overridden("TOOLGATE__TOOLBOX__MCPS__1__COMMAND", "c", "/servers/1/command"), "c");
@@ -29,7 +29,7 @@ fn by_key_by_number_and_by_name() {
 }
 
 #[test]
-fn what_is_new() {
+fn adds_missing_keys() {
     assert_eq!(overridden("TOOLGATE__NAME", "here", "/name"), "here");
     assert_eq!(overridden("TOOLGATE__TOOLBOX__DEFAULT_TIMEOUT", "5s", "/limits/default_timeout"), "5s");
     assert_eq!(
@@ -44,13 +44,13 @@ fn what_is_new() {
 }
 
 #[test]
-fn variables_for_a_child_keep_their_case() {
+fn env_names_keep_their_case() {
     let env = overridden("TOOLGATE__TOOLBOX__MCPS__0__ENV__API_KEY", "x", "/servers/0/env");
     assert_eq!(env, serde_json::json!({"API_KEY": "***"}));
 }
 
 #[test]
-fn the_mode_of_a_server_in_both_trees() {
+fn overrides_server_mode_in_both_trees() {
     let variables = [
         ("TOOLGATE__TOOLBOX__MCPS__0__MODE", "dynamic"),
         ("TOOLGATE__TOOLBOX__MCPS__0__DEFAULT_TOOL_CONFIG", "{max_instances: 3}"),
@@ -72,39 +72,41 @@ fn the_mode_of_a_server_in_both_trees() {
 }
 
 #[test]
-fn what_is_wrong_with_a_value_is_told_with_its_variable() {
-    let told = |name: &str, value: &str| errors(&loaded(&[("toolgate.yaml", PROJECT)], &[(name, value)]));
+fn reports_invalid_value_with_its_variable() {
+    let messages = |name: &str, value: &str| errors(&loaded(&[("toolgate.yaml", PROJECT)], &[(name, value)]));
     assert_eq!(
-        told("TOOLGATE__TOOLBOX__MAX_CONCURRENT", "none"),
+        messages("TOOLGATE__TOOLBOX__MAX_CONCURRENT", "none"),
         [
             "environment variable TOOLGATE__TOOLBOX__MAX_CONCURRENT `none` is not a positive whole number in toolbox (write a whole number from 1 on)"
         ]
     );
-    assert!(told("TOOLGATE__TOOLBOX__MAX_CONCURENT", "5")[0].ends_with("(did you mean `max_concurrent`?)"));
-    assert!(told("TOOLGATE__TOOLBOX__MCPS", "[")[0].contains("not valid YAML"));
+    assert!(
+        messages("TOOLGATE__TOOLBOX__MAX_CONCURENT", "5")[0].ends_with("(did you mean `max_concurrent`?)")
+    );
+    assert!(messages("TOOLGATE__TOOLBOX__MCPS", "[")[0].contains("not valid YAML"));
 }
 
 #[test]
-fn a_path_that_leads_nowhere() {
-    let told = |name: &str| errors(&loaded(&[("toolgate.yaml", PROJECT)], &[(name, "5")]));
+fn reports_unmatched_path() {
+    let messages = |name: &str| errors(&loaded(&[("toolgate.yaml", PROJECT)], &[(name, "5")]));
     let nowhere = |name: &str, why: &str| {
         let hint = "(its parts are the keys of the project file, joined by `__`)";
-        let expected = format!("environment variable {name} this variable leads nowhere: {why} {hint}");
-        assert_eq!(told(name), [expected]);
+        let expected = format!("environment variable {name} this variable has no target: {why} {hint}");
+        assert_eq!(messages(name), [expected]);
     };
     nowhere("TOOLGATE__TOOLBOX__MCPS__7__MODE", "the list has 2 entries and none is called `7`");
     nowhere("TOOLGATE__TOOLBOX__MCPS__THIRD__MODE", "the list has 2 entries and none is called `THIRD`");
     nowhere("TOOLGATE__TOOLBOX__MAX_CONCURRENT__X", "`X` would be below a single value");
     nowhere("TOOLGATE__TOOLBOX____MODE", "a part of it is empty");
     nowhere("TOOLGATE__", "a part of it is empty");
-    // So many parts that walking down them would fill the stack.
+    // Enough parts to overflow the stack if the path were followed.
     let deep = format!("TOOLGATE{}", "__A".repeat(40_000));
-    assert_eq!(told(&deep).len(), 1);
+    assert_eq!(messages(&deep).len(), 1);
 }
 
-/// Where the path is wrong, too, what it leads to is not shown.
+/// Values are hidden even if the path is invalid.
 #[test]
-fn an_override_that_holds_a_secret_is_not_shown() {
+fn never_shows_secret_overrides() {
     let variables = [
         ("TOOLGATE__TOOLBOX__MCPS__9__ENV__DB", "first-secret"),
         ("TOOLGATE__TOOLBOX__MCPS__9__API_TOKEN", "second-secret"),
@@ -118,14 +120,14 @@ fn an_override_that_holds_a_secret_is_not_shown() {
 fn registries_are_not_overridden() {
     let loaded = loaded(&[("mcp.json", r#"{"servers": {}}"#)], &[("TOOLGATE__TOOLBOX__MAX_CONCURRENT", "5")]);
     assert_eq!(
-        told(&loaded),
+        messages(&loaded),
         "warning environment variable TOOLGATE__TOOLBOX__MAX_CONCURRENT environment variable \
          `TOOLGATE__TOOLBOX__MAX_CONCURRENT` overrides nothing (only a project file can be overridden; for a `myai` tree write `APP_MYAI__…`)"
     );
 }
 
 #[test]
-fn origins_name_every_value_that_was_written() {
+fn origins_list_every_written_value() {
     let json = config(&loaded(&[("toolgate.yaml", PROJECT)], &[]));
     insta::assert_snapshot!(serde_json::to_string_pretty(&json["origins"]).unwrap(), @r#"
     {

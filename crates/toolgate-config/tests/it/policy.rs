@@ -1,13 +1,13 @@
-//! `policy.cedar`: found, named, refused with every mistake.
+//! `policy.cedar`: found by default, named, or rejected with every mistake.
 
-use toolgate_config::Loaded;
+use toolgate_config::LoadOutcome;
 
-use super::{config, errors, loaded, told};
+use super::{config, errors, loaded, messages};
 
 const GOOD: &str = "permit(principal == Caller::\"ann\", action, resource);\n";
 
 #[test]
-fn it_is_found_beside_any_project_file() {
+fn finds_default_policy_in_any_dialect() {
     for (file, text) in [
         ("toolgate.yaml", "name: x\n"),
         ("agent.yaml", "name: x\ninstructions: y\n"),
@@ -21,7 +21,7 @@ fn it_is_found_beside_any_project_file() {
 }
 
 #[test]
-fn a_named_one_is_read_in_its_place() {
+fn named_policy_replaces_default() {
     let files = [
         ("toolgate.yaml", "policy: rules/all.cedar\n"),
         ("rules/all.cedar", GOOD),
@@ -33,39 +33,39 @@ fn a_named_one_is_read_in_its_place() {
 }
 
 #[test]
-fn one_that_is_not_there_is_an_error() {
-    let told = errors(&loaded(&[("toolgate.yaml", "policy: none.cedar\n")], &[]));
+fn missing_policy_is_an_error() {
+    let messages = errors(&loaded(&[("toolgate.yaml", "policy: none.cedar\n")], &[]));
     assert_eq!(
-        told,
+        messages,
         [
             "toolgate.yaml:1:9 the policy `none.cedar` does not exist (create it, or remove it here; paths start \
              at the project folder)"
         ]
     );
-    let told = errors(&loaded(&[("toolgate.yaml", "name: x\n"), ("policy.cedar/x", "")], &[]));
-    assert_eq!(told, ["`policy.cedar` cannot be read: it is a folder"]);
+    let messages = errors(&loaded(&[("toolgate.yaml", "name: x\n"), ("policy.cedar/x", "")], &[]));
+    assert_eq!(messages, ["`policy.cedar` cannot be read: it is a folder"]);
 }
 
-/// What is told of these rules.
-fn rules(text: &str) -> String {
-    let loaded: Loaded = loaded(&[("toolgate.yaml", "name: x\n"), ("policy.cedar", text)], &[]);
+/// Returns the messages about these rules.
+fn check_rules(text: &str) -> String {
+    let loaded: LoadOutcome = loaded(&[("toolgate.yaml", "name: x\n"), ("policy.cedar", text)], &[]);
     assert_eq!(loaded.config.is_some(), !loaded.report.has_errors());
-    told(&loaded)
+    messages(&loaded)
 }
 
 #[test]
-fn rules_that_do_not_parse() {
-    insta::assert_snapshot!(rules("permit(principal, action, resource);\n\nforbid(principal, action, resource"), @"error policy.cedar:3:35 unexpected end of input (docs/policy.md shows what rules can say)");
-    insta::assert_snapshot!(rules("permit(principal, action);\npermit(principal, action, resource) when { 1 + };\n"), @"error policy.cedar:2:48 unexpected token `}` (docs/policy.md shows what rules can say)");
-    insta::assert_snapshot!(rules("permit(principal, action, ressource);\npermitt(principal, action, resource);\n"), @"
+fn reports_syntax_errors() {
+    insta::assert_snapshot!(check_rules("permit(principal, action, resource);\n\nforbid(principal, action, resource"), @"error policy.cedar:3:35 unexpected end of input (see docs/policy.md)");
+    insta::assert_snapshot!(check_rules("permit(principal, action);\npermit(principal, action, resource) when { 1 + };\n"), @"error policy.cedar:2:48 unexpected token `}` (see docs/policy.md)");
+    insta::assert_snapshot!(check_rules("permit(principal, action, ressource);\npermitt(principal, action, resource);\n"), @"
     error policy.cedar:1:27 found an invalid variable in the policy scope: ressource (policy scopes must contain a `principal`, `action`, and `resource` element in that order)
     error policy.cedar:2:1 invalid policy effect: permitt (effect must be either `permit` or `forbid`)
     ");
-    assert_eq!(rules("// No rules yet.\n"), "");
+    assert_eq!(check_rules("// No rules yet.\n"), "");
 }
 
 #[test]
-fn every_rule_that_does_not_type_check() {
+fn reports_every_type_error() {
     let text = r#"// First a good one.
 permit(principal, action, resource);
 @id("red")
@@ -76,27 +76,27 @@ forbid(principal == User::"ann", action, resource);
 forbid(principal, action, resource) when { context.numbers.getTag("amount") > 100 };
 forbid(principal, action, resource) when { resource.name > 3 };
 "#;
-    insta::assert_snapshot!(rules(text), @r#"
-    error policy.cedar:5:10 attribute `colour` on entity type `Tool` not found, in rule `red` (docs/policy.md shows what rules can say)
-    error policy.cedar:6:29 unrecognized action `Action::"calls"` (there is `Caller`, `Tool` and `Server`, `Action::"call"` and `Action::"list"`)
-    error policy.cedar:7:21 unrecognized entity type `User` (there is `Caller`, `Tool` and `Server`, `Action::"call"` and `Action::"list"`)
+    insta::assert_snapshot!(check_rules(text), @r#"
+    error policy.cedar:5:10 attribute `colour` on entity type `Tool` not found, in rule `red` (see docs/policy.md)
+    error policy.cedar:6:29 unrecognized action `Action::"calls"` (the entity types are `Caller`, `Tool` and `Server`; the actions are `Action::"call"` and `Action::"list"`)
+    error policy.cedar:7:21 unrecognized entity type `User` (the entity types are `Caller`, `Tool` and `Server`; the actions are `Action::"call"` and `Action::"list"`)
     error policy.cedar:8:44 unable to guarantee safety of access to tag `"amount"` on entity type `Numbers` (try testing for the tag's presence with `.hasTag("amount") && ..`)
-    error policy.cedar:9:44 unexpected type: expected Long but saw String (docs/policy.md shows what rules can say)
+    error policy.cedar:9:44 unexpected type: expected Long but saw String (see docs/policy.md)
     "#);
 }
 
-/// It may be meant, and is worth a word: a `forbid` like this forbids nothing.
+/// May be intended, but deserves a warning: such a `forbid` forbids nothing.
 #[test]
-fn a_rule_that_can_never_apply_is_a_warning() {
-    insta::assert_snapshot!(rules("@id(\"x\") forbid(principal, action, resource == Server::\"x\");\n"), @"
+fn warns_about_rules_that_never_apply() {
+    insta::assert_snapshot!(check_rules("@id(\"x\") forbid(principal, action, resource == Server::\"x\");\n"), @"
     warning policy.cedar:1:1 unable to find an applicable action given the policy scope constraints, in rule `x` (try replacing `==` with `in` in the resource clause)
-    warning policy.cedar:1:1 policy is impossible: the policy expression evaluates to false for all valid requests, in rule `x` (docs/policy.md shows what rules can say)
+    warning policy.cedar:1:1 policy is impossible: the policy expression evaluates to false for all valid requests, in rule `x` (see docs/policy.md)
     ");
 }
 
-/// The parser of Cedar would use up the stack.
+/// Cedar's parser would overflow the stack.
 #[test]
-fn rules_that_are_too_deep_are_told() {
+fn rejects_deeply_nested_rules() {
     let deep = format!("permit(principal, action, resource) when {{ {}", "(".repeat(100_000));
-    insta::assert_snapshot!(rules(&deep), @"error policy.cedar:1:59 more than 16 brackets in brackets (make more rules of it, or use sets)");
+    insta::assert_snapshot!(check_rules(&deep), @"error policy.cedar:1:59 more than 16 nested brackets (split it into several rules, or use sets)");
 }

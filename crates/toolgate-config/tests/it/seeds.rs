@@ -1,4 +1,4 @@
-//! The targets of the fuzzer, with their seeds and mutants of them.
+//! The fuzz targets, with their seeds and mutants of them.
 
 use toolgate_config::fuzz;
 
@@ -8,7 +8,7 @@ mod mutants;
 use mutants::run;
 
 #[test]
-fn readers_take_whatever_comes() {
+fn fuzz_targets_accept_seeds_and_mutants() {
     let text = |name: &str, target: fn(&str)| {
         run(name, |bytes| {
             if let Ok(text) = std::str::from_utf8(bytes) {

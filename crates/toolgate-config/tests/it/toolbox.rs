@@ -1,17 +1,17 @@
-//! The toolbox: strict and dynamic servers, their default limits, and what single tools override.
+//! The toolbox: strict and dynamic servers, their default limits, and overrides of single tools.
 
 use toolgate_types::ToolLimits;
 use toolgate_types::server::ToolMode;
 
-use super::{config, errors, loaded, told};
+use super::{config, errors, loaded, messages};
 
-/// A project with these servers.
-fn mcps(mcps: &str) -> toolgate_config::Loaded {
+/// Loads a project with these servers.
+fn mcps(mcps: &str) -> toolgate_config::LoadOutcome {
     loaded(&[("toolgate.yaml", &format!("toolbox:\n  mcps:\n{mcps}"))], &[])
 }
 
-fn only_mode(loaded: &toolgate_config::Loaded) -> &ToolMode {
-    let Some(config) = &loaded.config else { panic!("refused:\n{}", told(loaded)) };
+fn only_mode(loaded: &toolgate_config::LoadOutcome) -> &ToolMode {
+    let Some(config) = &loaded.config else { panic!("refused:\n{}", messages(loaded)) };
     &config.servers[0].mode
 }
 
@@ -21,7 +21,7 @@ fn only_mode(loaded: &toolgate_config::Loaded) -> &ToolMode {
 fn valid_strict_mode_without_default_tool_config() {
     let loaded = mcps("    - {name: a, url: http://localhost:1/mcp, mode: strict}");
     assert!(matches!(only_mode(&loaded), ToolMode::Strict));
-    assert_eq!(told(&loaded), "");
+    assert_eq!(messages(&loaded), "");
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn valid_dynamic_mode_with_default_tool_config() {
     let ToolMode::Dynamic { default_tool_config } = only_mode(&loaded) else { panic!() };
     assert_eq!(default_tool_config.max_instances.unwrap().get(), 10);
     assert_eq!(default_tool_config.timeout.unwrap().to_string(), "30s");
-    assert_eq!(told(&loaded), "");
+    assert_eq!(messages(&loaded), "");
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn invalid_dynamic_mode_without_default_tool_config() {
     let loaded = mcps("    - name: customers\n      url: http://localhost:1/mcp\n      mode: dynamic\n");
     assert!(loaded.config.is_none());
     assert_eq!(
-        told(&loaded),
+        messages(&loaded),
         "error toolgate.yaml:5:13 MCP server 'customers' is configured with mode='dynamic' but missing required \
          field 'default_tool_config' (add `default_tool_config: { max_instances: 10, timeout: 30s }`)"
     );
-    // A key with nothing behind it is no default either.
+    // A key without a value is no default either.
     let empty = mcps("    - {name: a, url: http://localhost:1/mcp, mode: dynamic, default_tool_config: }");
     assert!(errors(&empty)[0].contains("missing required field 'default_tool_config'"));
 }
@@ -59,9 +59,9 @@ fn valid_strict_mode_with_default_tool_config_which_is_ignored() {
     assert!(config(&loaded)["servers"][0].get("default_tool_config").is_none());
 }
 
-/// What is ignored must still be right: nobody wants to find out when the mode is switched.
+/// An unused `default_tool_config` must still be valid, since the mode may be switched later.
 #[test]
-fn a_default_tool_config_is_checked_in_strict_mode_too() {
+fn checks_default_tool_config_in_strict_mode() {
     let loaded = mcps(
         "    - {name: a, url: http://localhost:1/mcp, mode: strict, default_tool_config: {max_instances: 0}}",
     );
@@ -81,7 +81,7 @@ fn mode_is_required() {
 }
 
 #[test]
-fn mode_is_one_of_two() {
+fn rejects_unknown_mode() {
     let loaded = mcps("    - {name: a, url: http://localhost:1/mcp, mode: dynamik}");
     assert_eq!(
         errors(&loaded),
@@ -94,24 +94,24 @@ fn mode_is_one_of_two() {
     );
 }
 
-/// Where no mode is asked for, there is one: all tools, with the built-in limits.
+/// If `mode` is not required, it defaults to all tools with the built-in limits.
 #[test]
-fn a_registry_may_leave_mode_out() {
+fn registry_may_omit_mode() {
     let loaded = loaded(&[("mcp.json", r#"{"servers": {"a": {"command": "a"}}}"#)], &[]);
     let ToolMode::Dynamic { default_tool_config } = only_mode(&loaded) else { panic!() };
     assert_eq!(*default_tool_config, ToolLimits::default());
 }
 
-// Configuration merging: what a tool's settings say counts more than its server's default, field by field.
+// Configuration merging: a tool's settings override its server's defaults, field by field.
 
-/// The limits of a tool with these settings, under these defaults.
+/// Returns the limits of a tool with these settings and these defaults.
 fn merged(settings: &str, defaults: &str) -> String {
     let project = format!(
         "toolbox:\n  tools: [{{name: t{settings}}}]\n  mcps: [{{name: a, command: a, mode: dynamic, \
          default_tool_config: {{{defaults}}}}}]"
     );
     let loaded = loaded(&[("toolgate.yaml", &project)], &[]);
-    let Some(config) = &loaded.config else { panic!("refused:\n{}", told(&loaded)) };
+    let Some(config) = &loaded.config else { panic!("refused:\n{}", messages(&loaded)) };
     let ToolMode::Dynamic { default_tool_config } = &config.servers[0].mode else { panic!() };
     serde_json::to_string(&config.tool_settings[0].limits.or(*default_tool_config)).unwrap()
 }
@@ -141,7 +141,7 @@ fn explicit_config_overrides_some_default_fields() {
 #[test]
 fn no_explicit_config_uses_all_defaults() {
     assert_eq!(merged("", DEFAULTS), r#"{"max_instances":10,"timeout":"30s","parallel_capable":true}"#);
-    // And what neither says is left to the built-in limits.
+    // The built-in limits apply to everything else.
     assert_eq!(merged("", "max_instances: 10"), r#"{"max_instances":10}"#);
 }
 
@@ -157,14 +157,14 @@ fn local_tools_always_use_strict_mode() {
     assert_eq!(
         errors(&loaded),
         [
-            "toolgate.yaml:2:26 tool `echo` is one of your own and cannot be `dynamic` (own tools are always strict; \
+            "toolgate.yaml:2:26 tool `echo` belongs to this project and cannot be `dynamic` (a project's own tools are always strict; \
           remove `mode`)"
         ]
     );
 }
 
 #[test]
-fn settings_of_a_local_tool_count_more_than_its_registry() {
+fn settings_override_registry_of_local_tool() {
     let project =
         "registries: {tools: tools.json}\ntoolbox: {tools: [{name: echo, max_instances: 2, mode: strict}]}";
     let loaded = loaded(&[("toolgate.yaml", project), ("tools.json", LOCAL)], &[]);
@@ -178,48 +178,48 @@ fn settings_of_a_local_tool_count_more_than_its_registry() {
 // Values.
 
 #[test]
-fn limits_are_positive() {
-    let told = |key: &str, value: &str| {
+fn limits_must_be_positive() {
+    let messages = |key: &str, value: &str| {
         errors(&loaded(&[("toolgate.yaml", &format!("toolbox: {{{key}: {value}}}"))], &[]))
     };
     for value in ["0", "-1", "1.5", "many", "4294967296", "[1]"] {
-        assert_eq!(told("max_concurrent", value).len(), 1, "{value}");
+        assert_eq!(messages("max_concurrent", value).len(), 1, "{value}");
     }
     for value in ["0", "-5s", "soon", "P1Y", "[1]", "11 years"] {
-        assert_eq!(told("default_timeout", value).len(), 1, "{value}");
+        assert_eq!(messages("default_timeout", value).len(), 1, "{value}");
     }
     for value in ["0", "4k", "-1"] {
-        assert_eq!(told("max_output", value).len(), 1, "{value}");
+        assert_eq!(messages("max_output", value).len(), 1, "{value}");
     }
     assert_eq!(
-        told("default_timeout", "-5s"),
+        messages("default_timeout", "-5s"),
         ["toolgate.yaml:1:28 `-5s` is not a duration in toolbox (a duration cannot be negative)"]
     );
 }
 
-/// A key that is written and left empty is as good as not written, and never makes a server vanish.
+/// An empty value counts as absent, and never makes a server disappear.
 #[test]
-fn empty_values_lose_nothing() {
-    let told = |entry: &str| errors(&mcps(&format!("    - {entry}\n")));
+fn empty_value_counts_as_absent() {
+    let messages = |entry: &str| errors(&mcps(&format!("    - {entry}\n")));
     assert_eq!(
-        told("{name: , command: a, mode: strict}"),
+        messages("{name: , command: a, mode: strict}"),
         ["toolgate.yaml:3:7 missing key `name` in MCP server (give the server a name)"]
     );
     assert_eq!(
-        told("{name: a, command: , mode: strict}"),
+        messages("{name: a, command: , mode: strict}"),
         [
             "toolgate.yaml:3:14 nothing to connect to in MCP server `a` (give it a `command`, a `server` package or a `url`)"
         ]
     );
     assert_eq!(
-        told("{name: a, transport: http, url: , mode: strict}"),
+        messages("{name: a, transport: http, url: , mode: strict}"),
         ["toolgate.yaml:3:14 missing key `url` in MCP server `a` (an `http` server needs a `url`)"]
     );
-    assert_eq!(told("{name: a, command: a, mode: strict, startup: , args: }"), Vec::<String>::new());
+    assert_eq!(messages("{name: a, command: a, mode: strict, startup: , args: }"), Vec::<String>::new());
 }
 
 #[test]
-fn names_that_would_be_mistaken_for_each_other() {
+fn rejects_ambiguous_names() {
     let twice = "    - {name: a, command: a, mode: strict}\n    - {name: a, command: b, mode: strict}\n";
     assert_eq!(
         errors(&mcps(twice)),

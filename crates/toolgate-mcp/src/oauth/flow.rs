@@ -1,85 +1,96 @@
-//! The steps of OAuth, done by `rmcp`: discovery, registration, the code, refreshing.
+//! OAuth steps of a login: registration, authorization request, code exchange, refresh, client credentials.
 //!
-//! The one module that names `rmcp`. Invariant: nothing of it is seen outside.
+//! Token requests are made by `oauth2`, and sent like all others by [`Fetcher`]. Every request for a token names the
+//! MCP server as its resource (RFC 8707), so that the token is of no use elsewhere.
 
-use std::net::IpAddr;
+use std::collections::HashSet;
 
-use reqwest::redirect;
-use rmcp::transport::auth::{
-    AuthError, AuthorizationManager, AuthorizationMetadata, AuthorizationMetadataSource,
-    ClientCredentialsConfig, CredentialStore, InMemoryCredentialStore, JwtSigningAlgorithm,
-    OAuthClientConfig, OAuthTokenResponse, StoredCredentials, WWWAuthenticateParams,
+use oauth2::basic::{BasicClient, BasicErrorResponseType, BasicTokenResponse};
+use oauth2::{
+    AuthType, AuthUrl, AuthorizationCode, ClientId, ClientSecret, CsrfToken, EndpointNotSet, EndpointSet,
+    PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken, RequestTokenError, Scope,
+    TokenResponse as _, TokenUrl,
 };
-use serde::Deserialize;
-use serde_json::json;
-use toolgate_types::Text;
-use toolgate_types::oauth::Oauth;
-use toolgate_types::server::Tls;
-use url::{Host, Url};
+use toolgate_types::oauth::OauthConfig;
+use toolgate_types::server::UpstreamTls;
+use url::Url;
 
 use super::LoginError;
-use super::callback::Answer;
-use super::file::{Client, Tokens, now};
-use crate::transport::tls;
+use super::assertion::{ASSERTION_TYPE, AssertionKey};
+use super::callback::CallbackResponse;
+use super::challenge::Challenge;
+use super::discovery::{self, DiscoveredServer, DiscoveryError};
+use super::fetch::Fetcher;
+use super::registration;
+use super::token_file::{OAuthClient, TokenSet, now};
 
-/// The scope that brings refresh tokens, where a server knows it.
-const OFFLINE: &str = "offline_access";
-/// How we are called where we register ourselves.
-const NAME: &str = "Toolgate";
+/// Scope that requests refresh tokens, where the server supports it.
+const OFFLINE_SCOPE: &str = "offline_access";
+/// Parameter that names the MCP server.
+const RESOURCE: &str = "resource";
 
-/// A login on its way, with one authorization server.
-pub(super) struct Flow {
-    manager: AuthorizationManager,
-    metadata: AuthorizationMetadata,
-    memory: InMemoryCredentialStore,
-    server: Url,
-    /// Whether the server publishes anything about itself.
-    published: bool,
-    /// The name of the authorization server.
+type TokenClient = BasicClient<EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointSet>;
+
+/// Reason why an authorization server cannot be used, or why its response is not accepted.
+#[derive(Debug, thiserror::Error)]
+enum FlowError {
+    #[error("the authorization server has no authorization endpoint")]
+    NoAuthorizationEndpoint,
+    #[error("the authorization server does not support authorization codes")]
+    NoCodes,
+    #[error("the authorization server does not support PKCE with S256")]
+    NoPkce,
+    #[error("the authorization server does not support {wanted}; it supports {supported}")]
+    NoAuthMethod { wanted: &'static str, supported: String },
+    #[error("the authorization server has no issuer, which `private_key_jwt` needs")]
+    NoIssuer,
+    #[error("the response comes from issuer `{received}`, not from `{expected}`")]
+    WrongIssuer { received: String, expected: String },
+    #[error("the response does not name its issuer `{expected}`")]
+    IssuerMissing { expected: String },
+}
+
+/// Login in progress with one authorization server.
+pub(super) struct LoginFlow {
+    fetcher: Fetcher,
+    discovered: DiscoveredServer,
+    /// Issuer of the authorization server.
     pub(super) issuer: String,
 }
 
-/// The scopes that a challenge asks for.
-pub(super) fn challenged_scopes(challenge: Option<&str>, server: &Url) -> Vec<String> {
-    let scope = challenge.and_then(|challenge| WWWAuthenticateParams::parse(challenge, server).scope);
-    scope.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+/// Authorization request, until its response arrives.
+pub(super) struct AuthorizationRequest {
+    /// URL to open in the browser.
+    pub(super) url: Url,
+    pub(super) state: String,
+    verifier: PkceCodeVerifier,
+    scopes: Vec<String>,
 }
 
-/// Whether a challenge says that a token is good, but not for this.
-pub(super) fn wants_more_scope(challenge: &str, server: &Url) -> bool {
-    WWWAuthenticateParams::parse(challenge, server).is_insufficient_scope()
+/// Returns the scopes in a challenge.
+pub(super) fn challenged_scopes(challenge: Option<&str>) -> Vec<String> {
+    challenge.map(|challenge| Challenge::parse(challenge).scopes).unwrap_or_default()
 }
 
-impl Flow {
-    /// Finds out where to log in.
+impl LoginFlow {
+    /// Discovers the authorization server.
     pub(super) async fn discover(
         server: &Url,
-        tls: &Tls,
+        tls: &UpstreamTls,
         challenge: Option<&str>,
     ) -> Result<Self, LoginError> {
         let discovery = async {
-            let mut manager = if is_private(server).await {
-                AuthorizationManager::new_allowing_private_addresses(server.as_str()).await?
-            } else {
-                AuthorizationManager::new(server.as_str()).await?
-            };
-            if !tls.is_default() {
-                manager.with_client(client(tls)?)?;
-            }
-            let memory = InMemoryCredentialStore::new();
-            manager.set_credential_store(memory.clone());
-            let found = manager.resolve_metadata_from_challenge(challenge).await?;
-            manager.set_metadata(found.metadata.clone());
-            let issuer = found.metadata.issuer.clone();
+            let fetcher = Fetcher::new(server, tls).await?;
+            let discovered = discovery::discover(&fetcher, server, challenge).await?;
+            let issuer = discovered.metadata.issuer.clone();
             let issuer = issuer.unwrap_or_else(|| server.origin().ascii_serialization());
-            let published = found.source != AuthorizationMetadataSource::LegacyEndpointFallback;
-            Ok(Self { manager, metadata: found.metadata, memory, server: server.clone(), published, issuer })
+            Ok(Self { fetcher, discovered, issuer })
         };
-        discovery.await.map_err(|error: AuthError| LoginError::Discovery(error.into()))
+        discovery.await.map_err(|error: DiscoveryError| LoginError::Discovery(error.into()))
     }
 
-    /// What to ask for: what the configuration says, what the server asks for, and what we have.
-    pub(super) async fn scopes(
+    /// Combines configured, challenged and already granted scopes.
+    pub(super) fn scopes(
         &self,
         configured: &[String],
         granted: &[String],
@@ -87,198 +98,283 @@ impl Flow {
     ) -> Vec<String> {
         let mut scopes = granted.to_vec();
         if configured.is_empty() {
-            scopes.extend(self.manager.select_initial_scopes(&[]).await);
+            scopes.extend_from_slice(&self.discovered.scopes);
         } else {
             scopes.extend_from_slice(configured);
-            scopes.extend(challenged_scopes(challenge, &self.server));
+            scopes.extend(challenged_scopes(challenge));
         }
-        if !scopes.is_empty() && self.metadata.scopes_supported.iter().flatten().any(|scope| scope == OFFLINE)
-        {
-            scopes.push(OFFLINE.to_owned());
+        self.with_offline_scope(scopes)
+    }
+
+    /// Adds the scope for refresh tokens if the server supports it, and removes duplicates.
+    fn with_offline_scope(&self, mut scopes: Vec<String>) -> Vec<String> {
+        let supported = &self.discovered.metadata.scopes_supported;
+        if !scopes.is_empty() && supported.iter().any(|scope| scope == OFFLINE_SCOPE) {
+            scopes.push(OFFLINE_SCOPE.to_owned());
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         scopes.retain(|scope| seen.insert(scope.clone()));
         scopes
     }
 
-    /// Who we are: as configured, as described by a document, as registered before, or as registered now.
+    /// Returns the client registration: configured, by metadata document, registered before, or registered now.
     pub(super) async fn client(
-        &mut self,
-        options: &Oauth,
-        known: Option<&Client>,
+        &self,
+        options: &OauthConfig,
+        known: Option<&OAuthClient>,
         redirect_uri: String,
         scopes: &[String],
-    ) -> Result<Client, LoginError> {
-        let reads_documents = self.says("client_id_metadata_document_supported");
-        let client = if let Some(id) = &options.client_id {
+    ) -> Result<OAuthClient, LoginError> {
+        let metadata = &self.discovered.metadata;
+        let document = options.client_metadata_url.as_ref();
+        if let Some(id) = &options.client_id {
             let secret = options.client_secret.as_ref().map(|secret| secret.expose().to_owned());
-            Client { id: id.expose().to_owned(), secret, redirect_uri, registered: false }
-        } else if let Some(document) = options.client_metadata_url.as_ref().filter(|_| reads_documents) {
-            Client { id: document.expose().to_owned(), secret: None, redirect_uri, registered: false }
-        } else if let Some(known) =
-            known.filter(|known| known.registered && known.redirect_uri == redirect_uri)
-        {
-            known.clone()
-        } else {
-            let scopes: Vec<_> = scopes.iter().map(String::as_str).collect();
-            let registered = self.manager.register_client(NAME, &redirect_uri, &scopes).await;
-            let config = registered.map_err(|error| {
-                if self.published { LoginError::Registration(error.into()) } else { LoginError::NoOauth }
-            })?;
-            Client { id: config.client_id, secret: config.client_secret, redirect_uri, registered: true }
+            return Ok(OAuthClient { id: id.expose().to_owned(), secret, redirect_uri, registered: false });
+        }
+        if let Some(document) = document.filter(|_| metadata.client_id_metadata_document_supported) {
+            let id = document.expose().to_owned();
+            return Ok(OAuthClient { id, secret: None, redirect_uri, registered: false });
+        }
+        if let Some(known) = known.filter(|known| known.registered && known.redirect_uri == redirect_uri) {
+            return Ok(known.clone());
+        }
+        // A server that cannot log anybody in needs no registration.
+        self.check_code_flow().map_err(|error| LoginError::Registration(error.into()))?;
+        let endpoint = metadata.registration_endpoint.as_deref();
+        let registered = registration::register(&self.fetcher, endpoint, redirect_uri, scopes).await;
+        registered.map_err(|error| {
+            if self.discovered.is_published {
+                LoginError::Registration(error.into())
+            } else {
+                LoginError::NoOauth
+            }
+        })
+    }
+
+    /// Builds the authorization request.
+    pub(super) fn authorization_request(
+        &self,
+        client: &OAuthClient,
+        scopes: Vec<String>,
+    ) -> Result<AuthorizationRequest, LoginError> {
+        let build = || {
+            self.check_code_flow()?;
+            let endpoint = self.discovered.metadata.authorization_endpoint.clone();
+            let endpoint = AuthUrl::new(endpoint.ok_or(FlowError::NoAuthorizationEndpoint)?)?;
+            // Not fetched, but opened: it must not be a `file:` URL, or one of another application.
+            self.fetcher.check(endpoint.url())?;
+            let oauth_client = BasicClient::new(ClientId::new(client.id.clone()))
+                .set_auth_uri(endpoint)
+                .set_redirect_uri(RedirectUrl::new(client.redirect_uri.clone())?);
+            let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
+            let (url, state) = oauth_client
+                .authorize_url(CsrfToken::new_random)
+                .set_pkce_challenge(challenge)
+                .add_extra_param(RESOURCE, &self.discovered.resource)
+                .add_scopes(scopes.iter().cloned().map(Scope::new))
+                .url();
+            Ok(AuthorizationRequest { url, state: state.into_secret(), verifier, scopes })
         };
-        self.configure(&client)?;
-        Ok(client)
+        build().map_err(LoginError::Discovery)
     }
 
-    fn configure(&mut self, client: &Client) -> Result<(), LoginError> {
-        let mut config = OAuthClientConfig::new(&client.id, &client.redirect_uri);
-        config.client_secret.clone_from(&client.secret);
-        self.manager.configure_client(config).map_err(|error| LoginError::Registration(error.into()))
+    /// Checks that the server supports authorization codes with PKCE. Servers that do not say what they support are
+    /// tried.
+    fn check_code_flow(&self) -> Result<(), FlowError> {
+        let metadata = &self.discovered.metadata;
+        let supports = |list: &Option<Vec<String>>, value: &str| {
+            list.as_ref().is_none_or(|list| list.iter().any(|entry| entry == value))
+        };
+        if !supports(&metadata.response_types_supported, "code") {
+            return Err(FlowError::NoCodes);
+        }
+        if !supports(&metadata.code_challenge_methods_supported, "S256") {
+            return Err(FlowError::NoPkce);
+        }
+        Ok(())
     }
 
-    fn says(&self, field: &str) -> bool {
-        self.metadata.additional_fields.get(field).and_then(serde_json::Value::as_bool).unwrap_or(false)
+    /// Exchanges the code for tokens, after checking the issuer.
+    pub(super) async fn exchange(
+        &self,
+        client: &OAuthClient,
+        request: AuthorizationRequest,
+        response: &CallbackResponse,
+    ) -> Result<TokenSet, LoginError> {
+        let code = response.outcome.as_ref().map_err(|error| LoginError::Refused(error.clone()))?;
+        self.check_response_issuer(response.issuer.as_deref())
+            .map_err(|error| LoginError::Exchange(error.into()))?;
+        let exchange = async {
+            let redirect_uri = RedirectUrl::new(client.redirect_uri.clone())?;
+            let oauth_client =
+                self.token_client(client, self.login_auth_type())?.set_redirect_uri(redirect_uri);
+            let request_tokens = oauth_client
+                .exchange_code(AuthorizationCode::new(code.clone()))
+                .set_pkce_verifier(request.verifier)
+                .add_extra_param(RESOURCE, &self.discovered.resource);
+            Ok(request_tokens.request_async(&self.fetcher).await?)
+        };
+        let response = exchange.await.map_err(LoginError::Exchange)?;
+        Ok(token_set(&response, request.scopes))
     }
 
-    /// Where the browser is to go.
-    pub(super) async fn authorization_url(&self, scopes: &[String]) -> Result<Url, LoginError> {
-        let scopes: Vec<_> = scopes.iter().map(String::as_str).collect();
-        let url = self.manager.get_authorization_url(&scopes).await;
-        let url = url.and_then(|url: String| Ok(Url::parse(&url)?));
-        url.map_err(|error| LoginError::Discovery(error.into()))
+    /// Checks the issuer in the response to an authorization request (RFC 9207).
+    fn check_response_issuer(&self, received: Option<&str>) -> Result<(), FlowError> {
+        let metadata = &self.discovered.metadata;
+        let expected = self.issuer.clone();
+        match received {
+            // Without metadata the issuer is unknown, so no response can name the right one.
+            Some(received) if metadata.issuer.as_deref() != Some(received) => {
+                Err(FlowError::WrongIssuer { received: received.to_owned(), expected })
+            }
+            None if metadata.authorization_response_iss_parameter_supported => {
+                Err(FlowError::IssuerMissing { expected })
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// The code for tokens. Checks who the answer is from.
-    pub(super) async fn exchange(&self, answer: &Answer) -> Result<Tokens, LoginError> {
-        let Answer { state, issuer, outcome } = answer;
-        let code = outcome.as_ref().map_err(|error| LoginError::Refused(error.clone()))?;
-        let exchanged =
-            self.manager.exchange_code_for_token_with_issuer(code, state, issuer.as_deref()).await;
-        exchanged.map_err(|error| LoginError::Exchange(error.into()))?;
-        self.received().await
-    }
-
-    /// New tokens for old ones; `None` where the server wants the person again.
+    /// Refreshes tokens; `None` if the server requires a new login.
     pub(super) async fn refresh(
-        &mut self,
-        client: &Client,
-        tokens: &Tokens,
-    ) -> Result<Option<Tokens>, LoginError> {
-        self.configure(client)?;
-        let old = json!({
-            "access_token": &tokens.access_token,
-            "token_type": "bearer",
-            "refresh_token": &tokens.refresh_token,
-        });
-        let old: OAuthTokenResponse =
-            serde_json::from_value(old).expect("what was taken out of an answer makes one");
-        let old = StoredCredentials::new(client.id.clone(), Some(old), tokens.scopes.clone(), None);
-        self.memory.save(old).await.map_err(|error| LoginError::Exchange(error.into()))?;
-        match self.manager.refresh_token().await {
-            Ok(_) => self.received().await.map(Some),
-            Err(AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_)) => Ok(None),
+        &self,
+        client: &OAuthClient,
+        tokens: &TokenSet,
+    ) -> Result<Option<TokenSet>, LoginError> {
+        let Some(refresh_token) = tokens.refresh_token.clone() else { return Ok(None) };
+        let refresh_token = RefreshToken::new(refresh_token);
+        let scopes = self.with_offline_scope(tokens.scopes.clone());
+        let oauth_client = self.token_client(client, self.login_auth_type());
+        let oauth_client = oauth_client.map_err(|error| LoginError::Exchange(error.into()))?;
+        let request_tokens = oauth_client
+            .exchange_refresh_token(&refresh_token)
+            .add_extra_param(RESOURCE, &self.discovered.resource)
+            .add_scopes(scopes.iter().cloned().map(Scope::new));
+        match request_tokens.request_async(&self.fetcher).await {
+            Ok(response) => {
+                let mut refreshed = token_set(&response, scopes);
+                // A response without a refresh token keeps the old one valid.
+                refreshed.refresh_token =
+                    refreshed.refresh_token.or_else(|| Some(refresh_token.into_secret()));
+                Ok(Some(refreshed))
+            }
+            Err(RequestTokenError::ServerResponse(response))
+                if *response.error() == BasicErrorResponseType::InvalidGrant =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(LoginError::Exchange(error.into())),
         }
     }
 
-    /// A login of the client itself.
+    /// Logs in with client credentials.
     pub(super) async fn client_credentials(
-        mut self,
-        options: &Oauth,
+        &self,
+        options: &OauthConfig,
         scopes: Vec<String>,
-    ) -> Result<(Client, Tokens), LoginError> {
-        let text = |text: &Option<Text>| text.as_ref().map(|text| text.expose().to_owned());
-        let Some(id) = text(&options.client_id) else { return Err(LoginError::NoClient) };
-        let resource = Some(self.server.to_string());
-        let secret = text(&options.client_secret);
-        let config = match (secret.clone(), text(&options.private_key)) {
-            (Some(client_secret), _) => ClientCredentialsConfig::ClientSecret {
-                client_id: id.clone(),
-                client_secret,
-                scopes,
-                resource,
-            },
-            (None, Some(key)) => ClientCredentialsConfig::PrivateKeyJwt {
-                client_id: id.clone(),
-                signing_algorithm: algorithm(&key),
-                signing_key: key.into_bytes(),
-                token_endpoint_audience: None,
-                scopes,
-                resource,
-            },
-            (None, None) => return Err(LoginError::NoClient),
+    ) -> Result<(OAuthClient, TokenSet), LoginError> {
+        let Some(id) = &options.client_id else { return Err(LoginError::NoClient) };
+        let mut client = OAuthClient {
+            id: id.expose().to_owned(),
+            secret: options.client_secret.as_ref().map(|secret| secret.expose().to_owned()),
+            redirect_uri: String::new(),
+            registered: false,
         };
-        let runtime = tokio::runtime::Handle::current();
-        // The exchange with a signature cannot move between threads, so it gets one.
-        let exchange = tokio::task::spawn_blocking(move || {
-            runtime.block_on(async {
-                self.manager.validate_client_credentials_metadata(&config)?;
-                self.manager.configure_client_credentials(&config)?;
-                self.manager.exchange_client_credentials(&config).await?;
-                Ok(self)
-            })
-        });
-        let exchanged = exchange.await.map_err(|error| LoginError::Exchange(error.into()))?;
-        let this = exchanged.map_err(|error: AuthError| LoginError::Exchange(error.into()))?;
-        let client = Client { id, secret: None, redirect_uri: String::new(), registered: false };
-        Ok((client, this.received().await?))
+        let exchange = async {
+            let assertion = match (&client.secret, &options.private_key) {
+                (Some(_), _) => None,
+                (None, Some(key)) => Some(self.assertion(&client.id, key.expose())?),
+                (None, None) => return Ok(None),
+            };
+            let auth_type =
+                if assertion.is_none() { self.secret_auth_type()? } else { AuthType::RequestBody };
+            let oauth_client = self.token_client(&client, auth_type)?;
+            let mut request_tokens = oauth_client
+                .exchange_client_credentials()
+                .add_extra_param(RESOURCE, &self.discovered.resource)
+                .add_scopes(scopes.into_iter().map(Scope::new));
+            if let Some(assertion) = assertion {
+                request_tokens = request_tokens
+                    .add_extra_param("client_assertion_type", ASSERTION_TYPE)
+                    .add_extra_param("client_assertion", assertion);
+            }
+            Ok(Some(request_tokens.request_async(&self.fetcher).await?))
+        };
+        let response = exchange.await.map_err(LoginError::Exchange)?;
+        let response = response.ok_or(LoginError::NoClient)?;
+        // The secret stays in the configuration.
+        client.secret = None;
+        Ok((client, token_set(&response, Vec::new())))
     }
 
-    /// The tokens that just came.
-    async fn received(&self) -> Result<Tokens, LoginError> {
-        #[derive(Deserialize)]
-        struct Answer {
-            access_token: String,
-            refresh_token: Option<String>,
-            expires_in: Option<u64>,
+    fn assertion(
+        &self,
+        client_id: &str,
+        key: &str,
+    ) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+        let metadata = &self.discovered.metadata;
+        self.check_auth_method(&["private_key_jwt"])?;
+        let issuer = metadata.issuer.as_deref().ok_or(FlowError::NoIssuer)?;
+        let algorithms = metadata.token_endpoint_auth_signing_alg_values_supported.as_deref();
+        Ok(AssertionKey::from_pem(key)?.sign(client_id, issuer, algorithms)?)
+    }
+
+    fn check_auth_method(&self, wanted: &[&'static str]) -> Result<(), FlowError> {
+        let Some(supported) = &self.discovered.metadata.token_endpoint_auth_methods_supported else {
+            return Ok(());
+        };
+        if wanted.iter().any(|wanted| supported.iter().any(|method| method == wanted)) {
+            return Ok(());
         }
-        let stored = self.memory.load().await.map_err(|error| LoginError::Exchange(error.into()))?;
-        let stored = stored.expect("tokens that came were stored");
-        let answer = stored.token_response.map(serde_json::to_value);
-        let answer = answer.transpose().map_err(|error| LoginError::Exchange(error.into()))?;
-        let answer: Answer = serde_json::from_value(answer.unwrap_or_default())
-            .map_err(|error| LoginError::Exchange(error.into()))?;
-        Ok(Tokens {
-            access_token: answer.access_token,
-            refresh_token: answer.refresh_token,
-            expires_at: answer.expires_in.map(|seconds| now().saturating_add(seconds)),
-            scopes: stored.granted_scopes,
-        })
+        Err(FlowError::NoAuthMethod { wanted: wanted[0], supported: supported.join(", ") })
     }
-}
 
-/// Keys of RSA are longer than those of elliptic curves by far.
-fn algorithm(pem: &str) -> JwtSigningAlgorithm {
-    if pem.len() > 700 { JwtSigningAlgorithm::RS256 } else { JwtSigningAlgorithm::ES256 }
-}
+    /// How a secret is sent in a login: in a header, unless the server supports the body only.
+    fn login_auth_type(&self) -> AuthType {
+        let is_post_only =
+            self.supports_method("client_secret_post") && !self.supports_method("client_secret_basic");
+        if is_post_only { AuthType::RequestBody } else { AuthType::BasicAuth }
+    }
 
-/// With certificates of our own, as for the server itself.
-fn client(tls: &Tls) -> Result<reqwest::Client, AuthError> {
-    let internal = |error: &dyn std::error::Error| AuthError::InternalError(error.to_string());
-    let tls = rustls::ClientConfig::clone(&*tls::load(tls).map_err(|error| internal(&error))?);
-    let builder = reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .redirect(redirect::Policy::none())
-        .no_proxy();
-    builder.timeout(std::time::Duration::from_secs(30)).build().map_err(|error| internal(&error))
-}
+    /// How a secret is sent for client credentials: in the body, unless the server supports the header only.
+    fn secret_auth_type(&self) -> Result<AuthType, FlowError> {
+        self.check_auth_method(&["client_secret_post", "client_secret_basic"])?;
+        let is_basic_only =
+            self.supports_method("client_secret_basic") && !self.supports_method("client_secret_post");
+        Ok(if is_basic_only { AuthType::BasicAuth } else { AuthType::RequestBody })
+    }
 
-/// Whether a server is in our own network. Only then may its authorization server be there too:
-/// one from outside could send us to addresses that it cannot reach itself.
-async fn is_private(server: &Url) -> bool {
-    let private = |address: IpAddr| match address {
-        IpAddr::V4(address) => address.is_private(),
-        IpAddr::V6(address) => address.is_unique_local(),
-    };
-    match server.host() {
-        Some(Host::Ipv4(address)) => private(address.into()),
-        Some(Host::Ipv6(address)) => private(address.into()),
-        Some(Host::Domain(name)) => {
-            let port = server.port_or_known_default().unwrap_or_default();
-            let found = tokio::net::lookup_host((name, port)).await;
-            found.is_ok_and(|mut addresses| addresses.any(|address| private(address.ip())))
+    /// True if the server names an authentication method.
+    fn supports_method(&self, method: &str) -> bool {
+        let supported = &self.discovered.metadata.token_endpoint_auth_methods_supported;
+        supported.iter().flatten().any(|supported| supported == method)
+    }
+
+    fn token_client(
+        &self,
+        client: &OAuthClient,
+        auth_type: AuthType,
+    ) -> Result<TokenClient, url::ParseError> {
+        let endpoint = TokenUrl::new(self.discovered.metadata.token_endpoint.clone())?;
+        let mut oauth_client = BasicClient::new(ClientId::new(client.id.clone()))
+            .set_token_uri(endpoint)
+            .set_auth_type(auth_type);
+        if let Some(secret) = &client.secret {
+            oauth_client = oauth_client.set_client_secret(ClientSecret::new(secret.clone()));
         }
-        None => false,
+        Ok(oauth_client)
     }
 }
+
+/// Converts a token response. One without scopes grants the requested ones.
+fn token_set(response: &BasicTokenResponse, requested: Vec<String>) -> TokenSet {
+    let scopes = response.scopes().map(|scopes| scopes.iter().map(|scope| scope.to_string()).collect());
+    TokenSet {
+        access_token: response.access_token().secret().clone(),
+        refresh_token: response.refresh_token().map(|token| token.secret().clone()),
+        expires_at: response.expires_in().map(|lifetime| now().saturating_add(lifetime.as_secs())),
+        scopes: scopes.unwrap_or(requested),
+    }
+}
+
+#[cfg(test)]
+mod tests;

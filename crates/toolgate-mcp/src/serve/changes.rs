@@ -1,4 +1,4 @@
-//! Streams of changes: what a client hears that belongs to no request.
+//! Change streams: notifications that belong to no request.
 
 use std::collections::HashMap;
 
@@ -6,30 +6,30 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate_types::json::members_of;
+use toolgate_json::object_members;
 
-use super::begin::Keeping;
-use super::{Change, Endpoint, Service, Subscription};
-use crate::Raw;
-use crate::message::{Id, Message, RpcError, quoted};
+use super::incoming::SessionState;
+use super::{McpEndpoint, Service, ServiceChange, Subscription};
+use crate::RawJson;
+use crate::message::{Message, RequestId, RpcError, quoted};
 
-/// The most resources on one stream.
-const MOST_RESOURCES: usize = 1_000;
+/// Maximum number of resources on one stream.
+const MAX_RESOURCES: usize = 1_000;
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// What a client of the newest revision wants to hear of.
+/// `notifications` of a `subscriptions/listen` request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Filter {
+struct SubscriptionFilter {
     tools_list_changed: bool,
     prompts_list_changed: bool,
     resources_list_changed: bool,
     resource_subscriptions: Vec<String>,
 }
 
-impl Change {
-    /// What is said of it to somebody who follows these resources.
-    fn messages(self, followed: &[Box<str>]) -> Vec<Message> {
+impl ServiceChange {
+    /// Converts a change to notifications for a client subscribed to `followed`.
+    fn messages(self, subscribed_uris: &[Box<str>]) -> Vec<Message> {
         const UPDATED: &str = "notifications/resources/updated";
         let (method, params) = match self {
             Self::Tools => ("notifications/tools/list_changed".into(), None),
@@ -39,9 +39,9 @@ impl Change {
             Self::Missed => {
                 let updated = |uri: &str| Message::Notification {
                     method: UPDATED.into(),
-                    params: Some(Raw::of(&json!({ "uri": uri }))),
+                    params: Some(RawJson::from_value(&json!({ "uri": uri }))),
                 };
-                return followed.iter().map(|uri| updated(uri)).collect();
+                return subscribed_uris.iter().map(|uri| updated(uri)).collect();
             }
             Self::Other(method, params) => (method, Some(params)),
         };
@@ -49,89 +49,103 @@ impl Change {
     }
 }
 
-impl<S: Service> Endpoint<S> {
-    /// What a session hears that belongs to none of its requests.
-    pub(super) fn heard(&self, guest: &S::Guest, keeping: Keeping) -> BoxStream<'static, Message> {
-        let changes = self.service.changes(guest);
-        let told = move |change: Change| {
-            let kept = match &change {
-                Change::Resource(..) | Change::Missed => keeping.find(),
+impl<S: Service> McpEndpoint<S> {
+    /// Streams the notifications of a session that belong to no request.
+    pub(super) fn session_changes(
+        &self,
+        caller: &S::Caller,
+        state: SessionState,
+    ) -> BoxStream<'static, Message> {
+        let changes = self.service.changes(caller);
+        let to_messages = move |change: ServiceChange| {
+            let data = match &change {
+                ServiceChange::Resource(..) | ServiceChange::Missed => state.get(),
                 _ => None,
             };
             let concerns = match &change {
-                Change::Resource(uri, _) => kept.as_ref().is_some_and(|kept| kept.is_told_of(uri)),
+                ServiceChange::Resource(uri, _) => data.as_ref().is_some_and(|data| data.is_subscribed(uri)),
                 _ => true,
             };
-            let followed = kept.filter(|_| matches!(change, Change::Missed)).map(|kept| kept.followed());
-            let messages = if concerns { change.messages(&followed.unwrap_or_default()) } else { Vec::new() };
+            let subscribed_uris =
+                data.filter(|_| matches!(change, ServiceChange::Missed)).map(|data| data.subscribed_uris());
+            let messages =
+                if concerns { change.messages(&subscribed_uris.unwrap_or_default()) } else { Vec::new() };
             futures_util::stream::iter(messages)
         };
-        Box::pin(changes.flat_map(told))
+        Box::pin(changes.flat_map(to_messages))
     }
 
-    /// The stream that a client of the newest revision asked for: first what it will hear of, then that.
+    /// Handles `subscriptions/listen`: an acknowledgement of the accepted filter, then the changes.
     pub(super) async fn listen(
         &self,
-        guest: &S::Guest,
-        id: &Id,
-        params: Option<&Raw>,
+        caller: &S::Caller,
+        id: &RequestId,
+        params: Option<&RawJson>,
     ) -> Result<BoxStream<'static, Message>, RpcError> {
         #[derive(Default, Deserialize)]
         struct Params {
             #[serde(default)]
-            notifications: Filter,
+            notifications: SubscriptionFilter,
         }
-        let bad = |_| RpcError::new(RpcError::INVALID_PARAMS, "`notifications` says what to hear of");
+        let invalid = |_| {
+            RpcError::new(
+                RpcError::INVALID_PARAMS,
+                "`notifications` must be an object that selects notifications",
+            )
+        };
         let Params { notifications: filter } =
-            params.map_or(Ok(Params::default()), |params| params.parse()).map_err(bad)?;
-        if filter.resource_subscriptions.len() > MOST_RESOURCES {
-            let message = format!("at most {MOST_RESOURCES} resources can be listened to at once");
+            params.map_or(Ok(Params::default()), |params| params.parse()).map_err(invalid)?;
+        if filter.resource_subscriptions.len() > MAX_RESOURCES {
+            let message = format!("at most {MAX_RESOURCES} resources per stream");
             return Err(RpcError::new(RpcError::INVALID_PARAMS, message));
         }
-        let changes = self.service.changes(guest);
+        let changes = self.service.changes(caller);
         let mut resources: HashMap<String, Subscription> = HashMap::new();
         for uri in &filter.resource_subscriptions {
-            // One that cannot be had is left out of what is acknowledged.
-            if let Ok(subscription) = self.service.subscribe(guest, uri).await {
+            // A resource that cannot be subscribed to is left out.
+            if let Ok(subscription) = self.service.subscribe(caller, uri).await {
                 resources.insert(uri.clone(), subscription);
             }
         }
-        let mut told = json!({});
+        let mut accepted = json!({});
         for (name, wanted) in [
             ("toolsListChanged", filter.tools_list_changed),
             ("promptsListChanged", filter.prompts_list_changed),
             ("resourcesListChanged", filter.resources_list_changed),
         ] {
             if wanted {
-                told[name] = Value::Bool(true);
+                accepted[name] = Value::Bool(true);
             }
         }
         if !resources.is_empty() {
-            told["resourceSubscriptions"] = filter.resource_subscriptions.into();
+            accepted["resourceSubscriptions"] = filter.resource_subscriptions.into();
         }
-        let followed: Vec<Box<str>> = resources.keys().map(|uri| uri.as_str().into()).collect();
+        let subscribed_uris: Vec<Box<str>> = resources.keys().map(|uri| uri.as_str().into()).collect();
         let subscription = id.to_json();
         let acknowledged = Message::Notification {
             method: "notifications/subscriptions/acknowledged".into(),
-            params: Some(tagged(Some(&Raw::of(&json!({ "notifications": told }))), &subscription)),
+            params: Some(with_subscription_id(
+                Some(&RawJson::from_value(&json!({ "notifications": accepted }))),
+                &subscription,
+            )),
         };
-        let concerns = move |change: &Change| match change {
-            Change::Tools => filter.tools_list_changed,
-            Change::Prompts => filter.prompts_list_changed,
-            Change::Resources => filter.resources_list_changed,
-            Change::Resource(uri, _) => resources.contains_key(&**uri),
-            Change::Missed => true,
-            Change::Other(..) => false,
+        let concerns = move |change: &ServiceChange| match change {
+            ServiceChange::Tools => filter.tools_list_changed,
+            ServiceChange::Prompts => filter.prompts_list_changed,
+            ServiceChange::Resources => filter.resources_list_changed,
+            ServiceChange::Resource(uri, _) => resources.contains_key(&**uri),
+            ServiceChange::Missed => true,
+            ServiceChange::Other(..) => false,
         };
         let rest =
             changes.filter(move |change| std::future::ready(concerns(change))).flat_map(move |change| {
                 let messages: Vec<_> = change
-                    .messages(&followed)
+                    .messages(&subscribed_uris)
                     .into_iter()
                     .map(|message| match message {
                         Message::Notification { method, params } => Message::Notification {
                             method,
-                            params: Some(tagged(params.as_ref(), &subscription)),
+                            params: Some(with_subscription_id(params.as_ref(), &subscription)),
                         },
                         other => other,
                     })
@@ -142,13 +156,13 @@ impl<S: Service> Endpoint<S> {
     }
 }
 
-/// Parameters that say which stream they are on, and not on which stream of the server behind us they came.
-fn tagged(params: Option<&Raw>, subscription: &str) -> Raw {
+/// Sets our subscription id in `_meta` and removes the id of the upstream server.
+fn with_subscription_id(params: Option<&RawJson>, subscription: &str) -> RawJson {
     let mut out = String::from("{");
     let mut meta = format!("{}:{subscription}", quoted(SUBSCRIPTION));
-    for (name, value) in params.map(Raw::members).unwrap_or_default() {
+    for (name, value) in params.map(RawJson::members).unwrap_or_default() {
         if name == "_meta" {
-            for (name, value) in members_of(value).into_iter().filter(|(name, _)| name != SUBSCRIPTION) {
+            for (name, value) in object_members(value).into_iter().filter(|(name, _)| name != SUBSCRIPTION) {
                 meta.push_str(&format!(",{}:{value}", quoted(&name)));
             }
         } else {
@@ -156,7 +170,7 @@ fn tagged(params: Option<&Raw>, subscription: &str) -> Raw {
         }
     }
     out.push_str(&format!("\"_meta\":{{{meta}}}}}"));
-    Raw::trusted(out)
+    RawJson::from_trusted(out)
 }
 
 #[cfg(test)]

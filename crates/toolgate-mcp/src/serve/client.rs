@@ -1,7 +1,7 @@
-//! The client behind one request: what it declared, what it hears, what it is asked.
+//! Client of one request: its capabilities, notifications to it, requests to it.
 //!
-//! Whatever it is told or asked goes through one queue, in order; whoever serves the request reads it.
-//! Invariant: a client that does not read loses what it could have heard, and holds up nobody.
+//! Messages to the client go through one queue, in order; the task that serves the request reads it. Invariant: a
+//! client that does not read misses notifications and blocks nothing else.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,110 +12,114 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::Outcome;
-use crate::Raw;
-use crate::behind::{Behind, Thought};
-use crate::message::{Id, Message, RpcError, quoted};
+use super::RpcResult;
+use crate::RawJson;
+use crate::downstream::{DownstreamClient, UserWait};
+use crate::message::{Message, RequestId, RpcError, quoted};
 use crate::revision::Revision;
-use crate::session::Question;
+use crate::session::InputRequired;
 
-/// What waits to be told of one request.
+/// Messages queued for one request.
 pub(super) const QUEUE: usize = 256;
-/// How long a client may think about one question.
-pub(super) const THINKING: Duration = Duration::from_secs(600);
+/// Time a client has to answer one request of a server.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What is said to a client while its request runs.
-pub(super) enum Said {
-    /// A notification.
+/// Message to a client while its request runs.
+pub(super) enum ClientMessage {
     Notification(Message),
-    /// A question, and where its answer goes.
-    Question { method: Box<str>, params: Option<Raw>, answer: oneshot::Sender<Outcome>, asked: Asked },
+    Request { method: Box<str>, params: Option<RawJson>, answer: oneshot::Sender<RpcResult>, sent_id: SentId },
 }
 
-/// The id under which a client was asked, once it was.
-pub(super) type Asked = Arc<OnceLock<Id>>;
+/// Id of a request to the client; set when it is sent.
+pub(super) type SentId = Arc<OnceLock<RequestId>>;
 
-/// The client behind a request.
-pub struct Client {
+/// Client of a request.
+pub struct ClientHandle {
     pub(super) identity: u64,
     pub(super) revision: Revision,
     pub(super) capabilities: Value,
-    pub(super) progress: Option<Raw>,
+    pub(super) progress: Option<RawJson>,
     pub(super) log_level: Option<Box<str>>,
-    pub(super) out: mpsc::Sender<Said>,
-    pub(super) thought: Arc<Thought>,
-    /// What a server asked for that the client did not declare, as it would have declared it.
-    pub(super) lacked: OnceLock<Value>,
+    pub(super) out: mpsc::Sender<ClientMessage>,
+    pub(super) user_wait: Arc<UserWait>,
+    /// Capability that a server needed and the client did not declare, in the form in which it is declared.
+    pub(super) missing_capability: OnceLock<Value>,
 }
 
-/// Why a client is not asked.
-struct Lacks {
-    /// What it would have to declare.
-    due: Value,
-    /// What the server is told.
+/// Reason for not sending a request to the client.
+struct MissingCapability {
+    /// Capability the client would have to declare.
+    required: Value,
+    /// Error for the server.
     error: RpcError,
 }
 
-/// Tells a client that its answer is of no use any more, when nobody waits for it and it has not come.
-struct Withdrawal {
-    out: mpsc::Sender<Said>,
-    asked: Asked,
+/// Sends `notifications/cancelled` to the client if the server stops waiting before the client answered.
+struct CancelOnDrop {
+    out: mpsc::Sender<ClientMessage>,
+    sent_id: SentId,
 }
 
-impl Drop for Withdrawal {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let Some(id) = self.asked.get() else { return };
-        let params =
-            format!("{{\"requestId\":{},\"reason\":\"nobody waits for it any more\"}}", id.to_json());
+        let Some(id) = self.sent_id.get() else { return };
+        let params = format!(
+            "{{\"requestId\":{},\"reason\":\"the server no longer waits for the answer\"}}",
+            id.to_json()
+        );
         let method = "notifications/cancelled".into();
-        let told = Message::Notification { method, params: Some(Raw::trusted(params)) };
-        let _ = self.out.try_send(Said::Notification(told));
+        let cancelled = Message::Notification { method, params: Some(RawJson::from_trusted(params)) };
+        let _ = self.out.try_send(ClientMessage::Notification(cancelled));
     }
 }
 
-impl Client {
-    /// The revision it speaks.
+impl ClientHandle {
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// Whether it declared a capability, such as `elicitation`.
-    pub fn has(&self, capability: &str) -> bool {
+    /// True if the client declared the capability, for example `elicitation`.
+    pub fn has_capability(&self, capability: &str) -> bool {
         self.capabilities.get(capability).is_some_and(|declared| !declared.is_null())
     }
 
-    /// Whether it declared an extension.
-    pub fn extends(&self, extension: &str) -> bool {
+    /// True if the client declared the extension.
+    pub fn has_extension(&self, extension: &str) -> bool {
         self.capabilities.get("extensions").is_some_and(|all| all.get(extension).is_some())
     }
 
-    /// Whether a result asks for what the client did not declare, and must not be asked for.
-    pub(super) fn is_asked_too_much(&self, result: &Raw) -> bool {
-        // A look at the text is quick, and few results are questions.
-        if memmem::find(result.get().as_bytes(), b"input_required").is_none() {
+    /// Returns true if a result asks for input that needs an undeclared capability; it must not be passed on.
+    pub(super) fn lacks_requested_capability(&self, result: &RawJson) -> bool {
+        // Substring check first: it is cheap, and few results ask for input.
+        if memmem::find(result.as_str().as_bytes(), b"input_required").is_none() {
             return false;
         }
-        let Some(question) = result.look::<Question<'_>>().ok().filter(Question::is_one) else {
+        let Some(question) =
+            result.parse_borrowed::<InputRequired<'_>>().ok().filter(InputRequired::is_input_required)
+        else {
             return false;
         };
-        let mut asked = question.input_requests.iter().flatten();
-        let lacks = asked.find_map(|(_, asked)| {
-            self.lacks(&asked.method, asked.params.map(|params| result.slice(params.get())).as_ref())
+        let mut input_requests = question.input_requests.iter().flatten();
+        let missing = input_requests.find_map(|(_, input)| {
+            self.missing_capability_for(
+                &input.method,
+                input.params.map(|params| result.slice(params.get())).as_ref(),
+            )
         });
-        lacks.is_some_and(|lacks| self.lacked.set(lacks.due).is_ok())
+        missing.is_some_and(|missing| self.missing_capability.set(missing.required).is_ok())
     }
 
-    /// What it would have to declare to be asked this, where it did not.
-    fn lacks(&self, method: &str, params: Option<&Raw>) -> Option<Lacks> {
+    /// Returns the capability that a request needs and the client did not declare.
+    fn missing_capability_for(&self, method: &str, params: Option<&RawJson>) -> Option<MissingCapability> {
         #[derive(serde::Deserialize)]
         struct Params {
             mode: Option<String>,
         }
         let capability = method.split('/').next().unwrap_or_default();
         let known = matches!(method, "sampling/createMessage" | "elicitation/create" | "roots/list");
-        if !known || !self.has(capability) {
-            return Some(Lacks {
-                due: json!({ capability: {} }),
+        if !known || !self.has_capability(capability) {
+            return Some(MissingCapability {
+                required: json!({ capability: {} }),
                 error: RpcError::new(
                     RpcError::METHOD_NOT_FOUND,
                     format!("the client does not offer `{capability}`"),
@@ -128,10 +132,10 @@ impl Client {
         let mode = params.and_then(|params| params.parse::<Params>().ok()?.mode);
         let mode = mode.as_deref().unwrap_or("form");
         let declares = |mode: &str| self.capabilities["elicitation"].get(mode).is_some();
-        // Before there were two ways of asking, there was the form.
+        // Clients of revisions before URL mode declare no mode and support forms.
         let takes = declares(mode) || mode == "form" && !declares("url");
-        (!takes).then(|| Lacks {
-            due: json!({ capability: { mode: {} } }),
+        (!takes).then(|| MissingCapability {
+            required: json!({ capability: { mode: {} } }),
             error: RpcError::new(
                 RpcError::INVALID_PARAMS,
                 format!("the client does not offer `elicitation` with the mode `{mode}`"),
@@ -139,40 +143,41 @@ impl Client {
         })
     }
 
-    fn tell(&self, method: &str, params: Option<Raw>) {
+    fn send_notification(&self, method: &str, params: Option<RawJson>) {
         let notification = Message::Notification { method: method.into(), params };
-        if self.out.try_send(Said::Notification(notification)).is_err() {
-            tracing::debug!(method, "a client that does not read misses a notification");
+        if self.out.try_send(ClientMessage::Notification(notification)).is_err() {
+            tracing::debug!(method, "notification dropped: the client does not read");
         }
     }
 
-    /// Progress under the name that the client gave it.
-    fn renamed(&self, params: &Raw) -> Option<Raw> {
+    /// Replaces the progress token by the one that the client chose.
+    fn with_client_token(&self, params: &RawJson) -> Option<RawJson> {
         let token = self.progress.as_ref()?;
         let mut out = String::from("{");
         for (name, value) in params.members() {
             out.push_str(if out.len() > 1 { "," } else { "" });
             out.push_str(&quoted(&name));
             out.push(':');
-            out.push_str(if name == "progressToken" { token.get() } else { value });
+            out.push_str(if name == "progressToken" { token.as_str() } else { value });
         }
         out.push('}');
-        Some(Raw::trusted(out))
+        Some(RawJson::from_trusted(out))
     }
 }
 
-/// Levels of a log, from the one that says most.
-const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+/// Log levels, most verbose first.
+const LOG_LEVELS: [&str; 8] =
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-fn rank(level: &str) -> usize {
-    LEVELS.iter().position(|known| *known == level).unwrap_or(0)
+fn level_rank(level: &str) -> usize {
+    LOG_LEVELS.iter().position(|known| *known == level).unwrap_or(0)
 }
 
 pub(super) fn is_level(level: &str) -> bool {
-    LEVELS.contains(&level)
+    LOG_LEVELS.contains(&level)
 }
 
-fn level_of(params: &Raw) -> Option<String> {
+fn level_of(params: &RawJson) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Line {
         level: String,
@@ -180,7 +185,7 @@ fn level_of(params: &Raw) -> Option<String> {
     params.parse::<Line>().ok().map(|line| line.level)
 }
 
-impl Behind for Client {
+impl DownstreamClient for ClientHandle {
     fn identity(&self) -> u64 {
         self.identity
     }
@@ -197,57 +202,61 @@ impl Behind for Client {
         self.log_level.clone()
     }
 
-    fn hear(&self, method: &str, params: Option<&Raw>) {
+    fn notify(&self, method: &str, params: Option<&RawJson>) {
         match (method, params) {
             ("notifications/progress", Some(params)) => {
-                if let Some(params) = self.renamed(params) {
-                    self.tell(method, Some(params));
+                if let Some(params) = self.with_client_token(params) {
+                    self.send_notification(method, Some(params));
                 }
             }
             ("notifications/message", Some(params)) => {
                 let wanted = match &self.log_level {
-                    Some(level) => level_of(params).is_some_and(|said| rank(&said) >= rank(level)),
-                    // Before the newest revision a client that sets no level gets what the server sends.
+                    Some(level) => {
+                        level_of(params).is_some_and(|sent| level_rank(&sent) >= level_rank(level))
+                    }
+                    // Before the newest revision, a client that sets no level gets all messages.
                     None => self.revision.has_handshake(),
                 };
                 if wanted {
-                    self.tell(method, Some(params.clone()));
+                    self.send_notification(method, Some(params.clone()));
                 }
             }
-            _ => self.tell(method, params.cloned()),
+            _ => self.send_notification(method, params.cloned()),
         }
     }
 
-    fn ask(&self, method: &str, params: Option<Raw>) -> BoxFuture<'static, Outcome> {
-        if let Some(Lacks { due, error }) = self.lacks(method, params.as_ref()) {
-            let _ = self.lacked.set(due);
+    fn ask(&self, method: &str, params: Option<RawJson>) -> BoxFuture<'static, RpcResult> {
+        if let Some(MissingCapability { required, error }) =
+            self.missing_capability_for(method, params.as_ref())
+        {
+            let _ = self.missing_capability.set(required);
             return Box::pin(async { Err(error) });
         }
         let (answer, answered) = oneshot::channel();
-        let mut withdrawal = Withdrawal { out: self.out.clone(), asked: Asked::default() };
-        let asked = Arc::clone(&withdrawal.asked);
-        let question = Said::Question { method: method.into(), params, answer, asked };
-        let (out, thought) = (self.out.clone(), Arc::clone(&self.thought));
+        let mut cancel = CancelOnDrop { out: self.out.clone(), sent_id: SentId::default() };
+        let sent_id = Arc::clone(&cancel.sent_id);
+        let question = ClientMessage::Request { method: method.into(), params, answer, sent_id };
+        let (out, user_wait) = (self.out.clone(), Arc::clone(&self.user_wait));
         Box::pin(async move {
-            let _open = thought.begin();
-            let gone = || RpcError::new(-32603, "the client has left");
+            let _open = user_wait.start();
+            let disconnected = || RpcError::new(-32603, "the client disconnected");
             let exchange = async {
-                out.send(question).await.map_err(|_| gone())?;
+                out.send(question).await.map_err(|_| disconnected())?;
                 let answer = answered.await;
-                withdrawal.asked = Asked::default();
-                answer.unwrap_or_else(|_| Err(gone()))
+                cancel.sent_id = SentId::default();
+                answer.unwrap_or_else(|_| Err(disconnected()))
             };
-            let late = |_| Err(RpcError::new(-32603, "the client did not answer in time"));
-            timeout(THINKING, exchange).await.unwrap_or_else(late)
+            let timed_out = |_| Err(RpcError::new(-32603, "the client did not answer in time"));
+            timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(timed_out)
         })
     }
 
-    fn takes_questions(&self) -> bool {
+    fn accepts_input_requests(&self) -> bool {
         !self.revision.has_handshake()
     }
 
-    fn thought(&self) -> Duration {
-        self.thought.total()
+    fn user_wait(&self) -> Duration {
+        self.user_wait.total()
     }
 }
 

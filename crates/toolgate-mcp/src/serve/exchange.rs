@@ -1,114 +1,129 @@
-//! One request on its way: what is said during it, and its end.
+//! A request in progress: the messages sent to the client while it runs, and its response.
 //!
-//! Invariant: what was said comes before the end, and whoever drops an exchange cancels its request.
+//! Invariant: all messages come before the response, and dropping an exchange cancels the request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use super::Outcome;
-use super::begin::Keeping;
-use super::client::Said;
-use super::parked::{Parked, Question};
-use super::state::named;
-use crate::Raw;
-use crate::message::{Id, Message, RpcError};
+use super::RpcResult;
+use super::client::ClientMessage;
+use super::incoming::SessionState;
+use super::request_state::request_key;
+use super::suspended::{ClientQuestion, SuspendedRequests};
+use crate::RawJson;
+use crate::message::{Message, RequestId, RpcError};
 use crate::revision::Revision;
 
-/// Questions that follow each other this closely are asked together, where whoever asked first waits this long at
-/// most. A person or a model takes seconds; a server on a busy machine takes its time between two questions, too.
-const GATHER: Duration = Duration::from_millis(100);
-const GATHER_MOST: Duration = Duration::from_millis(500);
-/// Questions that are open at one client.
-const MOST_QUESTIONS: usize = 64;
+/// Questions within this interval of each other are batched into one result; the first one waits at most
+/// `MAX_BATCH_WAIT`. People and models need seconds anyway, and a busy server needs time between two questions.
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(500);
+/// Open questions per client.
+const MAX_OPEN_QUESTIONS: usize = 64;
 
-/// A request that runs.
-pub(super) struct Running {
-    pub(super) answer: BoxFuture<'static, Outcome>,
-    pub(super) said: mpsc::Receiver<Said>,
+pub(super) struct RunningRequest {
+    pub(super) answer: BoxFuture<'static, RpcResult>,
+    pub(super) messages: mpsc::Receiver<ClientMessage>,
 }
 
-/// How a client is asked.
-pub(super) enum Asking {
-    /// On the stream of its request; the answer comes in a message of its own.
-    Live(Keeping),
-    /// With a result, to which it comes back.
-    Parked { parked: Arc<Parked>, guest: Box<str>, method: Box<str>, params: Option<Raw> },
+/// Delivery of questions to the client.
+pub(super) enum QuestionDelivery {
+    /// On the stream of the request; the answer arrives as a separate message.
+    OnStream(SessionState),
+    /// As an `input_required` result; the answer arrives in a new request.
+    AsResult {
+        suspended_requests: Arc<SuspendedRequests>,
+        caller: Box<str>,
+        method: Box<str>,
+        params: Option<RawJson>,
+    },
 }
 
-/// Questions that wait for their answers.
+/// Questions on a stream that wait for an answer.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct PendingQuestions {
     next: AtomicI64,
-    waiting: Mutex<HashMap<i64, oneshot::Sender<Outcome>>>,
+    pending: Mutex<HashMap<i64, oneshot::Sender<RpcResult>>>,
 }
 
-impl Pending {
-    fn ask(&self, question: Question) -> Option<Message> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|_, answer| !answer.is_closed());
-        if waiting.len() >= MOST_QUESTIONS {
+impl PendingQuestions {
+    fn ask(&self, question: ClientQuestion) -> Option<Message> {
+        let mut pending = self.pending.lock();
+        pending.retain(|_, answer| !answer.is_closed());
+        if pending.len() >= MAX_OPEN_QUESTIONS {
             let busy = RpcError::new(-32603, "too many questions are open");
             let _ = question.answer.send(Err(busy));
             return None;
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        waiting.insert(id, question.answer);
-        let _ = question.asked.set(Id::Number(id));
-        Some(Message::Request { id: Id::Number(id), method: question.method, params: question.params })
+        pending.insert(id, question.answer);
+        let _ = question.sent_id.set(RequestId::Number(id));
+        Some(Message::Request { id: RequestId::Number(id), method: question.method, params: question.params })
     }
 
-    /// An answer of the client. One that nobody waits for is of no interest.
-    pub(super) fn answered(&self, id: &Id, outcome: Outcome) {
-        let Id::Number(id) = id else { return };
-        let found = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    /// Delivers the client's answer. An unknown id is ignored.
+    pub(super) fn resolve(&self, id: &RequestId, outcome: RpcResult) {
+        let RequestId::Number(id) = id else { return };
+        let found = self.pending.lock().remove(id);
         if let Some(answer) = found {
             let _ = answer.send(outcome);
         }
     }
 }
 
-/// A request on its way.
-pub(super) struct Exchange {
-    pub(super) id: Id,
+/// Request in progress.
+pub(super) struct RequestExchange {
+    pub(super) id: RequestId,
     pub(super) revision: Revision,
-    pub(super) asking: Asking,
-    pub(super) running: Option<Running>,
-    /// The end, where what was said comes first.
-    end: Option<Outcome>,
+    pub(super) delivery: QuestionDelivery,
+    pub(super) running: Option<RunningRequest>,
+    /// Response; held back until all messages are sent.
+    end: Option<RpcResult>,
 }
 
-/// What comes next.
-pub(super) enum Next {
-    /// Something that is said during it.
-    Said(Message),
-    /// Its answer, and the code of the error where it is one.
+/// Event of a request in progress.
+pub(super) enum ExchangeEvent {
+    /// Message to the client.
+    Message(Message),
+    /// Response, with its error code if it is an error.
     End(Message, Option<i64>),
 }
 
-impl Exchange {
-    pub(super) fn new(id: Id, revision: Revision, asking: Asking, running: Running) -> Self {
-        Self { id, revision, asking, running: Some(running), end: None }
+impl RequestExchange {
+    pub(super) fn new(
+        id: RequestId,
+        revision: Revision,
+        delivery: QuestionDelivery,
+        running: RunningRequest,
+    ) -> Self {
+        Self { id, revision, delivery, running: Some(running), end: None }
     }
 
-    /// One that has ended already.
-    pub(super) fn ended(id: Id, revision: Revision, asking: Asking, outcome: Outcome) -> Self {
-        Self { id, revision, asking, running: None, end: Some(outcome) }
+    /// Creates an exchange that already has its response.
+    pub(super) fn completed(
+        id: RequestId,
+        revision: Revision,
+        delivery: QuestionDelivery,
+        outcome: RpcResult,
+    ) -> Self {
+        Self { id, revision, delivery, running: None, end: Some(outcome) }
     }
 
-    /// What comes next. Behind the end there is nothing.
-    pub(super) async fn next(&mut self) -> Next {
+    /// Returns the next event. `End` is the last one.
+    pub(super) async fn next(&mut self) -> ExchangeEvent {
         loop {
             let Some(running) = &mut self.running else { return self.finish() };
             if self.end.is_some() {
-                match running.said.try_recv() {
-                    Ok(said) => {
-                        if let Some(next) = self.take(said).await {
+                match running.messages.try_recv() {
+                    Ok(message) => {
+                        if let Some(next) = self.take(message).await {
                             return next;
                         }
                     }
@@ -118,8 +133,8 @@ impl Exchange {
             }
             tokio::select! {
                 biased;
-                Some(said) = running.said.recv() => {
-                    if let Some(next) = self.take(said).await {
+                Some(message) = running.messages.recv() => {
+                    if let Some(next) = self.take(message).await {
                         return next;
                     }
                 }
@@ -128,74 +143,83 @@ impl Exchange {
         }
     }
 
-    async fn take(&mut self, said: Said) -> Option<Next> {
-        let question = match said {
-            Said::Notification(message) => return Some(Next::Said(message)),
-            Said::Question { method, params, answer, asked } => Question { method, params, answer, asked },
+    async fn take(&mut self, message: ClientMessage) -> Option<ExchangeEvent> {
+        let question = match message {
+            ClientMessage::Notification(message) => return Some(ExchangeEvent::Message(message)),
+            ClientMessage::Request { method, params, answer, sent_id } => {
+                ClientQuestion { method, params, answer, sent_id }
+            }
         };
         if question.answer.is_closed() {
             return None;
         }
-        match &self.asking {
-            Asking::Live(keeping) => keeping.keep().pending.ask(question).map(Next::Said),
-            Asking::Parked { parked, guest, method, params } => {
-                // What is asked at the same time is answered at the same time.
+        match &self.delivery {
+            QuestionDelivery::OnStream(state) => {
+                state.get_or_create().pending.ask(question).map(ExchangeEvent::Message)
+            }
+            QuestionDelivery::AsResult { suspended_requests, caller, method, params } => {
+                // Questions asked at about the same time are batched into one result.
                 let mut running = self.running.take()?;
                 let (mut questions, mut rest) = (vec![question], None);
-                let most = Instant::now() + GATHER_MOST;
-                let soon = || most.min(Instant::now() + GATHER);
-                while let Ok(Some(said)) = timeout_at(soon(), running.said.recv()).await {
-                    match said {
-                        Said::Question { method, params, answer, asked } => {
-                            questions.push(Question { method, params, answer, asked });
+                let latest = Instant::now() + MAX_BATCH_WAIT;
+                let batch_end = || latest.min(Instant::now() + BATCH_WINDOW);
+                while let Ok(Some(message)) = timeout_at(batch_end(), running.messages.recv()).await {
+                    match message {
+                        ClientMessage::Request { method, params, answer, sent_id } => {
+                            questions.push(ClientQuestion { method, params, answer, sent_id });
                         }
-                        Said::Notification(message) => {
+                        ClientMessage::Notification(message) => {
                             rest = Some(message);
                             break;
                         }
                     }
                 }
-                let outcome = parked.park(guest, &named(method, params.as_ref()), running, questions);
+                let outcome = suspended_requests.suspend(
+                    caller,
+                    &request_key(method, params.as_ref()),
+                    running,
+                    questions,
+                );
                 self.end = Some(outcome);
-                rest.map(Next::Said)
+                rest.map(ExchangeEvent::Message)
             }
         }
     }
 
-    fn finish(&mut self) -> Next {
-        let gone = || Err(RpcError::new(-32603, "the request has ended"));
-        let outcome = self.end.take().unwrap_or_else(gone);
+    fn finish(&mut self) -> ExchangeEvent {
+        let already_ended = || Err(RpcError::new(-32603, "the request has ended"));
+        let outcome = self.end.take().unwrap_or_else(already_ended);
         let code = outcome.as_ref().err().map(|error| error.code);
-        Next::End(Message::Response { id: self.id.clone(), outcome }, code)
+        ExchangeEvent::End(Message::Response { id: self.id.clone(), outcome }, code)
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_that_follow_each_other_closely_are_asked_together() {
+async fn batches_questions_asked_within_the_window() {
     for (pauses, together) in [(&[0, 60, 60][..], 3), (&[60, 110], 1), (&[0, 90, 90, 90, 90, 90, 90, 90], 6)]
     {
-        let (say, said) = mpsc::channel(1);
+        let (sender, messages) = mpsc::channel(1);
         let ask = async move {
             let mut open = Vec::new();
             for pause in pauses {
                 tokio::time::sleep(Duration::from_millis(*pause)).await;
-                let (method, params, asked) = ("roots/list".into(), None, super::client::Asked::default());
+                let (method, params, sent_id) = ("roots/list".into(), None, super::client::SentId::default());
                 let (answer, answered) = oneshot::channel();
                 open.push(answered);
-                // Nobody hears what is asked too late.
-                let _ = say.send(Said::Question { method, params, answer, asked }).await;
+                // The exchange ends before the last questions are sent.
+                let _ = sender.send(ClientMessage::Request { method, params, answer, sent_id }).await;
             }
             std::future::pending().await
         };
-        let (parked, guest, method) = (Arc::default(), "ann".into(), "tools/call".into());
-        let asking = Asking::Parked { parked, guest, method, params: None };
-        let running = Running { answer: Box::pin(std::future::pending()), said };
-        let mut exchange = Exchange::new(Id::Number(1), Revision::NEWEST, asking, running);
+        let (suspended_requests, caller, method) = (Arc::default(), "ann".into(), "tools/call".into());
+        let delivery = QuestionDelivery::AsResult { suspended_requests, caller, method, params: None };
+        let running = RunningRequest { answer: Box::pin(std::future::pending()), messages };
+        let mut exchange = RequestExchange::new(RequestId::Number(1), Revision::NEWEST, delivery, running);
         let next = tokio::select! {
             () = ask => unreachable!("it asks for ever"),
             next = exchange.next() => next,
         };
-        let Next::End(Message::Response { outcome: Ok(result), .. }, None) = next else {
+        let ExchangeEvent::End(Message::Response { outcome: Ok(result), .. }, None) = next else {
             panic!("no result")
         };
         let result: serde_json::Value = result.parse().unwrap();

@@ -1,38 +1,37 @@
-//! `_meta` of a request: what the protocol says in it, and what is passed on.
+//! `_meta` of a request: members of the protocol, and members to forward.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
-use toolgate_types::json::{Name, unquoted};
+use toolgate_json::{MemberName, unquote};
 
-use super::http::Belongs;
-use crate::Raw;
-use crate::trace::Trace;
+use super::http::TraceSource;
+use crate::RawJson;
+use crate::trace::TraceContext;
 
-/// What the protocol says in `_meta`.
+/// Parsed `_meta`.
 #[derive(Default)]
-pub(super) struct Meta {
-    /// Whether there was one at all.
-    pub(super) is_there: bool,
+pub(super) struct RequestMeta {
+    /// True if the request has a `_meta`.
+    pub(super) is_present: bool,
     pub(super) version: Option<String>,
     pub(super) capabilities: Option<Value>,
     pub(super) log_level: Option<Box<str>>,
-    pub(super) progress: Option<Raw>,
+    pub(super) progress: Option<RawJson>,
     pub(super) traceparent: Option<String>,
     pub(super) correlation: Option<String>,
-    /// What is passed on as it is: all that we do not say ourselves when a request is passed on.
-    pub(super) others: Vec<(Box<str>, Raw)>,
+    /// Members to forward unchanged: all that the gateway does not set itself.
+    pub(super) extra: Vec<(Box<str>, RawJson)>,
 }
 
-impl Meta {
-    /// Of parameters.
-    pub(super) fn of(members: &[(Name, Raw)]) -> Self {
+impl RequestMeta {
+    pub(super) fn of(members: &[(MemberName, RawJson)]) -> Self {
         let mut meta = Self::default();
-        let found = members.iter().find(|(name, value)| *name == "_meta" && value.get() != "null");
+        let found = members.iter().find(|(name, value)| *name == "_meta" && value.as_str() != "null");
         let Some((_, found)) = found else { return meta };
-        meta.is_there = true;
+        meta.is_present = true;
         for (name, value) in found.members() {
-            let text = || unquoted(value).map(Cow::into_owned);
+            let text = || unquote(value).map(Cow::into_owned);
             match &*name {
                 "progressToken" => meta.progress = Some(found.slice(value)),
                 "io.modelcontextprotocol/protocolVersion" => meta.version = text(),
@@ -43,24 +42,24 @@ impl Meta {
                 }
                 "io.modelcontextprotocol/logLevel" => meta.log_level = text().map(Into::into),
                 "traceparent" => meta.traceparent = text(),
-                Trace::CORRELATION_ID => meta.correlation = text(),
+                TraceContext::CORRELATION_ID => meta.correlation = text(),
                 "io.modelcontextprotocol/clientInfo" => {}
-                _ => meta.others.push((name.into(), found.slice(value))),
+                _ => meta.extra.push((name.into(), found.slice(value))),
             }
         }
         meta
     }
 
-    /// The call that a request belongs to: what its transport says counts more than what it says itself.
-    pub(super) fn trace(&self, outer: &Belongs) -> Trace {
+    /// Returns the trace context. The transport's takes precedence over `_meta`.
+    pub(super) fn trace(&self, outer: &TraceSource) -> TraceContext {
         let trace = match (outer, &self.correlation) {
-            (Belongs::To(trace), _) => return trace.clone(),
-            (_, Some(correlation)) => Trace::new(correlation),
-            (Belongs::ElseTo(trace), None) => trace.clone(),
-            (Belongs::Unknown, None) => Trace::fresh(),
+            (TraceSource::To(trace), _) => return trace.clone(),
+            (_, Some(correlation)) => TraceContext::new(correlation),
+            (TraceSource::Fallback(trace), None) => trace.clone(),
+            (TraceSource::Unknown, None) => TraceContext::generate(),
         };
         match &self.traceparent {
-            Some(parent) => trace.within(parent),
+            Some(parent) => trace.with_parent(parent),
             None => trace,
         }
     }

@@ -1,267 +1,262 @@
-//! Sessions of the revisions that have them: an id that says all there is to say, and the little that some need
-//! beside.
+//! Sessions of the revisions that have them: a signed session id, and a little state for the sessions that need it.
 //!
-//! The id is sealed: who it is for, what was agreed, and our mark that nobody can forge. So there is no store of
-//! sessions, and one that does nothing costs nothing. Invariant: an id is good for the guest that it was made for,
-//! and for no other.
+//! The id itself holds caller, revision and capabilities, with a signature that cannot be forged. So there is no
+//! session store, and an idle session costs nothing. Invariant: an id is valid only for the caller it was issued to.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::Subscription;
-use super::exchange::Pending;
-use crate::message::Id;
+use super::exchange::PendingQuestions;
+use crate::message::RequestId;
 use crate::revision::Revision;
 
-/// The longest id that is made; a client that declares more than fits declares too much.
-const LONGEST: usize = 4 << 10;
-/// Sessions that keep something here.
-const MOST: usize = 16_384;
+/// Longest session id; clients that declare more capabilities than fit are rejected.
+const MAX_ID_BYTES: usize = 4 << 10;
+/// Sessions with state.
+const MAX_SESSIONS: usize = 16_384;
 /// Ended sessions that are remembered.
-const MOST_ENDED: usize = 65_536;
-/// Resources that one session is told of.
-pub(super) const MOST_SUBSCRIPTIONS: usize = 1_000;
-/// What of a client's capabilities decides something here.
-const KNOWN: [&str; 5] = ["sampling", "elicitation", "roots", "tasks", "extensions"];
+const MAX_ENDED: usize = 65_536;
+/// Subscriptions per session.
+pub(super) const MAX_SUBSCRIPTIONS: usize = 1_000;
+/// Client capabilities that the gateway evaluates.
+const KNOWN_CAPABILITIES: [&str; 5] = ["sampling", "elicitation", "roots", "tasks", "extensions"];
 
-/// A text that nobody guesses.
-pub fn unguessable() -> String {
+/// Returns a random 128-bit id, base64url-encoded.
+pub fn random_id() -> String {
     let mut bytes = [0; 16];
     SystemRandom::new().fill(&mut bytes).expect("the system has randomness");
     BASE64.encode(bytes)
 }
 
-/// What an id says.
+/// Content of a session id.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Ticket {
-    /// What tells it from others.
+pub(super) struct SessionTicket {
+    /// Random id, unique per session.
     #[serde(rename = "n")]
-    pub(super) number: Box<str>,
-    /// The guest.
+    pub(super) id: Box<str>,
     #[serde(rename = "g")]
-    guest: Box<str>,
-    /// The revision that was agreed on.
+    caller: Box<str>,
     #[serde(rename = "r")]
     revision: Box<str>,
-    /// What the client declared.
     #[serde(rename = "c")]
     pub(super) capabilities: Value,
 }
 
-impl Ticket {
-    pub(super) fn new(guest: &str, revision: Revision, declared: Option<Value>) -> Self {
+impl SessionTicket {
+    pub(super) fn new(caller: &str, revision: Revision, declared: Option<Value>) -> Self {
         let mut capabilities = serde_json::Map::new();
         if let Some(Value::Object(mut declared)) = declared {
-            capabilities.extend(KNOWN.iter().filter_map(|name| declared.remove_entry(*name)));
+            capabilities.extend(KNOWN_CAPABILITIES.iter().filter_map(|name| declared.remove_entry(*name)));
         }
         let revision = revision.name().into();
-        Self {
-            number: unguessable().into(),
-            guest: guest.into(),
-            revision,
-            capabilities: capabilities.into(),
-        }
+        Self { id: random_id().into(), caller: caller.into(), revision, capabilities: capabilities.into() }
     }
 
     pub(super) fn revision(&self) -> Revision {
         self.revision.parse().unwrap_or(Revision::NEWEST_WITH_HANDSHAKE)
     }
 
-    /// A number by which requests of one session are known to be of one client.
+    /// Client id: requests of one session have the same one.
     pub(super) fn identity(&self) -> u64 {
         let mut bytes = [0; 8];
-        for (to, from) in bytes.iter_mut().zip(self.number.bytes()) {
+        for (to, from) in bytes.iter_mut().zip(self.id.bytes()) {
             *to = from;
         }
         u64::from_le_bytes(bytes)
     }
 }
 
-/// Makes ids, and knows its own.
-pub(super) struct Sealer(hmac::Key);
+/// Signs and verifies session ids.
+pub(super) struct TicketSigner(hmac::Key);
 
-impl Sealer {
-    /// With a new key: ids of another process are not known here, and clients begin anew.
+impl TicketSigner {
+    /// Creates a signer with a random key: after a restart old ids are invalid and clients start a new session.
     pub(super) fn new() -> Self {
         let mut key = [0; 32];
         SystemRandom::new().fill(&mut key).expect("the system has randomness");
         Self(hmac::Key::new(hmac::HMAC_SHA256, &key))
     }
 
-    /// `None` where the client declares more than an id holds.
-    pub(super) fn seal(&self, ticket: &Ticket) -> Option<String> {
-        let said = BASE64.encode(serde_json::to_vec(ticket).ok()?);
-        let mark = BASE64.encode(hmac::sign(&self.0, said.as_bytes()));
-        let id = format!("{said}.{mark}");
-        (id.len() <= LONGEST).then_some(id)
+    /// Returns the session id; `None` if it would be too long.
+    pub(super) fn sign(&self, ticket: &SessionTicket) -> Option<String> {
+        let content = BASE64.encode(serde_json::to_vec(ticket).ok()?);
+        let signature = BASE64.encode(hmac::sign(&self.0, content.as_bytes()));
+        let id = format!("{content}.{signature}");
+        (id.len() <= MAX_ID_BYTES).then_some(id)
     }
 
-    /// What an id says, where it is ours and this guest's.
-    pub(super) fn open(&self, id: &str, guest: &str) -> Option<Ticket> {
-        let (said, mark) = id.split_once('.').filter(|_| id.len() <= LONGEST)?;
-        hmac::verify(&self.0, said.as_bytes(), &BASE64.decode(mark).ok()?).ok()?;
-        let ticket: Ticket = serde_json::from_slice(&BASE64.decode(said).ok()?).ok()?;
-        (&*ticket.guest == guest).then_some(ticket)
+    /// Decodes a session id if it is ours and was issued to this caller.
+    pub(super) fn verify(&self, id: &str, caller: &str) -> Option<SessionTicket> {
+        let (content, signature) = id.split_once('.').filter(|_| id.len() <= MAX_ID_BYTES)?;
+        hmac::verify(&self.0, content.as_bytes(), &BASE64.decode(signature).ok()?).ok()?;
+        let ticket: SessionTicket = serde_json::from_slice(&BASE64.decode(content).ok()?).ok()?;
+        (&*ticket.caller == caller).then_some(ticket)
     }
 }
 
-/// What a session keeps beside its id, where it needs something.
+/// Mutable state of a session; created on first use.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct SessionData {
     pub(super) log_level: Mutex<Option<Box<str>>>,
-    pub(super) pending: Arc<Pending>,
+    pub(super) pending: Arc<PendingQuestions>,
     pub(super) subscriptions: Mutex<HashMap<Box<str>, Subscription>>,
 }
 
-impl Kept {
-    pub(super) fn level(&self) -> Option<Box<str>> {
-        self.log_level.lock().unwrap_or_else(PoisonError::into_inner).clone()
+impl SessionData {
+    pub(super) fn log_level(&self) -> Option<Box<str>> {
+        self.log_level.lock().clone()
     }
 
-    pub(super) fn set_level(&self, level: &str) {
-        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level.into());
+    pub(super) fn set_log_level(&self, level: &str) {
+        *self.log_level.lock() = Some(level.into());
     }
 
-    /// The resources it is told of.
-    pub(super) fn followed(&self) -> Vec<Box<str>> {
-        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    pub(super) fn subscribed_uris(&self) -> Vec<Box<str>> {
+        self.subscriptions.lock().keys().cloned().collect()
     }
 
-    pub(super) fn is_told_of(&self, uri: &str) -> bool {
-        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uri)
+    pub(super) fn is_subscribed(&self, uri: &str) -> bool {
+        self.subscriptions.lock().contains_key(uri)
     }
 }
 
-/// What sessions keep, and which of them have ended.
+/// State of the sessions that have any, and the ids of ended sessions.
 #[derive(Default)]
-pub(super) struct Sessions(Mutex<Books>);
+pub(super) struct SessionRegistry(Mutex<RegistryState>);
 
 #[derive(Default)]
-struct Books {
-    kept: HashMap<Box<str>, Arc<Kept>>,
+struct RegistryState {
+    sessions: HashMap<Box<str>, Arc<SessionData>>,
     order: VecDeque<Box<str>>,
-    /// Requests that run, with what ends them.
-    running: HashMap<(Box<str>, Id), oneshot::Sender<()>>,
+    /// Cancellation senders of running requests.
+    running: HashMap<(Box<str>, RequestId), oneshot::Sender<()>>,
     ended: HashSet<Box<str>>,
     ended_order: VecDeque<Box<str>>,
 }
 
-impl Sessions {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl SessionRegistry {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, RegistryState> {
+        self.0.lock()
     }
 
-    /// Whether a session was ended by its client.
-    pub(super) fn has_ended(&self, number: &str) -> bool {
-        self.lock().ended.contains(number)
+    /// True if the client ended the session.
+    pub(super) fn has_ended(&self, id: &str) -> bool {
+        self.lock().ended.contains(id)
     }
 
-    /// What a session keeps, if anything.
-    pub(super) fn find(&self, number: &str) -> Option<Arc<Kept>> {
-        self.lock().kept.get(number).cloned()
+    pub(super) fn get(&self, id: &str) -> Option<Arc<SessionData>> {
+        self.lock().sessions.get(id).cloned()
     }
 
-    /// What a session keeps, from now on. The oldest makes room where there is none.
-    pub(super) fn keep(&self, number: &str) -> Arc<Kept> {
-        let mut books = self.lock();
-        if let Some(kept) = books.kept.get(number) {
-            return Arc::clone(kept);
+    /// Returns the state of a session, creating it if needed. At the limit the oldest is evicted.
+    pub(super) fn get_or_create(&self, id: &str) -> Arc<SessionData> {
+        let mut state = self.lock();
+        if let Some(data) = state.sessions.get(id) {
+            return Arc::clone(data);
         }
-        let mut gone = None;
-        if books.kept.len() >= MOST
-            && let Some(oldest) = books.order.pop_front()
+        let mut evicted = None;
+        if state.sessions.len() >= MAX_SESSIONS
+            && let Some(oldest) = state.order.pop_front()
         {
-            gone = books.kept.remove(&oldest);
+            evicted = state.sessions.remove(&oldest);
         }
-        let kept = Arc::new(Kept::default());
-        books.kept.insert(number.into(), Arc::clone(&kept));
-        books.order.push_back(number.into());
-        drop(books);
-        drop(gone);
-        kept
+        let data = Arc::new(SessionData::default());
+        state.sessions.insert(id.into(), Arc::clone(&data));
+        state.order.push_back(id.into());
+        drop(state);
+        drop(evicted);
+        data
     }
 
-    /// Has a request end when its client says so, as long as the guard lives.
-    pub(super) fn may_cancel(
+    /// Makes a request cancellable by its client until the guard is dropped.
+    pub(super) fn register_cancel(
         self: &Arc<Self>,
-        number: &str,
-        id: &Id,
-    ) -> (Guard, impl Future<Output = ()> + use<>) {
+        session: &str,
+        request: &RequestId,
+    ) -> (CancelGuard, impl Future<Output = ()> + use<>) {
         let (cancel, cancelled) = oneshot::channel::<()>();
-        let key = (Box::<str>::from(number), id.clone());
+        let key = (Box::<str>::from(session), request.clone());
         self.lock().running.insert(key.clone(), cancel);
-        let left = async move {
+        let cancelled = async move {
             if cancelled.await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
-        (Guard { sessions: Arc::clone(self), key }, left)
+        (CancelGuard { sessions: Arc::clone(self), key }, cancelled)
     }
 
-    pub(super) fn cancel(&self, number: &str, id: &Id) {
-        let found = self.lock().running.remove(&(number.into(), id.clone()));
+    pub(super) fn cancel(&self, session: &str, request: &RequestId) {
+        let found = self.lock().running.remove(&(session.into(), request.clone()));
         if let Some(cancel) = found {
             let _ = cancel.send(());
         }
     }
 
-    pub(super) fn end(&self, number: &str) {
-        let mut books = self.lock();
-        let gone = books.kept.remove(number);
-        books.order.retain(|other| &**other != number);
-        if books.ended.insert(number.into()) {
-            books.ended_order.push_back(number.into());
+    pub(super) fn end(&self, id: &str) {
+        let mut state = self.lock();
+        let removed = state.sessions.remove(id);
+        state.order.retain(|other| &**other != id);
+        if state.ended.insert(id.into()) {
+            state.ended_order.push_back(id.into());
         }
-        if books.ended.len() > MOST_ENDED
-            && let Some(oldest) = books.ended_order.pop_front()
+        if state.ended.len() > MAX_ENDED
+            && let Some(oldest) = state.ended_order.pop_front()
         {
-            books.ended.remove(&oldest);
+            state.ended.remove(&oldest);
         }
-        drop(books);
-        drop(gone);
+        drop(state);
+        drop(removed);
     }
 }
 
-/// A request that can be cancelled, as long as it lives.
-pub(super) struct Guard {
-    sessions: Arc<Sessions>,
-    key: (Box<str>, Id),
+/// Unregisters a cancellable request on drop.
+pub(super) struct CancelGuard {
+    sessions: Arc<SessionRegistry>,
+    key: (Box<str>, RequestId),
 }
 
-impl Drop for Guard {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.sessions.lock().running.remove(&self.key);
     }
 }
 
 #[test]
-fn an_id_is_good_for_its_guest_alone() {
-    let sealer = Sealer::new();
-    let ticket =
-        Ticket::new("ann", Revision::V2025_06_18, Some(serde_json::json!({ "sampling": {}, "other": 1 })));
-    let id = sealer.seal(&ticket).unwrap();
-    let open = sealer.open(&id, "ann").unwrap();
+fn session_id_is_valid_only_for_its_caller() {
+    let signer = TicketSigner::new();
+    let ticket = SessionTicket::new(
+        "ann",
+        Revision::V2025_06_18,
+        Some(serde_json::json!({ "sampling": {}, "other": 1 })),
+    );
+    let id = signer.sign(&ticket).unwrap();
+    let ticket = signer.verify(&id, "ann").unwrap();
     assert_eq!(
-        (open.revision(), &open.capabilities),
+        (ticket.revision(), &ticket.capabilities),
         (Revision::V2025_06_18, &serde_json::json!({ "sampling": {} }))
     );
-    assert!(sealer.open(&id, "bob").is_none(), "another guest");
-    assert!(Sealer::new().open(&id, "ann").is_none(), "another key");
+    assert!(signer.verify(&id, "bob").is_none(), "another caller");
+    assert!(TicketSigner::new().verify(&id, "ann").is_none(), "another key");
     for at in 0..id.len() {
         let mut forged = id.clone().into_bytes();
         forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
         let forged = String::from_utf8(forged).unwrap();
-        assert!(forged == id || sealer.open(&forged, "ann").is_none(), "{at}");
+        assert!(forged == id || signer.verify(&forged, "ann").is_none(), "{at}");
     }
-    let large =
-        Ticket::new("ann", Revision::V2025_06_18, Some(serde_json::json!({ "sampling": "x".repeat(5_000) })));
-    assert!(sealer.seal(&large).is_none());
+    let large = SessionTicket::new(
+        "ann",
+        Revision::V2025_06_18,
+        Some(serde_json::json!({ "sampling": "x".repeat(5_000) })),
+    );
+    assert!(signer.sign(&large).is_none());
 }

@@ -1,4 +1,4 @@
-//! A session against a server that is a function: values in, values out, time paused.
+//! A session against a server that is a function, with paused time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,18 +13,22 @@ use super::*;
 use crate::handshake::{HandshakeError, ProtocolMode};
 use crate::revision::Revision;
 
-const SOON: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the handler heard, in order.
+/// Records notifications and violations, in order.
 #[derive(Default)]
-struct Ear(Mutex<Vec<String>>);
+struct RecordingHandler(Mutex<Vec<String>>);
 
-impl Handler for Ear {
-    fn notification(&self, method: &str, params: Option<&Raw>) {
-        self.0.lock().unwrap().push(format!("{method} {}", params.map_or("", Raw::get)));
+impl Handler for RecordingHandler {
+    fn notification(&self, method: &str, params: Option<&RawJson>) {
+        self.0.lock().push(format!("{method} {}", params.map_or("", RawJson::as_str)));
     }
 
-    fn request(&self, method: &str, _params: Option<Raw>) -> BoxFuture<'static, Result<Raw, RpcError>> {
+    fn request(
+        &self,
+        method: &str,
+        _params: Option<RawJson>,
+    ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         if method == "wait" {
             return Box::pin(std::future::pending());
         }
@@ -33,31 +37,31 @@ impl Handler for Ear {
     }
 
     fn violation(&self, what: &str) {
-        self.0.lock().unwrap().push(format!("violation: {what}"));
+        self.0.lock().push(format!("violation: {what}"));
     }
 }
 
 fn server(
     behave: impl FnMut(&Value) -> Vec<Value> + Send + 'static,
-) -> (Session, Arc<Ear>, Arc<Mutex<Vec<Value>>>) {
+) -> (Session, Arc<RecordingHandler>, Arc<Mutex<Vec<Value>>>) {
     server_over(false, behave)
 }
 
-/// Every message of ours goes to the function; what it returns comes back, `null` ends the link.
+/// Passes every message of ours to the function and delivers the messages it returns; `null` closes the link.
 fn server_over(
     http: bool,
     mut behave: impl FnMut(&Value) -> Vec<Value> + Send + 'static,
-) -> (Session, Arc<Ear>, Arc<Mutex<Vec<Value>>>) {
+) -> (Session, Arc<RecordingHandler>, Arc<Mutex<Vec<Value>>>) {
     let (outbox, mut from_us) = mpsc::channel(16);
     let (to_us, inbox) = mpsc::channel(16);
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&said);
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&sent);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         while let Some(outgoing) = from_us.recv().await {
             let bytes = match outgoing {
-                Outgoing::Request(Request { bytes, .. }) | Outgoing::Other(bytes) => bytes,
-                Outgoing::Cancel(_) | Outgoing::Revision(_) => continue,
+                LinkCommand::Request(OutgoingRequest { bytes, .. }) | LinkCommand::Message(bytes) => bytes,
+                LinkCommand::Cancel(_) | LinkCommand::Revision(_) => continue,
                 #[allow(
                     unreachable_patterns,
                     clippy::allow_attributes,
@@ -66,19 +70,20 @@ fn server_over(
                 _ => continue,
             };
             let message: Value = serde_json::from_slice(&bytes).unwrap();
-            heard.lock().unwrap().push(message.clone());
+            log.lock().push(message.clone());
             for answer in behave(&message) {
                 let incoming = match answer {
-                    Value::Null => Incoming::Closed(LinkError::Closed),
-                    answer => Incoming::Message(Bytes::from(answer.to_string())),
+                    Value::Null => LinkEvent::Closed(LinkError::Closed),
+                    answer => LinkEvent::Message(Bytes::from(answer.to_string())),
                 };
                 to_us.send(incoming).await.unwrap();
             }
         }
     });
-    let ear = Arc::new(Ear::default());
-    let session = Session::start(Link::new(outbox, inbox, tasks), http, Limits::default(), ear.clone());
-    (session, ear, said)
+    let handler = Arc::new(RecordingHandler::default());
+    let session =
+        Session::start(Link::new(outbox, inbox, tasks), http, ScanLimits::default(), handler.clone());
+    (session, handler, sent)
 }
 
 fn ok(message: &Value, result: Value) -> Vec<Value> {
@@ -102,29 +107,29 @@ fn discovered(message: &Value) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_reaches_who_asked() {
+async fn responses_reach_their_requests() {
     let (session, ..) = server(|message| ok(message, json!({ "n": message["params"]["n"] })));
-    let ask = |n: i64| session.request("x", Params::none().with("n", &n), SOON);
+    let ask = |n: i64| session.request("x", Params::none().with("n", &n), TIMEOUT);
     let (one, two) = tokio::join!(ask(1), ask(2));
-    assert_eq!((one.unwrap().get(), two.unwrap().get()), (r#"{"n":1}"#, r#"{"n":2}"#));
+    assert_eq!((one.unwrap().as_str(), two.unwrap().as_str()), (r#"{"n":1}"#, r#"{"n":2}"#));
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_ids_reach_nobody() {
-    let (session, ear, _) = server(|message| {
+async fn responses_with_unknown_ids_are_violations() {
+    let (session, handler, _) = server(|message| {
         let id = message["id"].as_i64().unwrap();
         let answer = |id: Value| json!({ "jsonrpc": "2.0", "id": id, "result": {} });
         vec![answer(json!(id + 1)), answer(json!(id.to_string())), answer(json!(id)), answer(json!(id))]
     });
-    session.request("x", Params::none(), SOON).await.unwrap();
+    session.request("x", Params::none(), TIMEOUT).await.unwrap();
     tokio::task::yield_now().await;
-    assert_eq!(session.violations(), 3, "{:?}", ear.0.lock().unwrap());
+    assert_eq!(session.violations(), 3, "{:?}", handler.0.lock());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_answer_is_not_given_to_the_next_request() {
+async fn late_response_does_not_reach_the_next_request() {
     let mut first: Option<Value> = None;
-    let (session, _, said) = server(move |message| match (&first, message["method"].as_str()) {
+    let (session, _, sent) = server(move |message| match (&first, message["method"].as_str()) {
         (_, Some("notifications/cancelled")) => vec![],
         (None, _) => {
             first = Some(message["id"].clone());
@@ -135,40 +140,40 @@ async fn a_late_answer_is_not_given_to_the_next_request() {
             vec![late, json!({ "jsonrpc": "2.0", "id": message["id"], "result": "good" })]
         }
     });
-    let error = session.request("x", Params::none(), SOON).await.unwrap_err();
-    assert!(matches!(error, RequestError::TimedOut(SOON)), "{error}");
-    assert_eq!(session.request("x", Params::none(), SOON).await.unwrap().get(), "\"good\"");
-    let cancelled = &said.lock().unwrap()[1];
+    let error = session.request("x", Params::none(), TIMEOUT).await.unwrap_err();
+    assert!(matches!(error, RequestError::TimedOut(TIMEOUT)), "{error}");
+    assert_eq!(session.request("x", Params::none(), TIMEOUT).await.unwrap().as_str(), "\"good\"");
+    let cancelled = &sent.lock()[1];
     assert_eq!(cancelled["method"], "notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"], 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_answer_is_not_waited_for() {
+async fn invalid_response_fails_its_request_at_once() {
     let deep = || (0..70).fold(json!({}), |inner, _| json!([inner]));
     let (session, ..) = server(move |message| match message["method"].as_str() {
         Some("deep") => ok(message, deep()),
         Some("neither") => vec![json!({ "jsonrpc": "2.0", "id": message["id"] })],
-        // A question of the server, with an id that is one of ours by chance, answers nothing.
+        // A server request that happens to have one of our ids is not a response.
         _ => vec![json!({ "jsonrpc": "2.0", "id": message["id"], "method": "x", "params": deep() })],
     });
     for (method, expected) in [
-        ("deep", "the answer is refused: nested deeper than 64 levels"),
+        ("deep", "the response is invalid: nested deeper than 64 levels"),
         (
             "neither",
-            "the answer is refused: not a JSON-RPC message: it is neither request, notification nor answer",
+            "the response is invalid: not a JSON-RPC message: it is not a request, notification or response",
         ),
         ("asks", "no answer within 5s"),
     ] {
-        let error = session.request(method, Params::none(), SOON).await.unwrap_err();
+        let error = session.request(method, Params::none(), TIMEOUT).await.unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn everyone_hears_of_the_end() {
+async fn closing_fails_all_requests() {
     let (session, ..) = server(|message| if message["id"] == 2 { vec![Value::Null] } else { vec![] });
-    let ask = || session.request("x", Params::none(), SOON);
+    let ask = || session.request("x", Params::none(), TIMEOUT);
     let (one, two) = tokio::join!(ask(), ask());
     for outcome in [one, two, ask().await] {
         assert!(matches!(outcome, Err(RequestError::Link(LinkError::Closed))), "{outcome:?}");
@@ -176,20 +181,20 @@ async fn everyone_hears_of_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn notifications_keep_their_order_and_come_before_the_answer() {
-    let (session, ear, _) = server(|message| {
+async fn notifications_arrive_in_order_before_the_response() {
+    let (session, handler, _) = server(|message| {
         let note =
             |n: usize| json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": { "n": n } });
         (0..1_000).map(note).chain(ok(message, json!({}))).collect()
     });
-    session.request("x", Params::none(), SOON).await.unwrap();
+    session.request("x", Params::none(), TIMEOUT).await.unwrap();
     let expected: Vec<_> = (0..1_000).map(|n| format!("notifications/progress {{\"n\":{n}}}")).collect();
-    assert_eq!(*ear.0.lock().unwrap(), expected);
+    assert_eq!(*handler.0.lock(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_of_the_server_are_answered() {
-    let (session, _, said) = server(|message| match message["method"].as_str() {
+async fn server_requests_are_answered() {
+    let (session, _, sent) = server(|message| match message["method"].as_str() {
         Some("x") => {
             let ask = |id: &str, method: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method });
             let mut all = vec![ask("a", "ping"), ask("b", "sampling/createMessage")];
@@ -198,25 +203,25 @@ async fn requests_of_the_server_are_answered() {
         }
         _ => vec![],
     });
-    session.request("x", Params::none(), SOON).await.unwrap();
+    session.request("x", Params::none(), TIMEOUT).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let said = said.lock().unwrap();
-    assert_eq!(said[1], json!({ "jsonrpc": "2.0", "id": "a", "result": {} }));
-    assert_eq!((&said[2]["id"], &said[2]["error"]["code"]), (&json!("b"), &json!(-32601)));
+    let sent = sent.lock();
+    assert_eq!(sent[1], json!({ "jsonrpc": "2.0", "id": "a", "result": {} }));
+    assert_eq!((&sent[2]["id"], &sent[2]["error"]["code"]), (&json!("b"), &json!(-32601)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_that_wait_keep_nobody_else_from_asking() {
+async fn open_server_requests_are_limited() {
     let ask = |id: usize, method: &str, text: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "text": text } });
     let cases = [
-        // Many clients may each have questions open; in number and in bytes there is an end.
+        // Many clients may have open questions; number and bytes are limited.
         (200, 1, &[][..]),
-        (SERVER_REQUESTS + 2, 1, &[SERVER_REQUESTS, SERVER_REQUESTS + 1]),
-        (17, SERVER_REQUEST_BYTES / 16, &[15, 16]),
+        (MAX_SERVER_REQUESTS + 2, 1, &[MAX_SERVER_REQUESTS, MAX_SERVER_REQUESTS + 1]),
+        (17, MAX_SERVER_REQUEST_BYTES / 16, &[15, 16]),
     ];
-    for (many, long, refused) in cases {
+    for (many, long, rejected) in cases {
         let text = "x".repeat(long);
-        let (session, _, said) = server(move |message| match message["method"].as_str() {
+        let (session, _, sent) = server(move |message| match message["method"].as_str() {
             Some(_) => {
                 let mut all: Vec<_> = (0..many).map(|id| ask(id, "wait", &text)).collect();
                 all.push(ask(many, "ping", ""));
@@ -225,19 +230,19 @@ async fn questions_that_wait_keep_nobody_else_from_asking() {
             }
             None => vec![],
         });
-        session.request("x", Params::none(), SOON).await.unwrap();
-        tokio::time::sleep(SOON).await;
-        let said = said.lock().unwrap();
+        session.request("x", Params::none(), TIMEOUT).await.unwrap();
+        tokio::time::sleep(TIMEOUT).await;
+        let sent = sent.lock();
         let code = |answer: &Value| Some((answer["id"].as_u64()? as usize, answer["error"]["code"].as_i64()));
-        let answers: Vec<_> = said.iter().filter(|it| it.get("method").is_none()).filter_map(code).collect();
-        let mut due: Vec<_> = refused.iter().map(|id| (*id, Some(-32603))).collect();
-        due.push((many, None));
-        assert_eq!(answers, due, "{many} of {long}");
+        let answers: Vec<_> = sent.iter().filter(|it| it.get("method").is_none()).filter_map(code).collect();
+        let mut expected: Vec<_> = rejected.iter().map(|id| (*id, Some(-32603))).collect();
+        expected.push((many, None));
+        assert_eq!(answers, expected, "{many} of {long}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_pages_and_no_circles() {
+async fn lists_all_pages_and_rejects_repeated_cursors() {
     let (session, ..) = server(|message| {
         let page = match message["params"]["cursor"].as_str() {
             None => json!({ "tools": [1.0, 2], "nextCursor": "b" }),
@@ -246,35 +251,35 @@ async fn all_pages_and_no_circles() {
         };
         ok(message, page)
     });
-    let items = session.list("tools/list", "tools", SOON).await.unwrap();
-    assert_eq!(items.iter().map(Raw::get).collect::<Vec<_>>(), ["1.0", "2", "3"]);
+    let items = session.list_all("tools/list", "tools", TIMEOUT).await.unwrap();
+    assert_eq!(items.iter().map(RawJson::as_str).collect::<Vec<_>>(), ["1.0", "2", "3"]);
 
     let (session, ..) = server(|message| ok(message, json!({ "tools": [], "nextCursor": "same" })));
-    let error = session.list("tools/list", "tools", SOON).await.unwrap_err();
-    assert!(error.to_string().contains("circle"), "{error}");
+    let error = session.list_all("tools/list", "tools", TIMEOUT).await.unwrap_err();
+    assert!(error.to_string().contains("cursors repeat"), "{error}");
 }
 
-/// Which revision is found, and what was said on the way.
+/// Asserts the negotiated revision and the methods that were sent.
 async fn check(
     mode: ProtocolMode,
     behave: impl FnMut(&Value) -> Vec<Value> + Send + 'static,
     expected: &str,
 ) {
-    let (session, _, said) = server(behave);
-    let found = match session.introduce(mode, SOON).await {
+    let (session, _, sent) = server(behave);
+    let found = match session.handshake(mode, TIMEOUT).await {
         Ok(peer) => peer.revision.to_string(),
-        Err(HandshakeError::EndedOnProbe) => "ended on probe".to_owned(),
-        Err(HandshakeError::NoCommonRevision(_)) => "nothing in common".to_owned(),
+        Err(HandshakeError::ClosedOnProbe) => "ended on probe".to_owned(),
+        Err(HandshakeError::NoCommonRevision(_)) => "no common revision".to_owned(),
         Err(HandshakeError::Request(error)) => error.to_string(),
     };
     tokio::time::sleep(Duration::from_millis(1)).await;
     let methods: Vec<_> =
-        said.lock().unwrap().iter().filter_map(|said| said["method"].as_str().map(str::to_owned)).collect();
+        sent.lock().iter().filter_map(|sent| sent["method"].as_str().map(str::to_owned)).collect();
     assert_eq!(format!("{found} | {}", methods.join(" ")), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_of_server_is_recognised() {
+async fn negotiates_with_every_kind_of_server() {
     use ProtocolMode::{Auto, Legacy, Modern};
     let modern = |message: &Value| match message["method"].as_str() {
         Some("server/discover") => discovered(message),
@@ -303,9 +308,9 @@ async fn every_kind_of_server_is_recognised() {
     check(Auto, legacy(-32601), both).await;
     check(Auto, legacy(-32602), both).await;
     check(Auto, legacy(-32000), both).await;
-    let silent_road =
+    let silent_methods =
         "2025-11-25 | server/discover initialize notifications/cancelled notifications/initialized";
-    check(Auto, silent, silent_road).await;
+    check(Auto, silent, silent_methods).await;
     check(Auto, shy, "ended on probe | server/discover").await;
     check(
         Auto,
@@ -316,12 +321,12 @@ async fn every_kind_of_server_is_recognised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_that_is_refused_and_named_is_asked_for_once_more() {
+async fn retries_a_revision_that_is_rejected_and_listed() {
     let stubborn = |refusals: usize| {
-        let mut refused = 0;
+        let mut rejected = 0;
         move |message: &Value| match message["method"].as_str() {
-            Some("server/discover") if refused < refusals => {
-                refused += 1;
+            Some("server/discover") if rejected < refusals => {
+                rejected += 1;
                 let data = json!({ "supported": ["2026-07-28"], "requested": "2026-07-28" });
                 let error = json!({ "code": -32022, "message": "no", "data": data });
                 vec![json!({ "jsonrpc": "2.0", "id": message["id"], "error": error })]
@@ -330,33 +335,33 @@ async fn a_revision_that_is_refused_and_named_is_asked_for_once_more() {
         }
     };
     check(ProtocolMode::Auto, stubborn(1), "2026-07-28 | server/discover server/discover").await;
-    check(ProtocolMode::Auto, stubborn(2), "nothing in common | server/discover server/discover").await;
+    check(ProtocolMode::Auto, stubborn(2), "no common revision | server/discover server/discover").await;
 }
 
-/// A server over HTTP that takes its time is not asked for a handshake that it may not know.
+/// A slow HTTP server is not sent a handshake that it may not know.
 #[tokio::test(start_paused = true)]
-async fn silence_over_http_means_less_than_over_a_pipe() {
+async fn probe_timeout_is_longer_over_http() {
     for (http, silence) in [(false, 800), (true, 2_500)] {
         let (session, ..) = server_over(http, |message| match message["method"].as_str() {
             Some("initialize") => initialized(message),
             _ => vec![],
         });
         let start = tokio::time::Instant::now();
-        session.introduce(ProtocolMode::Auto, SOON).await.unwrap();
+        session.handshake(ProtocolMode::Auto, TIMEOUT).await.unwrap();
         assert_eq!(start.elapsed().as_millis(), silence, "over HTTP: {http}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_modern_server_hears_who_asks_with_every_request() {
-    let (session, _, said) = server(|message| match message["method"].as_str() {
+async fn newest_revision_sends_client_info_with_every_request() {
+    let (session, _, sent) = server(|message| match message["method"].as_str() {
         Some("server/discover") => discovered(message),
         _ => ok(message, json!({ "tools": [] })),
     });
-    session.introduce(ProtocolMode::Auto, SOON).await.unwrap();
-    session.list("tools/list", "tools", SOON).await.unwrap();
-    let said = said.lock().unwrap();
-    let meta = &said[1]["params"]["_meta"];
+    session.handshake(ProtocolMode::Auto, TIMEOUT).await.unwrap();
+    session.list_all("tools/list", "tools", TIMEOUT).await.unwrap();
+    let sent = sent.lock();
+    let meta = &sent[1]["params"]["_meta"];
     assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], Revision::NEWEST.name());
     assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "toolgate");
 }

@@ -1,81 +1,78 @@
-//! Server-sent events, read piece by piece.
+//! Incremental parser for server-sent events.
 //!
-//! The rules are those of the WHATWG: lines end with CR, LF or both, a comment starts with a colon,
-//! `data` may have many lines, `id` stays until the next one, half an event at the end is dropped.
-//! Invariant: no I/O and no clock; how the bytes are cut into pieces changes nothing; never more
-//! than one event of the allowed size is held.
+//! WHATWG rules: lines end with CR, LF or CRLF, a comment starts with a colon, `data` may have many lines, `id` stays
+//! in effect until the next one, an unfinished event at the end is dropped. Invariant: no I/O and no clock; chunk
+//! boundaries do not matter; at most one event of the maximum size is buffered.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use memchr::memchr2;
 
-/// An event type or an id may be this long.
+/// Maximum length of an event type or id.
 pub(crate) const LABEL_BYTES: usize = 4096;
-/// Every field we know has a name of at most this length, and so has the byte order mark.
+/// Longest name of a known field, and length of the byte order mark.
 const NAME_BYTES: usize = 5;
 
-/// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// Its type, where it is not `message`.
+pub struct SseEvent {
+    /// Event type; `None` for `message`.
     pub kind: Option<Box<str>>,
-    /// Its data, which may be empty.
+    /// Data, possibly empty.
     pub data: Bytes,
 }
 
-/// An event is larger than allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event has more than {0} bytes")]
 pub struct EventTooLarge(pub usize);
 
-/// Reads events out of a stream.
+/// Parses one event stream.
 #[derive(Debug)]
-pub struct Parser {
+pub struct SseParser {
     limit: usize,
-    place: Place,
-    /// The start of the line, up to its colon.
+    line_state: LineState,
+    /// Field name so far.
     name: Vec<u8>,
-    /// The value of the line, where it is not data.
+    /// Field value so far, except for `data`.
     value: Vec<u8>,
-    /// The line before ended with CR, so that an LF now belongs to it.
+    /// The previous line ended with CR, so a following LF belongs to it.
     after_cr: bool,
-    /// Nothing but a byte order mark was seen.
+    /// True until the first byte that is not part of a byte order mark.
     at_start: bool,
     kind: Option<Box<str>>,
     data: Vec<u8>,
-    /// Whether the event has data, be it empty.
+    /// True if the event has a `data` field, even an empty one.
     has_data: bool,
     next_id: Option<Box<str>>,
     id: Option<Box<str>>,
     retry: Option<Duration>,
 }
 
-/// Where in a line we are.
+/// Position in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum LineState {
     Name,
-    /// Behind the colon, where one space does not count.
+    /// After the colon, where one space is skipped.
     Colon,
-    Value(Field),
+    Value(FieldKind),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum FieldKind {
     Data,
     Event,
     Id,
     Retry,
-    /// A comment, or a field that nobody knows.
+    /// Comment or unknown field.
     Ignored,
 }
 
-impl Parser {
-    /// A parser for one stream whose events have at most so many bytes of data.
+impl SseParser {
+    /// Creates a parser with a limit on the data bytes of an event.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
-            place: Place::Name,
+            line_state: LineState::Name,
             name: Vec::with_capacity(NAME_BYTES + 1),
             value: Vec::new(),
             after_cr: false,
@@ -89,10 +86,10 @@ impl Parser {
         }
     }
 
-    /// Takes the next bytes; whole events are added to `events`.
+    /// Consumes bytes and appends complete events to `events`.
     ///
-    /// After an error the stream is of no use any more.
-    pub fn feed(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), EventTooLarge> {
+    /// After an error the parser must not be used again.
+    pub fn feed(&mut self, mut bytes: &[u8], events: &mut Vec<SseEvent>) -> Result<(), EventTooLarge> {
         while let Some(&byte) = bytes.first() {
             if std::mem::take(&mut self.after_cr) && byte == b'\n' {
                 bytes = &bytes[1..];
@@ -104,38 +101,38 @@ impl Parser {
                 bytes = &bytes[1..];
                 continue;
             }
-            bytes = match self.place {
-                Place::Name => self.take_name(bytes),
-                Place::Colon => {
-                    self.place = Place::Value(self.field());
+            bytes = match self.line_state {
+                LineState::Name => self.take_name(bytes),
+                LineState::Colon => {
+                    self.line_state = LineState::Value(self.field());
                     &bytes[usize::from(byte == b' ')..]
                 }
-                Place::Value(field) => self.take_value(field, bytes)?,
+                LineState::Value(field) => self.take_value(field, bytes)?,
             };
         }
         Ok(())
     }
 
-    /// The id of the last event, with which a stream can be taken up again.
+    /// Id of the last event, for `Last-Event-ID`.
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// How long the server wants us to wait before we take the stream up again.
+    /// Reconnect delay requested by the server.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// What is held of the event that is not whole yet.
+    /// Bytes buffered for the incomplete event.
     pub(crate) fn held_bytes(&self) -> usize {
         self.name.len() + self.value.len() + self.data.len()
     }
 
     fn take_name<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         if bytes[0] == b':' {
-            self.place = Place::Colon;
+            self.line_state = LineState::Colon;
         } else if self.name.len() <= NAME_BYTES {
-            // One byte too many is kept, so that a longer name is not taken for a known one.
+            // One extra byte is kept, so that a longer name does not match a known one.
             self.name.push(bytes[0]);
         }
         if self.at_start && self.name == b"\xEF\xBB\xBF" {
@@ -145,38 +142,37 @@ impl Parser {
         &bytes[1..]
     }
 
-    fn take_value<'b>(&mut self, field: Field, bytes: &'b [u8]) -> Result<&'b [u8], EventTooLarge> {
+    fn take_value<'b>(&mut self, field: FieldKind, bytes: &'b [u8]) -> Result<&'b [u8], EventTooLarge> {
         let (value, rest) = bytes.split_at(memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len()));
         match field {
-            Field::Data => {
+            FieldKind::Data => {
                 if self.data.len() + value.len() > self.limit {
                     return Err(EventTooLarge(self.limit));
                 }
                 self.data.extend_from_slice(value);
             }
-            Field::Event | Field::Id | Field::Retry => {
+            FieldKind::Event | FieldKind::Id | FieldKind::Retry => {
                 if self.value.len() + value.len() > LABEL_BYTES {
                     return Err(EventTooLarge(self.limit));
                 }
                 self.value.extend_from_slice(value);
             }
-            Field::Ignored => {}
+            FieldKind::Ignored => {}
         }
         Ok(rest)
     }
 
-    /// The field of the name in front of the colon. The first line of data is not set off from one
-    /// before it.
-    fn field(&mut self) -> Field {
+    /// Returns the field for the name before the colon. Starts a new line of data if there is one already.
+    fn field(&mut self) -> FieldKind {
         self.at_start = false;
         let field = match self.name.as_slice() {
-            b"data" => Field::Data,
-            b"event" => Field::Event,
-            b"id" => Field::Id,
-            b"retry" => Field::Retry,
-            _ => Field::Ignored,
+            b"data" => FieldKind::Data,
+            b"event" => FieldKind::Event,
+            b"id" => FieldKind::Id,
+            b"retry" => FieldKind::Retry,
+            _ => FieldKind::Ignored,
         };
-        if field == Field::Data {
+        if field == FieldKind::Data {
             if self.has_data {
                 self.data.push(b'\n');
             }
@@ -185,40 +181,40 @@ impl Parser {
         field
     }
 
-    fn end_line(&mut self, events: &mut Vec<Event>) -> Result<(), EventTooLarge> {
-        let field = match self.place {
-            Place::Name if self.name.is_empty() => {
+    fn end_line(&mut self, events: &mut Vec<SseEvent>) -> Result<(), EventTooLarge> {
+        let field = match self.line_state {
+            LineState::Name if self.name.is_empty() => {
                 self.at_start = false;
                 self.end_event(events);
                 return Ok(());
             }
-            Place::Name | Place::Colon => self.field(),
-            Place::Value(field) => field,
+            LineState::Name | LineState::Colon => self.field(),
+            LineState::Value(field) => field,
         };
         self.name.clear();
-        self.place = Place::Name;
+        self.line_state = LineState::Name;
         let value = String::from_utf8_lossy(&self.value);
         match field {
-            Field::Event => self.kind = Some(value.into()),
-            // An id with a NUL could not be sent back.
-            Field::Id if !value.contains('\0') => self.next_id = Some(value.into()),
-            Field::Retry if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
-                // More milliseconds than any clock has are no wish to be kept.
+            FieldKind::Event => self.kind = Some(value.into()),
+            // An id with a NUL cannot be sent back in a header.
+            FieldKind::Id if !value.contains('\0') => self.next_id = Some(value.into()),
+            FieldKind::Retry if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                // A number that overflows is ignored.
                 self.retry = value.parse().ok().map(Duration::from_millis).or(self.retry);
             }
             _ => {}
         }
         self.value.clear();
-        // Empty lines of data would otherwise grow without being counted.
+        // Counts the newlines of empty data lines too.
         if self.data.len() > self.limit { Err(EventTooLarge(self.limit)) } else { Ok(()) }
     }
 
-    fn end_event(&mut self, events: &mut Vec<Event>) {
+    fn end_event(&mut self, events: &mut Vec<SseEvent>) {
         self.id.clone_from(&self.next_id);
         let kind = self.kind.take().filter(|kind| !kind.is_empty() && &**kind != "message");
         let data = std::mem::take(&mut self.data);
         if std::mem::take(&mut self.has_data) {
-            events.push(Event { kind, data: data.into() });
+            events.push(SseEvent { kind, data: data.into() });
         }
     }
 }
@@ -231,11 +227,11 @@ mod tests {
 
     type Outcome = (Vec<(String, String)>, Option<String>, Option<u64>, bool);
 
-    /// What comes out of pieces, with a limit of 64 bytes.
-    fn read(pieces: &[&[u8]]) -> Outcome {
-        let mut parser = Parser::new(64);
+    /// Parses chunks with a limit of 64 bytes.
+    fn read(chunks: &[&[u8]]) -> Outcome {
+        let mut parser = SseParser::new(64);
         let mut events = Vec::new();
-        let failed = pieces.iter().try_for_each(|piece| parser.feed(piece, &mut events)).is_err();
+        let failed = chunks.iter().try_for_each(|chunk| parser.feed(chunk, &mut events)).is_err();
         let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
         let events =
             events.iter().map(|event| (event.kind.clone().unwrap_or_default().into(), text(&event.data)));
@@ -293,7 +289,7 @@ mod tests {
     }
 
     fn stream() -> impl Strategy<Value = Vec<u8>> {
-        let pieces: [&[u8]; 16] = [
+        let chunks: [&[u8]; 16] = [
             b"data",
             b"data: ",
             b"id: ",
@@ -311,8 +307,8 @@ mod tests {
             b"\0",
             b"0123456789012345678901234567890",
         ];
-        let piece = prop::sample::select(pieces.to_vec());
-        prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+        let chunk = prop::sample::select(chunks.to_vec());
+        prop::collection::vec(chunk, 0..40).prop_map(|chunks| chunks.concat())
     }
 
     proptest! {
@@ -322,9 +318,9 @@ mod tests {
             cuts.sort_unstable();
             let ends = cuts.iter().copied().chain([stream.len()]);
             let starts = [0].into_iter().chain(cuts.iter().copied());
-            let pieces: Vec<_> = starts.zip(ends).map(|(start, end)| &stream[start..end]).collect();
+            let chunks: Vec<_> = starts.zip(ends).map(|(start, end)| &stream[start..end]).collect();
             let single: Vec<_> = stream.chunks(1).collect();
-            prop_assert_eq!(read(&pieces), read(&[&stream]));
+            prop_assert_eq!(read(&chunks), read(&[&stream]));
             prop_assert_eq!(read(&single), read(&[&stream]));
         }
 

@@ -1,20 +1,20 @@
-//! Streamable HTTP: every message is a POST of its own, every answer a body or a stream of events.
+//! Streamable HTTP: each message is a POST, each response a JSON body or an event stream.
 //!
-//! Silence: a stream on which no byte comes for `sse_read_timeout` is given up. While a request
-//! waits, bytes that complete no event (comments, a body that drips) count as signs of life for ten
-//! times that long and no longer. There is no bound on the whole of a request here: whoever asked
-//! says [`Outgoing::Cancel`], which closes the stream.
-//! Invariant: one task per request; a request gets its answer, or [`Incoming::Failed`], once.
+//! Idle timeout: a stream without a byte for `sse_read_timeout` is closed. While a request waits, bytes that complete
+//! no event (comments, a slow body) keep the stream open for at most ten times that long. There is no limit on the
+//! total time of a request here: the caller sends [`LinkCommand::Cancel`], which closes the stream. Invariant: one
+//! task per request; a request gets exactly one response or [`LinkEvent::Failed`].
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
@@ -25,38 +25,38 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
-use super::{OpenError, RemoteOptions, spread};
-use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE, Request};
-use crate::message::{Id, Message};
+use super::{OpenError, RemoteOptions, with_jitter};
+use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest, QUEUE_CAPACITY};
+use crate::message::{Message, RequestId};
 use crate::revision::Revision;
-use crate::scan::Limits;
+use crate::scan::ScanLimits;
 
 pub(super) mod body;
 pub(super) mod client;
 mod plain;
 
-use body::{Body, Patience, Stream};
-use client::{Client, EITHER, EVENTS, Refusal, Response, content_type};
+use body::{EventStream, IdlePolicy, ResponseBody};
+use client::{EITHER, EVENTS, ErrorResponse, HttpClient, HttpResponse, content_type};
 
-/// Requests on their way at once; more of them wait their turn.
-const AT_ONCE: usize = 64;
-/// How often a stream that brings nothing new is taken up again.
-const RESUMPTIONS: u32 = 5;
-/// The pause before that, where the server names none, and the bounds of what it may name.
-const PAUSE: Duration = Duration::from_secs(1);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Requests wait this long for the notification that ends the handshake to arrive before them.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the first requests wait for the server to let us listen. Some answer with the first event only.
-const LISTEN_PATIENCE: Duration = Duration::from_millis(300);
-/// A server may take this long to take a notification or an answer, or to end a session.
-const NOTIFY_TIME: Duration = Duration::from_secs(30);
-const FAREWELL_TIME: Duration = Duration::from_secs(2);
-/// A stream whose answer has come is read to its end for so long, to keep its connection.
-const LINGER: Duration = Duration::from_millis(50);
-/// An id of a session is a token; longer ones are not carried around.
-const SESSION_ID_BYTES: usize = 1024;
+/// Concurrent requests; further ones wait for a slot.
+const MAX_CONCURRENT: usize = 64;
+/// Attempts to resume a stream that delivers no events.
+const MAX_RESUMES: u32 = 5;
+/// Delay before an attempt if the server suggests none, and bounds on its suggestion.
+const RESUME_DELAY: Duration = Duration::from_secs(1);
+const MIN_RESUME_DELAY: Duration = Duration::from_millis(50);
+const MAX_RESUME_DELAY: Duration = Duration::from_secs(30);
+/// Requests wait this long for the server to accept `notifications/initialized`.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The first requests wait this long for the GET stream; some servers answer it only with the first event.
+const LISTEN_TIMEOUT: Duration = Duration::from_millis(300);
+/// Time a server has to accept a notification or a response, or to end a session.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// After the response, the rest of a stream is read for this long, so that its connection can be reused.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
+/// Longer session ids are ignored.
+const MAX_SESSION_ID_BYTES: usize = 1024;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -66,380 +66,402 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
-/// Speaks to the server at an address. Connects with the first message, not before.
-pub fn open(options: RemoteOptions, limits: Limits) -> Result<Link, OpenError> {
+/// Opens a link to a URL. Connects on the first message.
+pub fn open(options: RemoteOptions, limits: ScanLimits) -> Result<Link, OpenError> {
     let url = options.url.clone();
-    let (incoming, inbox) = mpsc::channel(QUEUE);
-    let wire = Wire::new(Arc::new(Client::new(options)?), url, Answers::OnTheirStream, limits, incoming);
-    let wire = Arc::new(wire);
-    let (outbox, outgoing) = mpsc::channel(QUEUE);
+    let (incoming, inbox) = mpsc::channel(QUEUE_CAPACITY);
+    let channel = HttpChannel::new(
+        Arc::new(HttpClient::new(options)?),
+        url,
+        ResponseRouting::PerRequest,
+        limits,
+        incoming,
+    );
+    let channel = Arc::new(channel);
+    let (outbox, outgoing) = mpsc::channel(QUEUE_CAPACITY);
     let mut tasks = JoinSet::new();
-    tasks.spawn(drive(Arc::clone(&wire), outgoing));
-    Ok(Link { outbox, inbox, wire: Some(wire), tasks })
+    tasks.spawn(run_channel(Arc::clone(&channel), outgoing));
+    Ok(Link { outbox, inbox, channel: Some(channel), tasks })
 }
 
-/// Where answers come from.
+/// Place where responses arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answers {
-    /// Each with its own request.
-    OnTheirStream,
-    /// All on one stream that somebody else reads: the first revision.
-    Elsewhere,
+pub(super) enum ResponseRouting {
+    /// In the HTTP response of each request.
+    PerRequest,
+    /// On one event stream that another task reads: HTTP+SSE.
+    SharedStream,
 }
 
-/// What all tasks of a link share.
-pub(crate) struct Wire {
-    client: Arc<Client>,
-    /// Where messages are sent to.
+/// State shared by the tasks of a link.
+pub(crate) struct HttpChannel {
+    client: Arc<HttpClient>,
+    /// URL for POSTs.
     target: Url,
-    answers: Answers,
-    limits: Limits,
-    inbox: mpsc::Sender<Incoming>,
-    agreed: Mutex<Agreed>,
+    routing: ResponseRouting,
+    limits: ScanLimits,
+    inbox: mpsc::Sender<LinkEvent>,
+    negotiated: Mutex<NegotiatedSession>,
     slots: Semaphore,
     waiting: AtomicUsize,
-    /// Streams whose answer has come.
-    lingering: Mutex<JoinSet<()>>,
-    /// Whether there is a notification that ends the handshake, sent or about to be.
-    noted: AtomicBool,
-    /// Whether it has arrived.
-    settled: watch::Sender<bool>,
-    /// Whether the server has answered our wish to listen, or had the time to.
-    heard: watch::Sender<bool>,
+    /// Streams that already delivered their response.
+    draining: Mutex<JoinSet<()>>,
+    /// True once a notification was sent or is about to be; the first one ends the handshake.
+    notification_sent: AtomicBool,
+    /// True once the server accepted that notification.
+    handshake_done: watch::Sender<bool>,
+    /// True once the server answered the GET for its stream, or the wait for it timed out.
+    listen_ready: watch::Sender<bool>,
 }
 
-/// What was agreed with the server.
+/// Result of the handshake.
 #[derive(Debug, Clone, Default)]
-struct Agreed {
+struct NegotiatedSession {
     session: Option<HeaderValue>,
     revision: Option<Revision>,
 }
 
-/// How a task of the link ended.
-enum Finished {
+/// Outcome of a task.
+enum TaskOutcome {
     Request(i64),
-    Other,
-    /// The link is of no use any more.
+    Untracked,
+    /// The link is unusable.
     Link(LinkError),
 }
 
-/// The answer to a request.
-pub(crate) enum Reply {
-    /// Here it is.
+/// Response to a request.
+pub(crate) enum ChannelReply {
+    /// Complete response.
     Whole(Bytes),
-    /// It goes by the queue, behind what came before it.
+    /// The response is in the queue, behind the messages before it.
     Queued,
 }
 
-/// How a stream did.
-enum Relayed {
-    Answer(Reply),
-    /// It ended without an answer, for this reason.
-    Early(String),
+/// Outcome of relaying a stream.
+enum RelayOutcome {
+    Response(ChannelReply),
+    /// The stream ended before the response, for this reason.
+    EndedEarly(String),
 }
 
-/// Why a request came to nothing.
-pub(crate) enum Failure {
-    /// It alone.
+/// Failure of a request.
+pub(crate) enum ChannelFailure {
+    /// Concerns only this request.
     Request(LinkError),
-    /// The server does not know the session any more.
+    /// The server no longer knows the session.
     Session(LinkError),
 }
 
-impl From<LinkError> for Failure {
+impl From<LinkError> for ChannelFailure {
     fn from(error: LinkError) -> Self {
         Self::Request(error)
     }
 }
 
-/// Sends what is to be sent until the link ends.
-pub(super) async fn drive(wire: Arc<Wire>, mut outgoing: mpsc::Receiver<Outgoing>) {
+/// Executes commands until the link closes.
+pub(super) async fn run_channel(channel: Arc<HttpChannel>, mut outgoing: mpsc::Receiver<LinkCommand>) {
     let mut tasks = JoinSet::new();
     let mut requests: HashMap<i64, AbortHandle> = HashMap::new();
-    let (mut others, mut any_other, mut listening) = (0, false, false);
+    let (mut untracked, mut any_untracked, mut listening) = (0, false, false);
     let end = loop {
         tokio::select! {
             next = outgoing.recv() => match next {
-                Some(Outgoing::Request(request)) => {
-                    requests.insert(request.id, tasks.spawn(Arc::clone(&wire).request(request)));
+                Some(LinkCommand::Request(request)) => {
+                    requests.insert(request.id, tasks.spawn(Arc::clone(&channel).request(request)));
                 }
-                Some(Outgoing::Other(bytes)) => {
-                    if others >= QUEUE {
-                        break LinkError::Io("the server does not take our notifications and answers".to_owned());
+                Some(LinkCommand::Message(bytes)) => {
+                    if untracked >= QUEUE_CAPACITY {
+                        break LinkError::Io("the server does not accept notifications and responses".to_owned());
                     }
-                    others += 1;
-                    wire.will_note();
-                    tasks.spawn(Arc::clone(&wire).other(bytes, !any_other));
-                    any_other = true;
+                    untracked += 1;
+                    channel.expect_notification();
+                    tasks.spawn(Arc::clone(&channel).send_untracked(bytes, !any_untracked));
+                    any_untracked = true;
                 }
-                Some(Outgoing::Cancel(id)) => {
+                Some(LinkCommand::Cancel(id)) => {
                     requests.remove(&id).inspect(AbortHandle::abort);
                 }
-                Some(Outgoing::Revision(revision)) => {
-                    wire.agree(revision);
-                    if revision.has_handshake() && wire.answers == Answers::OnTheirStream && !listening {
+                Some(LinkCommand::Revision(revision)) => {
+                    channel.set_revision(revision);
+                    if revision.has_handshake() && channel.routing == ResponseRouting::PerRequest && !listening {
                         listening = true;
-                        let wire = Arc::clone(&wire);
-                        tasks.spawn(async move { wire.listen().await.map_or(Finished::Request(0), Finished::Link) });
+                        let channel = Arc::clone(&channel);
+                        tasks.spawn(async move { channel.listen().await.map_or(TaskOutcome::Request(0), TaskOutcome::Link) });
                     }
                 }
-                Some(Outgoing::Close) | None => break LinkError::Closed,
+                Some(LinkCommand::Close) | None => break LinkError::Closed,
             },
             Some(done) = tasks.join_next() => match done {
-                Ok(Finished::Request(id)) => drop(requests.remove(&id)),
-                Ok(Finished::Other) => others -= 1,
-                Ok(Finished::Link(error)) => break error,
+                Ok(TaskOutcome::Request(id)) => drop(requests.remove(&id)),
+                Ok(TaskOutcome::Untracked) => untracked -= 1,
+                Ok(TaskOutcome::Link(error)) => break error,
                 Err(error) => if error.is_panic() {
-                    break LinkError::Io("the transport failed; this is a mistake of ours".to_owned());
+                    break LinkError::Io("internal error in the transport".to_owned());
                 }
             }
         }
     };
     tasks.shutdown().await;
     if matches!(end, LinkError::Closed) {
-        wire.farewell().await;
+        channel.end_session().await;
     }
-    let _ = wire.inbox.send(Incoming::Closed(end)).await;
+    let _ = channel.inbox.send(LinkEvent::Closed(end)).await;
 }
 
-impl Wire {
+impl HttpChannel {
     pub(super) fn new(
-        client: Arc<Client>,
+        client: Arc<HttpClient>,
         target: Url,
-        answers: Answers,
-        limits: Limits,
-        inbox: mpsc::Sender<Incoming>,
+        routing: ResponseRouting,
+        limits: ScanLimits,
+        inbox: mpsc::Sender<LinkEvent>,
     ) -> Self {
-        let (settled, heard) = (watch::Sender::new(false), watch::Sender::new(false));
-        let (slots, waiting) = (Semaphore::new(AT_ONCE), AtomicUsize::new(0));
+        let (handshake_done, listen_ready) = (watch::Sender::new(false), watch::Sender::new(false));
+        let (slots, waiting) = (Semaphore::new(MAX_CONCURRENT), AtomicUsize::new(0));
         Self {
             client,
             target,
-            answers,
+            routing,
             limits,
             inbox,
-            agreed: Mutex::default(),
+            negotiated: Mutex::default(),
             slots,
             waiting,
-            lingering: Mutex::default(),
-            noted: AtomicBool::new(false),
-            settled,
-            heard,
+            draining: Mutex::default(),
+            notification_sent: AtomicBool::new(false),
+            handshake_done,
+            listen_ready,
         }
     }
 
-    fn agreed(&self) -> std::sync::MutexGuard<'_, Agreed> {
-        self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn negotiated(&self) -> parking_lot::MutexGuard<'_, NegotiatedSession> {
+        self.negotiated.lock()
     }
 
-    /// From now on the server speaks this revision.
-    pub(crate) fn agree(&self, revision: Revision) {
-        self.agreed().revision = Some(revision);
+    /// Sets the negotiated revision.
+    pub(crate) fn set_revision(&self, revision: Revision) {
+        self.negotiated().revision = Some(revision);
     }
 
-    /// A notification is about to be sent. Requests that follow wait for the first to arrive.
-    pub(crate) fn will_note(&self) {
-        self.noted.store(true, Ordering::Relaxed);
+    /// Announces a notification. Later requests wait until the first one is accepted.
+    pub(crate) fn expect_notification(&self) {
+        self.notification_sent.store(true, Ordering::Relaxed);
     }
 
-    /// A request whose answer goes by the queue.
-    async fn request(self: Arc<Self>, request: Request) -> Finished {
+    /// Sends a request and delivers its response through the queue.
+    async fn request(self: Arc<Self>, request: OutgoingRequest) -> TaskOutcome {
         let id = request.id;
-        let asked = match self.ask(request).await {
-            Ok(Reply::Queued) => return Finished::Request(id),
-            Ok(Reply::Whole(bytes)) => self.queue(id, bytes).await.map_err(Failure::Request),
+        let sent = match self.send_request(request).await {
+            Ok(ChannelReply::Queued) => return TaskOutcome::Request(id),
+            Ok(ChannelReply::Whole(bytes)) => {
+                self.enqueue_response(id, bytes).await.map_err(ChannelFailure::Request)
+            }
             Err(failure) => Err(failure),
         };
-        let (error, finished) = match asked {
-            Ok(()) => return Finished::Request(id),
-            Err(Failure::Request(error)) => (error, Finished::Request(id)),
-            Err(Failure::Session(error)) => (error.clone(), Finished::Link(error)),
+        let (error, outcome) = match sent {
+            Ok(()) => return TaskOutcome::Request(id),
+            Err(ChannelFailure::Request(error)) => (error, TaskOutcome::Request(id)),
+            Err(ChannelFailure::Session(error)) => (error.clone(), TaskOutcome::Link(error)),
         };
-        let _ = self.inbox.send(Incoming::Failed(id, error)).await;
-        finished
+        let _ = self.inbox.send(LinkEvent::Failed(id, error)).await;
+        outcome
     }
 
-    /// Puts what answers a request into the queue.
-    pub(crate) async fn queue(&self, id: i64, bytes: Bytes) -> Result<(), LinkError> {
+    /// Puts the response to a request into the queue.
+    pub(crate) async fn enqueue_response(&self, id: i64, bytes: Bytes) -> Result<(), LinkError> {
         if self.deliver(bytes, id).await {
             return Ok(());
         }
-        Err(LinkError::Io("the server answered, but not to this request".to_owned()))
+        Err(LinkError::Io("the server returned a response to another request".to_owned()))
     }
 
-    /// Sends a request on the task of whoever waits for its answer.
-    pub(crate) async fn ask(self: &Arc<Self>, request: Request) -> Result<Reply, Failure> {
-        let after_handshake = self.noted.load(Ordering::Relaxed);
-        if after_handshake && !*self.settled.borrow() {
-            let mut settled = self.settled.subscribe();
-            let _ = timeout(HANDSHAKE_PATIENCE, settled.wait_for(|settled| *settled)).await;
+    /// Sends a request on the caller's task.
+    pub(crate) async fn send_request(
+        self: &Arc<Self>,
+        request: OutgoingRequest,
+    ) -> Result<ChannelReply, ChannelFailure> {
+        let after_handshake = self.notification_sent.load(Ordering::Relaxed);
+        if after_handshake && !*self.handshake_done.borrow() {
+            let mut handshake_done = self.handshake_done.subscribe();
+            let _ =
+                timeout(HANDSHAKE_TIMEOUT, handshake_done.wait_for(|handshake_done| *handshake_done)).await;
         }
-        // A server may ask back on the stream we listen on; one that is not there yet loses the question.
-        let listens = self.agreed().revision.is_some_and(Revision::has_handshake)
-            && self.answers == Answers::OnTheirStream;
-        if after_handshake && listens && !*self.heard.borrow() {
-            let mut heard = self.heard.subscribe();
-            let _ = timeout(LISTEN_PATIENCE, heard.wait_for(|heard| *heard)).await;
-            self.heard.send_replace(true);
+        // Servers send requests on the GET stream; before it is open they would be lost.
+        let listens = self.negotiated().revision.is_some_and(Revision::has_handshake)
+            && self.routing == ResponseRouting::PerRequest;
+        if after_handshake && listens && !*self.listen_ready.borrow() {
+            let mut listen_ready = self.listen_ready.subscribe();
+            let _ = timeout(LISTEN_TIMEOUT, listen_ready.wait_for(|listen_ready| *listen_ready)).await;
+            self.listen_ready.send_replace(true);
         }
-        let slot = self.slot().await?;
-        let had_session = self.agreed().session.is_some() && &*request.method != "initialize";
+        let slot = self.acquire_slot().await?;
+        let had_session = self.negotiated().session.is_some() && &*request.method != "initialize";
         let (headers, body) = (|| self.headers(Some(&request)), Some(request.bytes.clone()));
         let response = self.client.send(Method::POST, &self.target, EITHER, headers, body).await?;
         if !response.status().is_success() {
-            return Box::pin(self.refused(request.id, response, had_session)).await;
+            return Box::pin(self.handle_error_status(request.id, response, had_session)).await;
         }
-        if self.answers == Answers::Elsewhere {
+        if self.routing == ResponseRouting::SharedStream {
             drain(response).await;
-            return Ok(Reply::Queued);
+            return Ok(ChannelReply::Queued);
         }
         if &*request.method == "initialize" {
-            self.agreed().session = session_id(response.headers());
+            self.negotiated().session = session_id(response.headers());
         }
         let status = response.status();
         match &*content_type(response.headers()) {
             EVENTS => {
-                // Nothing is due on a stream that tells of changes, so silence on it says little.
+                // A change stream is silent until something changes.
                 let listens = &*request.method == "subscriptions/listen";
-                let patience = if listens { Patience::Listening } else { Patience::Request };
-                let mut stream = self.stream(response, patience);
+                let idle_policy = if listens { IdlePolicy::Listening } else { IdlePolicy::Request };
+                let mut stream = self.stream(response, idle_policy);
                 let reply = loop {
                     match self.relay(&mut stream, request.id).await? {
-                        Relayed::Answer(reply) => break reply,
-                        Relayed::Early(early) => stream = Box::pin(self.resume(&stream, &early)).await?,
+                        RelayOutcome::Response(reply) => break reply,
+                        RelayOutcome::EndedEarly(early) => {
+                            stream = Box::pin(self.resume(&stream, &early)).await?
+                        }
                     }
                 };
                 drop(slot);
-                // What comes behind the answer is of no concern to the request any more.
-                self.linger(stream);
+                // Messages after the response do not belong to the request.
+                self.drain_stream(stream);
                 Ok(reply)
             }
             "application/json" => {
-                let body = Body::new(&self.client, response, Patience::Request);
-                Ok(Reply::Whole(body.whole(self.limits.size).await?))
+                let body = ResponseBody::new(&self.client, response, IdlePolicy::Request);
+                Ok(ChannelReply::Whole(body.whole(self.limits.size).await?))
             }
-            _ if status != StatusCode::OK => Err(unexpected(format!(
-                "the server took the request without an answer (status {})",
+            _ if status != StatusCode::OK => Err(request_failure(format!(
+                "the server accepted the request without a response (status {})",
                 status.as_u16()
             ))),
             kind => {
                 let kind =
                     if kind.is_empty() { "nothing".to_owned() } else { client::excerpt(kind.as_bytes()) };
                 let shown = &self.client.shown;
-                let what = format!(
-                    "`{shown}` answers with `{kind}` where JSON or events are due; is it the address of an MCP server?"
+                let reason = format!(
+                    "`{shown}` answers with `{kind}` instead of JSON or events; is this the URL of an MCP server?"
                 );
-                Err(unexpected(what))
+                Err(request_failure(reason))
             }
         }
     }
 
-    /// Reads the rest of a stream, for a moment.
-    fn linger(self: &Arc<Self>, mut stream: Stream) {
-        let wire = Arc::clone(self);
-        let mut lingering = self.lingering.lock().unwrap_or_else(PoisonError::into_inner);
-        while lingering.try_join_next().is_some() {}
-        lingering.spawn(async move {
-            let _ = timeout(LINGER, wire.relay_all(&mut stream)).await;
+    /// Reads the rest of a stream in the background, for a short time.
+    fn drain_stream(self: &Arc<Self>, mut stream: EventStream) {
+        let channel = Arc::clone(self);
+        let mut draining = self.draining.lock();
+        while draining.try_join_next().is_some() {}
+        draining.spawn(async move {
+            let _ = timeout(DRAIN_TIMEOUT, channel.relay_all(&mut stream)).await;
         });
     }
 
-    async fn slot(&self) -> Result<tokio::sync::SemaphorePermit<'_>, LinkError> {
+    async fn acquire_slot(&self) -> Result<tokio::sync::SemaphorePermit<'_>, LinkError> {
         if let Ok(slot) = self.slots.try_acquire() {
             return Ok(slot);
         }
-        let waiting = Waiting::new(&self.waiting);
-        if waiting.before >= QUEUE {
-            return Err(LinkError::Io(format!("more than {} requests wait for the server", AT_ONCE + QUEUE)));
+        let waiting = SlotWaiter::new(&self.waiting);
+        if waiting.before >= QUEUE_CAPACITY {
+            return Err(LinkError::Io(format!(
+                "more than {} requests are waiting for the server",
+                MAX_CONCURRENT + QUEUE_CAPACITY
+            )));
         }
         Ok(self.slots.acquire().await.expect("the slots are never closed"))
     }
 
-    /// An answer that is no success: an error of the protocol where it is one, else a failure.
-    async fn refused(&self, id: i64, response: Response, had_session: bool) -> Result<Reply, Failure> {
-        let refusal = Refusal::read(response).await;
-        let code = answered_error(&refusal.body, id, self.limits);
-        // This code, which no revision defines, is what servers say of sessions they do not know.
+    /// Handles an error status: a JSON-RPC error is the response, anything else a failure.
+    async fn handle_error_status(
+        &self,
+        id: i64,
+        response: HttpResponse,
+        had_session: bool,
+    ) -> Result<ChannelReply, ChannelFailure> {
+        let error = ErrorResponse::read(response).await;
+        let code = error_code_for(&error.body, id, self.limits);
+        // No revision defines this code, but servers use it for unknown sessions.
         let lost =
-            had_session && refusal.status == StatusCode::NOT_FOUND && code.is_none_or(|code| code == -32001);
-        if code.is_some() && !lost && !refusal.wants_login() {
-            return Ok(Reply::Whole(refusal.body));
+            had_session && error.status == StatusCode::NOT_FOUND && code.is_none_or(|code| code == -32001);
+        if code.is_some() && !lost && !error.wants_login() {
+            return Ok(ChannelReply::Whole(error.body));
         }
-        Err(if lost { Failure::Session(refusal.into()) } else { Failure::Request(refusal.into()) })
+        Err(if lost { ChannelFailure::Session(error.into()) } else { ChannelFailure::Request(error.into()) })
     }
 
-    fn stream(&self, response: Response, patience: Patience) -> Stream {
-        Stream::new(Body::new(&self.client, response, patience), self.limits.size)
+    fn stream(&self, response: HttpResponse, idle_policy: IdlePolicy) -> EventStream {
+        EventStream::new(ResponseBody::new(&self.client, response, idle_policy), self.limits.size)
     }
 
-    /// Passes messages on until the answer is among them. What a client hears comes before its answer, so where
-    /// something came before it, the answer takes the same way.
-    async fn relay(&self, stream: &mut Stream, id: i64) -> Result<Relayed, LinkError> {
+    /// Relays messages until the response. If messages were queued before it, the response is queued too, so that the
+    /// client sees them first.
+    async fn relay(&self, stream: &mut EventStream, id: i64) -> Result<RelayOutcome, LinkError> {
         loop {
             match stream.next().await {
                 Ok(Some(event)) if event.data.is_empty() || event.kind.is_some() => {}
                 Ok(Some(event)) => {
-                    if !stream.has_passed && answers(&event.data, id) {
-                        return Ok(Relayed::Answer(Reply::Whole(event.data)));
+                    if !stream.has_queued && answers_request(&event.data, id) {
+                        return Ok(RelayOutcome::Response(ChannelReply::Whole(event.data)));
                     }
-                    stream.has_passed = true;
+                    stream.has_queued = true;
                     if self.deliver(event.data, id).await {
-                        return Ok(Relayed::Answer(Reply::Queued));
+                        return Ok(RelayOutcome::Response(ChannelReply::Queued));
                     }
                 }
                 Ok(None) => {
-                    let early = "the server ended the stream before its answer";
-                    return Ok(Relayed::Early(early.to_owned()));
+                    let early = "the server ended the stream before its response";
+                    return Ok(RelayOutcome::EndedEarly(early.to_owned()));
                 }
-                Err(LinkError::Io(broken)) => return Ok(Relayed::Early(broken)),
+                Err(LinkError::Io(broken)) => return Ok(RelayOutcome::EndedEarly(broken)),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Passes messages on to the end of a stream.
-    pub(super) async fn relay_all(&self, stream: &mut Stream) -> Result<(), LinkError> {
+    /// Relays all messages of a stream.
+    pub(super) async fn relay_all(&self, stream: &mut EventStream) -> Result<(), LinkError> {
         while let Some(event) = stream.next().await? {
             if !event.data.is_empty() && event.kind.is_none() {
-                let _ = self.inbox.send(Incoming::Message(event.data)).await;
+                let _ = self.inbox.send(LinkEvent::Message(event.data)).await;
             }
         }
         Ok(())
     }
 
-    /// Passes a message on; says whether it is the answer to this request.
+    /// Queues a message; returns true if it is the response to this request.
     async fn deliver(&self, bytes: Bytes, id: i64) -> bool {
-        let answer = answers(&bytes, id);
-        let _ = self.inbox.send(Incoming::During(id, bytes)).await;
-        answer
+        let is_response = answers_request(&bytes, id);
+        let _ = self.inbox.send(LinkEvent::StreamMessage(id, bytes)).await;
+        is_response
     }
 
-    /// Takes a stream up again behind its last event, where the server gives its events ids.
-    async fn resume(&self, ended: &Stream, early: &str) -> Result<Stream, Failure> {
-        let modern = self.agreed().revision.is_some_and(|revision| !revision.has_handshake());
+    /// Resumes a stream after its last event, if the server sends event ids.
+    async fn resume(&self, ended: &EventStream, early: &str) -> Result<EventStream, ChannelFailure> {
+        let modern = self.negotiated().revision.is_some_and(|revision| !revision.has_handshake());
         let Some(id) = ended.resume_id().filter(|_| !modern) else {
-            return Err(unexpected(early));
+            return Err(request_failure(early));
         };
-        let pause = ended.retry().unwrap_or(PAUSE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-        for _ in ended.barren..RESUMPTIONS {
-            sleep(pause).await;
+        let delay = ended.retry().unwrap_or(RESUME_DELAY).clamp(MIN_RESUME_DELAY, MAX_RESUME_DELAY);
+        for _ in ended.empty_streams..MAX_RESUMES {
+            sleep(delay).await;
             match self.get(Some(&id)).await {
                 Ok(response) => {
-                    let mut stream = self.stream(response, Patience::Request);
-                    stream.continues(Some(id), ended);
+                    let mut stream = self.stream(response, IdlePolicy::Request);
+                    stream.continue_from(Some(id), ended);
                     return Ok(stream);
                 }
                 Err(LinkError::Io(_)) => {}
                 Err(error) => {
-                    return Err(unexpected(format!("{early}, and it cannot be taken up again: {error}")));
+                    return Err(request_failure(format!("{early}, and it cannot be resumed: {error}")));
                 }
             }
         }
-        Err(unexpected(format!("{early}, and it could not be taken up again")))
+        Err(request_failure(format!("{early}, and it could not be resumed")))
     }
 
-    /// A stream of messages that belong to no request.
-    async fn get(&self, after: Option<&HeaderValue>) -> Result<Response, LinkError> {
+    /// Opens a stream of messages that belong to no request, or resumes a stream.
+    async fn get(&self, after: Option<&HeaderValue>) -> Result<HttpResponse, LinkError> {
         let headers = || {
             let mut headers = self.headers(None);
             if let Some(id) = after {
@@ -449,7 +471,7 @@ impl Wire {
         };
         let response = self.client.send(Method::GET, &self.target, EVENTS, headers, None).await?;
         if !response.status().is_success() {
-            return Err(Refusal::read(response).await.into());
+            return Err(ErrorResponse::read(response).await.into());
         }
         if content_type(response.headers()) != EVENTS {
             return Err(LinkError::Status {
@@ -461,87 +483,88 @@ impl Wire {
         Ok(response)
     }
 
-    /// Listens for what the server says unasked. Many servers offer no such stream, which is fine;
-    /// an error is returned where the link is of no use any more.
+    /// Keeps the stream of server-initiated messages open. Many servers do not offer it. Returns an error if the link
+    /// is unusable.
     async fn listen(&self) -> Option<LinkError> {
-        let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
-        let (mut before, mut failures, mut pause): (Option<Stream>, _, _) = (None, 0, PAUSE);
+        let _ = self.handshake_done.subscribe().wait_for(|handshake_done| *handshake_done).await;
+        let (mut before, mut failures, mut delay): (Option<EventStream>, _, _) = (None, 0, RESUME_DELAY);
         loop {
-            let last_id = before.as_ref().and_then(Stream::resume_id);
-            let got = self.get(last_id.as_ref()).await;
-            self.heard.send_replace(true);
-            match got {
+            let last_id = before.as_ref().and_then(EventStream::resume_id);
+            let opened = self.get(last_id.as_ref()).await;
+            self.listen_ready.send_replace(true);
+            match opened {
                 Ok(response) => {
                     failures = 0;
                     let since = Instant::now();
-                    let mut stream = self.stream(response, Patience::Listening);
+                    let mut stream = self.stream(response, IdlePolicy::Listening);
                     if let Some(before) = &before {
-                        stream.continues(last_id, before);
+                        stream.continue_from(last_id, before);
                     }
                     if let Err(error @ LinkError::TooLarge(_)) = self.relay_all(&mut stream).await {
                         return Some(error);
                     }
-                    let asked = stream.retry().unwrap_or(PAUSE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-                    // A stream that ends soon and brings nothing is asked for less and less often.
-                    let short = since.elapsed() < LONGEST_PAUSE && stream.barren > 0;
-                    pause = if short { (pause * 2).clamp(asked, LONGEST_PAUSE) } else { asked };
+                    let asked =
+                        stream.retry().unwrap_or(RESUME_DELAY).clamp(MIN_RESUME_DELAY, MAX_RESUME_DELAY);
+                    // Exponential backoff for streams that end soon and deliver nothing.
+                    let short = since.elapsed() < MAX_RESUME_DELAY && stream.empty_streams > 0;
+                    delay = if short { (delay * 2).clamp(asked, MAX_RESUME_DELAY) } else { asked };
                     before = Some(stream);
                 }
                 Err(error @ LinkError::Status { status: 404, .. })
-                    if before.is_some() && self.agreed().session.is_some() =>
+                    if before.is_some() && self.negotiated().session.is_some() =>
                 {
                     return Some(error);
                 }
-                // The server may not know the event any more; it is asked for what comes from now on.
+                // The server may have dropped that event; start without an id.
                 Err(LinkError::Status { status: 400..=499, .. }) if last_id.is_some() => before = None,
-                Err(LinkError::Io(_) | LinkError::Status { status: 500.., .. }) if failures < RESUMPTIONS => {
+                Err(LinkError::Io(_) | LinkError::Status { status: 500.., .. }) if failures < MAX_RESUMES => {
                     failures += 1;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    delay = (delay * 2).min(MAX_RESUME_DELAY);
                 }
                 Err(_) => return None,
             }
-            sleep(spread(pause)).await;
+            sleep(with_jitter(delay)).await;
         }
     }
 
-    /// Sends what wants no answer. The first of its kind ends the handshake.
-    async fn other(self: Arc<Self>, bytes: Bytes, first: bool) -> Finished {
-        let had_session = self.agreed().session.is_some();
+    /// Sends a message without a response. The first one ends the handshake.
+    async fn send_untracked(self: Arc<Self>, bytes: Bytes, first: bool) -> TaskOutcome {
+        let had_session = self.negotiated().session.is_some();
         let headers = || self.headers(None);
         let sending = self.client.send(Method::POST, &self.target, EITHER, headers, Some(bytes));
-        let response = timeout(NOTIFY_TIME, sending).await;
+        let response = timeout(NOTIFY_TIMEOUT, sending).await;
         if first {
-            self.settled.send_replace(true);
+            self.handshake_done.send_replace(true);
         }
-        // What went wrong on the way is found out by the next request, which has somebody to tell.
-        let Ok(Ok(response)) = response else { return Finished::Other };
+        // Errors are ignored here: the next request will fail and report them.
+        let Ok(Ok(response)) = response else { return TaskOutcome::Untracked };
         if response.status() == StatusCode::NOT_FOUND && had_session {
-            return Finished::Link(Refusal::read(response).await.into());
+            return TaskOutcome::Link(ErrorResponse::read(response).await.into());
         }
         drain(response).await;
-        Finished::Other
+        TaskOutcome::Untracked
     }
 
-    /// Ends the session on the server, as far as it can be done in a short time.
-    async fn farewell(&self) {
-        if self.client.options.terminate_on_close && self.agreed().session.is_some() {
+    /// Ends the session on the server, within a short time.
+    async fn end_session(&self) {
+        if self.client.options.terminate_on_close && self.negotiated().session.is_some() {
             let headers = || self.headers(None);
             let sending = self.client.send(Method::DELETE, &self.target, EITHER, headers, None);
-            let _ = timeout(FAREWELL_TIME, sending).await;
+            let _ = timeout(CLOSE_TIMEOUT, sending).await;
         }
     }
 
-    /// What the protocol says in headers. Headers of single requests are to be added here.
-    fn headers(&self, request: Option<&Request>) -> HeaderMap {
-        let Agreed { mut session, mut revision } = self.agreed().clone();
+    /// Builds the protocol headers. Headers of single requests belong here too.
+    fn headers(&self, request: Option<&OutgoingRequest>) -> HeaderMap {
+        let NegotiatedSession { mut session, mut revision } = self.negotiated().clone();
         match request.map(|request| &*request.method) {
-            // These two come before anything is agreed, and may cross each other.
+            // Both are sent before anything is negotiated, and may be in flight together.
             Some("initialize") => (session, revision) = (None, None),
             Some("server/discover") => revision = Some(Revision::NEWEST),
             _ => {}
         }
         let mut headers = self.client.headers();
-        if let Some(Request { trace, .. }) = request {
+        if let Some(OutgoingRequest { trace, .. }) = request {
             headers.insert(TRACEPARENT, header_value(trace.traceparent()));
             headers.insert(CORRELATION_ID, header_value(trace.correlation_id()));
         }
@@ -557,8 +580,8 @@ impl Wire {
             if let Some(name) = &request.name {
                 headers.insert(NAME, header_value(name));
             }
-            for (name, value) in &request.mirrored {
-                // Names were checked when the tool was discovered.
+            for (name, value) in &request.mirror_headers {
+                // The name was validated when the tool was listed.
                 if let Ok(name) = HeaderName::try_from(name) {
                     headers.insert(name, header_value(value));
                 }
@@ -568,32 +591,32 @@ impl Wire {
     }
 }
 
-/// One more who waits for a slot, as long as it lives.
-struct Waiting<'a> {
+/// Counts a request that waits for a slot.
+struct SlotWaiter<'a> {
     count: &'a AtomicUsize,
     before: usize,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> SlotWaiter<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         Self { before: count.fetch_add(1, Ordering::Relaxed), count }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for SlotWaiter<'_> {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn unexpected(what: impl Into<String>) -> Failure {
-    Failure::Request(LinkError::Io(what.into()))
+fn request_failure(what: impl Into<String>) -> ChannelFailure {
+    ChannelFailure::Request(LinkError::Io(what.into()))
 }
 
-/// Reads the little that is left of an answer, so that its connection can be used again.
-async fn drain(mut response: Response) {
+/// Reads the short rest of a response, so that its connection can be reused.
+async fn drain(mut response: HttpResponse) {
     let mut left: usize = 16 << 10;
-    let _ = timeout(LINGER, async {
+    let _ = timeout(DRAIN_TIMEOUT, async {
         while let Ok(Some(chunk)) = response.chunk().await {
             left = left.saturating_sub(chunk.len());
             if left == 0 {
@@ -607,10 +630,10 @@ async fn drain(mut response: Response) {
 fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut id = headers.get(SESSION_ID)?.clone();
     id.set_sensitive(true);
-    (id.len() <= SESSION_ID_BYTES && id.as_bytes().iter().all(u8::is_ascii_graphic)).then_some(id)
+    (id.len() <= MAX_SESSION_ID_BYTES && id.as_bytes().iter().all(u8::is_ascii_graphic)).then_some(id)
 }
 
-/// A value as a header: as it is where every reader takes it for the same, else in base64.
+/// Encodes a header value: unchanged if unambiguous, otherwise in base64.
 fn header_value(text: &str) -> HeaderValue {
     let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let mistakable = text.starts_with("=?base64?") && text.ends_with("?=");
@@ -620,47 +643,47 @@ fn header_value(text: &str) -> HeaderValue {
     } else {
         HeaderValue::try_from(format!("=?base64?{}?=", STANDARD.encode(text)))
     };
-    value.expect("visible ASCII is a header value")
+    value.expect("visible ASCII is a valid header value")
 }
 
-/// The code of the error with which a body answers a request.
-fn answered_error(body: &Bytes, id: i64, limits: Limits) -> Option<i64> {
+/// Returns the error code if the body is an error response to this request.
+fn error_code_for(body: &Bytes, id: i64, limits: ScanLimits) -> Option<i64> {
     let messages = Message::read(body, limits).ok()?;
     messages.into_iter().find_map(|message| match message {
-        Message::Response { id: Id::Number(to), outcome: Err(error) } if to == id => Some(error.code),
+        Message::Response { id: RequestId::Number(to), outcome: Err(error) } if to == id => Some(error.code),
         _ => None,
     })
 }
 
-/// Whether a message, or one of a batch, answers this request.
+/// Returns true if a message, or one of a batch, is the response to this request.
 ///
-/// Looks at the outermost level alone, without recursion and without keeping anything, so it may
-/// come before the scan: all that depends on it is when a stream has done its work.
-fn answers(bytes: &[u8], id: i64) -> bool {
+/// Reads only the top level, without recursion or allocation, so it is safe before the scan. It only decides when a
+/// stream is complete.
+fn answers_request(bytes: &[u8], id: i64) -> bool {
     if bytes.trim_ascii_start().first() != Some(&b'[') {
-        return serde_json::from_slice::<Envelope<'_>>(bytes).is_ok_and(|envelope| envelope.answers(id));
+        return serde_json::from_slice::<MessageProbe<'_>>(bytes).is_ok_and(|probe| probe.answers(id));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    serde::Deserializer::deserialize_seq(&mut deserializer, Batch(id)).unwrap_or(false)
+    serde::Deserializer::deserialize_seq(&mut deserializer, BatchProbe(id)).unwrap_or(false)
 }
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct MessageProbe<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(default)]
     method: Option<IgnoredAny>,
 }
 
-impl Envelope<'_> {
+impl MessageProbe<'_> {
     fn answers(&self, id: i64) -> bool {
         self.method.is_none() && self.id.is_some_and(|raw| raw.get().parse() == Ok(id))
     }
 }
 
-struct Batch(i64);
+struct BatchProbe(i64);
 
-impl<'de> Visitor<'de> for Batch {
+impl<'de> Visitor<'de> for BatchProbe {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -669,7 +692,7 @@ impl<'de> Visitor<'de> for Batch {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut messages: A) -> Result<bool, A::Error> {
         let mut found = false;
-        while let Some(message) = messages.next_element::<Envelope<'de>>()? {
+        while let Some(message) = messages.next_element::<MessageProbe<'de>>()? {
             found |= message.answers(self.0);
         }
         Ok(found)

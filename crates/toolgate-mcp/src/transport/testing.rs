@@ -1,4 +1,4 @@
-//! Servers of our own for the tests of the transports, over real loopback sockets.
+//! Test servers for the transports, on loopback sockets.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,15 +23,15 @@ use tokio_rustls::TlsAcceptor;
 use url::Url;
 
 use super::RemoteOptions;
-use crate::link::{Incoming, Link, LinkError, Outgoing, Request};
+use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest};
 
-pub(super) type Answer = hyper::Response<BoxBody<Bytes, Infallible>>;
-pub(super) type Asked = hyper::Request<Bytes>;
+pub(super) type TestResponse = hyper::Response<BoxBody<Bytes, Infallible>>;
+pub(super) type TestRequest = hyper::Request<Bytes>;
 
-/// Everything in these tests happens within this time, or the test fails.
+/// Time limit for everything in these tests.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// A server that ends with its test.
+/// Server that stops with its test.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     pub(super) hits: Arc<AtomicUsize>,
@@ -39,19 +39,19 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) async fn start<F>(answer: impl Fn(Asked) -> F + Send + Sync + 'static) -> Self
+    pub(super) async fn start<F>(answer: impl Fn(TestRequest) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Answer> + Send + 'static,
+        F: Future<Output = TestResponse> + Send + 'static,
     {
         Self::start_tls(answer, None).await
     }
 
     pub(super) async fn start_tls<F>(
-        answer: impl Fn(Asked) -> F + Send + Sync + 'static,
+        answer: impl Fn(TestRequest) -> F + Send + Sync + 'static,
         tls: Option<TlsAcceptor>,
     ) -> Self
     where
-        F: Future<Output = Answer> + Send + 'static,
+        F: Future<Output = TestResponse> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -69,7 +69,7 @@ impl Server {
                         count.fetch_add(1, Ordering::SeqCst);
                         let (head, body) = request.into_parts();
                         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-                        Ok::<_, Infallible>(answer(Asked::from_parts(head, body)).await)
+                        Ok::<_, Infallible>(answer(TestRequest::from_parts(head, body)).await)
                     }
                 });
                 serving.spawn(async move {
@@ -97,18 +97,17 @@ impl Server {
     }
 }
 
-/// A whole body.
-pub(super) fn whole(status: u16, kind: &str, body: impl Into<Bytes>) -> Answer {
+pub(super) fn whole(status: u16, kind: &str, body: impl Into<Bytes>) -> TestResponse {
     let body = Full::new(body.into()).boxed();
     hyper::Response::builder().status(status).header("content-type", kind).body(body).unwrap()
 }
 
-pub(super) fn empty(status: u16) -> Answer {
+pub(super) fn empty(status: u16) -> TestResponse {
     hyper::Response::builder().status(status).body(Full::default().boxed()).unwrap()
 }
 
-/// A body that is sent piece by piece. Its sender sees when nobody reads it any more.
-pub(super) fn pieces(kind: &str) -> (mpsc::Sender<Bytes>, Answer) {
+/// Response whose body is sent in chunks. Its sender is closed when the client stops reading.
+pub(super) fn chunked(kind: &str) -> (mpsc::Sender<Bytes>, TestResponse) {
     let (sender, receiver) = mpsc::channel(1);
     let stream = unfold(receiver, |mut receiver: mpsc::Receiver<Bytes>| async move {
         let piece = receiver.recv().await?;
@@ -118,7 +117,7 @@ pub(super) fn pieces(kind: &str) -> (mpsc::Sender<Bytes>, Answer) {
     (sender, hyper::Response::builder().header("content-type", kind).body(body).unwrap())
 }
 
-/// Keeps a body open until nobody reads it any more.
+/// Keeps a body open until the client stops reading.
 pub(super) fn hold(sender: mpsc::Sender<Bytes>, then: impl FnOnce() + Send + 'static) {
     let runtime = tokio::runtime::Handle::current();
     std::thread::spawn(move || {
@@ -127,76 +126,75 @@ pub(super) fn hold(sender: mpsc::Sender<Bytes>, then: impl FnOnce() + Send + 'st
     });
 }
 
-/// A stream of events that is all there.
-pub(super) fn events(text: &str) -> Answer {
+/// Complete event stream.
+pub(super) fn events(text: &str) -> TestResponse {
     whole(200, "text/event-stream; charset=utf-8", text.to_owned())
 }
 
-/// The id of a request, and its method.
-pub(super) fn asked(request: &Asked) -> (Value, String) {
+/// Id and method of a request.
+pub(super) fn id_and_method(request: &TestRequest) -> (Value, String) {
     let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
     (body["id"].clone(), body["method"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The usual answer.
+/// Result for a request.
 pub(super) fn result(id: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": { "ok": true } }).to_string()
 }
 
-pub(super) fn header<'a>(request: &'a Asked, name: &str) -> Option<&'a str> {
+pub(super) fn header<'a>(request: &'a TestRequest, name: &str) -> Option<&'a str> {
     request.headers().get(name).map(|value| value.to_str().unwrap())
 }
 
-/// What is done with a link in tests.
+/// Test helpers.
 impl Link {
-    pub(super) async fn ask(&self, id: i64, method: &str, name: Option<&str>) {
+    pub(super) async fn request(&self, id: i64, method: &str, name: Option<&str>) {
         let bytes = json!({ "jsonrpc": "2.0", "id": id, "method": method }).to_string().into();
-        let request = Request {
+        let request = OutgoingRequest {
             id,
             method: method.into(),
             name: name.map(Into::into),
-            mirrored: Vec::new(),
-            trace: crate::trace::Trace::fresh(),
+            mirror_headers: Vec::new(),
+            trace: crate::trace::TraceContext::generate(),
             bytes,
         };
-        self.outbox.send(Outgoing::Request(request)).await.unwrap();
+        self.outbox.send(LinkCommand::Request(request)).await.unwrap();
     }
 
-    pub(super) async fn tell(&self, method: &str) {
+    pub(super) async fn notify(&self, method: &str) {
         let bytes = json!({ "jsonrpc": "2.0", "method": method }).to_string().into();
-        self.outbox.send(Outgoing::Other(bytes)).await.unwrap();
+        self.outbox.send(LinkCommand::Message(bytes)).await.unwrap();
     }
 
-    pub(super) async fn next(&mut self) -> Incoming {
+    pub(super) async fn next(&mut self) -> LinkEvent {
         timeout(BOUND, self.inbox.recv()).await.expect("something comes in time").expect("the link is open")
     }
 
-    /// The next message.
     pub(super) async fn message(&mut self) -> Value {
         match self.next().await {
-            Incoming::Message(bytes) | Incoming::During(_, bytes) => serde_json::from_slice(&bytes).unwrap(),
+            LinkEvent::Message(bytes) | LinkEvent::StreamMessage(_, bytes) => {
+                serde_json::from_slice(&bytes).unwrap()
+            }
             other => panic!("{other:?} is no message"),
         }
     }
 
-    /// The next failure.
     pub(super) async fn failure(&mut self, of: i64) -> LinkError {
         match self.next().await {
-            Incoming::Failed(id, error) if id == of => error,
+            LinkEvent::Failed(id, error) if id == of => error,
             other => panic!("{other:?} is not the failure of {of}"),
         }
     }
 
-    /// The end.
     pub(super) async fn end(&mut self) -> LinkError {
         match self.next().await {
-            Incoming::Closed(error) => error,
+            LinkEvent::Closed(error) => error,
             other => panic!("{other:?} is not the end"),
         }
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(super) async fn until(holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {

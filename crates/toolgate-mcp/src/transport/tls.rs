@@ -1,8 +1,8 @@
-//! TLS: whom we trust, and who we are.
+//! TLS: trusted roots and client certificate.
 //!
-//! One configuration for every transport. The roots are those of the platform, with a private
-//! authority beside them where a file names one. Invariant: certificates that were renewed on disk
-//! are used from the next connection on, and a file that is broken at that moment changes nothing.
+//! One configuration for every transport. The platform's root certificates are trusted, plus a private CA if one is
+//! configured. Invariant: certificates that are renewed on disk apply from the next connection on, and an invalid file
+//! at that moment changes nothing.
 
 use std::error::Error as StdError;
 use std::io;
@@ -21,13 +21,13 @@ use rustls::{
     SignatureScheme,
 };
 use rustls_platform_verifier::Verifier;
-use toolgate_types::server::Tls;
+use toolgate_types::server::UpstreamTls;
 
-use super::{OpenError, root};
+use super::{OpenError, root_cause};
 use crate::link::LinkError;
 
-/// What servers say of a certificate that they do not take.
-const NOT_TAKEN: [AlertDescription; 9] = [
+/// Alerts with which servers reject our certificate.
+const REJECTION_ALERTS: [AlertDescription; 9] = [
     AlertDescription::BadCertificate,
     AlertDescription::UnsupportedCertificate,
     AlertDescription::CertificateRevoked,
@@ -39,22 +39,22 @@ const NOT_TAKEN: [AlertDescription; 9] = [
     AlertDescription::HandshakeFailure,
 ];
 
-/// What tells each file from what was there before; a file that is gone has nothing.
+/// Version of each certificate file; `None` if the file is missing.
 ///
-/// The number of the file is there for one that was put in the place of another within a tick of the clock.
-pub(super) type Stamp = [Option<(SystemTime, u64, u64)>; 4];
+/// Includes the inode, to detect a file that was replaced within one tick of the clock.
+pub(super) type FileStamps = [Option<(SystemTime, u64, u64)>; 4];
 
-pub(super) fn stamp(tls: &Tls) -> Stamp {
+pub(super) fn file_stamps(tls: &UpstreamTls) -> FileStamps {
     let (cert, key) = tls.identity.as_ref().map(|identity| (&identity.cert, &identity.key)).unzip();
     [tls.ca.as_ref(), cert, key, tls.crl.as_ref()].map(|path| {
-        let file = fs_err::metadata(path?).ok()?;
-        Some((file.modified().ok()?, file.len(), file.ino()))
+        let file_error = fs_err::metadata(path?).ok()?;
+        Some((file_error.modified().ok()?, file_error.len(), file_error.ino()))
     })
 }
 
-/// What these files say, read now.
-pub(crate) fn load(tls: &Tls) -> Result<Arc<ClientConfig>, OpenError> {
-    // The roots of the platform are many; they are read once where nothing is added to them.
+/// Loads the configuration from the files as they are now.
+pub(crate) fn load(tls: &UpstreamTls) -> Result<Arc<ClientConfig>, OpenError> {
+    // Platform roots are many; load them once if nothing is added to them.
     static PLATFORM: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if !tls.is_default() {
         return build(tls).map(Arc::new);
@@ -66,61 +66,65 @@ pub(crate) fn load(tls: &Tls) -> Result<Arc<ClientConfig>, OpenError> {
     Ok(Arc::clone(PLATFORM.get_or_init(|| config)))
 }
 
-fn build(tls: &Tls) -> Result<ClientConfig, OpenError> {
+fn build(tls: &UpstreamTls) -> Result<ClientConfig, OpenError> {
     let provider: Arc<CryptoProvider> = Arc::new(aws_lc_rs::default_provider());
     let extra = tls.ca.as_deref().map(certificates).transpose()?.unwrap_or_default();
-    let trusted = Verifier::new_with_extra_roots(extra.clone(), Arc::clone(&provider)).map_err(unusable)?;
+    let trusted = Verifier::new_with_extra_roots(extra.clone(), Arc::clone(&provider))
+        .map_err(unusable_certificates)?;
     let verifier: Arc<dyn ServerCertVerifier> = match &tls.crl {
         None => Arc::new(trusted),
-        Some(path) => Arc::new(Revoking { trusted, current: current(path, extra, &provider)? }),
+        Some(path) => Arc::new(RevocationVerifier {
+            trusted,
+            revocation_verifier: revocation_verifier(path, extra, &provider)?,
+        }),
     };
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(unusable)?
-        .dangerous() // The name of the only door to a verifier of one's own; this one verifies.
+        .map_err(unusable_certificates)?
+        .dangerous() // Required for any custom verifier; this one does verify.
         .with_custom_certificate_verifier(verifier);
     let Some(identity) = &tls.identity else {
         return Ok(builder.with_no_client_auth());
     };
     let key = PrivateKeyDer::from_pem_slice(&read(&identity.key)?);
-    let key = key.map_err(|error| file(&identity.key, error))?;
-    builder.with_client_auth_cert(certificates(&identity.cert)?, key).map_err(unusable)
+    let key = key.map_err(|error| file_error(&identity.key, error))?;
+    builder.with_client_auth_cert(certificates(&identity.cert)?, key).map_err(unusable_certificates)
 }
 
-/// Certificates of the private authorities that are still good, as their lists say.
+/// Builds a verifier for certificates of the private CAs that checks their revocation lists.
 ///
-/// The last certificate of a chain must be covered by a list that is not out of date. Those between
-/// it and the root are changed in the file of the authorities.
-fn current(
+/// The end-entity certificate must be covered by a list that is not expired. Intermediate certificates are managed in
+/// the CA file.
+fn revocation_verifier(
     path: &Path,
     authorities: Vec<CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<WebPkiServerVerifier>, OpenError> {
     let mut roots = RootCertStore::empty();
     for authority in authorities {
-        roots.add(authority).map_err(unusable)?;
+        roots.add(authority).map_err(unusable_certificates)?;
     }
     let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&read(path)?).collect();
-    let lists = lists.map_err(|error| file(path, error))?;
+    let lists = lists.map_err(|error| file_error(path, error))?;
     if lists.is_empty() {
-        return Err(file(path, "there is no revocation list in it"));
+        return Err(file_error(path, "the file contains no revocation list"));
     }
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .with_crls(lists)
         .only_check_end_entity_revocation()
         .enforce_revocation_expiration()
         .build()
-        .map_err(|error| file(path, error))
+        .map_err(|error| file_error(path, error))
 }
 
-/// Trusts whom the platform and the private authorities trust, without those that the latter revoked.
+/// Trusts the platform's and the private CAs, except for certificates that a private CA revoked.
 #[derive(Debug)]
-struct Revoking {
+struct RevocationVerifier {
     trusted: Verifier,
-    current: Arc<WebPkiServerVerifier>,
+    revocation_verifier: Arc<WebPkiServerVerifier>,
 }
 
-impl ServerCertVerifier for Revoking {
+impl ServerCertVerifier for RevocationVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -131,8 +135,14 @@ impl ServerCertVerifier for Revoking {
     ) -> Result<ServerCertVerified, Error> {
         let verified =
             self.trusted.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
-        match self.current.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // Of an authority of the platform: the lists of the private ones do not concern it.
+        match self.revocation_verifier.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        ) {
+            // Issued by a platform CA: the private revocation lists do not apply.
             Err(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => Ok(verified),
             outcome => outcome,
         }
@@ -161,14 +171,14 @@ impl ServerCertVerifier for Revoking {
     }
 }
 
-/// What TLS says about the end of a connection, where TLS ended it.
-pub(super) fn failure(error: &(dyn StdError + 'static), place: &str) -> Option<LinkError> {
-    let (what, hint) = explain(&find(error).cloned().or_else(|| reported(error))?);
-    Some(LinkError::Tls { place: place.to_owned(), what, hint })
+/// Converts an error to [`LinkError::Tls`] if TLS caused it.
+pub(super) fn tls_error(error: &(dyn StdError + 'static), url: &str) -> Option<LinkError> {
+    let (what, hint) = describe(&find_tls_error(error).cloned().or_else(|| alert_in_message(error))?);
+    Some(LinkError::Tls { url: url.to_owned(), reason: what, hint })
 }
 
-/// The error of TLS in a chain. `io::Error` hides what it holds from its `source`.
-fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
+/// Finds the TLS error in a chain. `io::Error` does not expose its inner error as `source`.
+fn find_tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<Error>() {
@@ -183,81 +193,81 @@ fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     None
 }
 
-/// The alert of a server over HTTP/2, which keeps no more than the words of what broke its connection.
-fn reported(error: &(dyn StdError + 'static)) -> Option<Error> {
-    let words = root(error);
+/// Finds a TLS alert by its text: HTTP/2 keeps only the message of the error that closed the connection.
+fn alert_in_message(error: &(dyn StdError + 'static)) -> Option<Error> {
+    let words = root_cause(error);
     std::iter::once(AlertDescription::CertificateRequired)
-        .chain(NOT_TAKEN)
+        .chain(REJECTION_ALERTS)
         .map(Error::AlertReceived)
         .find(|alert| words.contains(&alert.to_string()))
 }
 
-/// What happened, and the way out where there is one to name.
-fn explain(error: &Error) -> (String, Option<&'static str>) {
+/// Describes the error, with a hint for the fix where there is one.
+fn describe(error: &Error) -> (String, Option<&'static str>) {
     use CertificateError as Bad;
-    let known = match error {
+    let description = match error {
         Error::InvalidCertificate(bad) => match bad {
             // The signature is wrong where an authority was made anew under its old name.
             Bad::UnknownIssuer | Bad::BadSignature => (
-                "its certificate is of an authority that is not trusted here",
-                "name the file with the authority in `tls.ca` of the server",
+                "its certificate is from an untrusted authority",
+                "set `tls.ca` of the server to the CA file",
             ),
             Bad::Expired | Bad::ExpiredContext { .. } => {
-                ("its certificate has expired", "renew the certificate of the server, or correct the clock")
+                ("its certificate has expired", "renew the server's certificate, or correct the clock")
             }
-            Bad::NotValidYet | Bad::NotValidYetContext { .. } => (
-                "its certificate is not valid yet",
-                "correct the clock here, or the certificate of the server",
-            ),
+            Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
+                ("its certificate is not valid yet", "correct the local clock, or the server's certificate")
+            }
             Bad::NotValidForName | Bad::NotValidForNameContext { .. } => (
                 "its certificate is for another name",
-                "use a name in `url` that the certificate of the server holds",
+                "use a host name in `url` that the server's certificate contains",
             ),
             Bad::Revoked => (
                 "its certificate was revoked",
-                "the list in `tls.crl` says so; the server needs a new certificate",
+                "it is listed in `tls.crl`; the server needs a new certificate",
             ),
             Bad::UnknownRevocationStatus => (
-                "nothing says whether its certificate was revoked",
-                "add the list of its authority to `tls.crl`",
+                "no revocation list covers its certificate",
+                "add the revocation list of its authority to `tls.crl`",
             ),
             Bad::ExpiredRevocationList | Bad::ExpiredRevocationListContext { .. } => {
-                ("the list of revoked certificates is out of date", "renew the file in `tls.crl`")
+                ("the revocation list is out of date", "renew the file in `tls.crl`")
             }
             _ => return (error.to_string(), None),
         },
-        Error::AlertReceived(AlertDescription::CertificateRequired) => (
-            "it wants a certificate of ours",
-            "name one in `tls.cert` of the server, and its key in `tls.key`",
-        ),
-        Error::AlertReceived(alert) if NOT_TAKEN.contains(alert) => {
-            let what = format!("it does not take what we show of us ({error})");
-            return (what, Some("look at `tls.cert` and `tls.key` of the server"));
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            ("it requires a client certificate", "set `tls.cert` and `tls.key` of the server")
         }
-        Error::InvalidMessage(_) => ("it does not speak TLS", "is this an address for `http://` or `ws://`?"),
+        Error::AlertReceived(alert) if REJECTION_ALERTS.contains(alert) => {
+            let what = format!("it rejected our certificate ({error})");
+            return (what, Some("check `tls.cert` and `tls.key` of the server"));
+        }
+        Error::InvalidMessage(_) => {
+            ("it does not speak TLS", "should the URL start with `http://` or `ws://`?")
+        }
         _ => return (error.to_string(), None),
     };
-    (known.0.to_owned(), Some(known.1))
+    (description.0.to_owned(), Some(description.1))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
-    let found = found.map_err(|error| file(path, error))?;
+    let found = found.map_err(|error| file_error(path, error))?;
     if found.is_empty() {
-        return Err(file(path, "there is no certificate in it"));
+        return Err(file_error(path, "the file contains no certificate"));
     }
     Ok(found)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
-    fs_err::read(path).map_err(|error| file(path, error))
+    fs_err::read(path).map_err(|error| file_error(path, error))
 }
 
-fn file(path: &Path, source: impl Into<Box<dyn StdError + Send + Sync>>) -> OpenError {
+fn file_error(path: &Path, source: impl Into<Box<dyn StdError + Send + Sync>>) -> OpenError {
     OpenError::File { path: path.to_owned(), source: source.into() }
 }
 
-fn unusable(error: Error) -> OpenError {
+fn unusable_certificates(error: Error) -> OpenError {
     OpenError::Tls(error.into())
 }
 

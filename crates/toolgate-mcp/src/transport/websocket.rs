@@ -1,8 +1,7 @@
 //! WebSocket: one message per text frame.
 //!
-//! No revision of the protocol describes this transport; what servers agree on is the subprotocol
-//! `mcp`, and some know not even that. Invariant: reading and writing are two tasks, and a
-//! connection on which nothing comes back for three pings is given up.
+//! No revision of the protocol specifies this transport. Servers agree on the subprotocol `mcp`, some not even on that.
+//! Invariant: reading and writing are separate tasks, and a connection without any traffic for three pings is closed.
 
 use std::time::Duration;
 
@@ -32,94 +31,102 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use url::Url;
 
 use super::http::client::{excerpt, header_pairs};
-use super::{OpenError, RemoteOptions, redirect, root, shown, tls};
-use crate::link::{Incoming, Link, LinkError, Outgoing, QUEUE, Request as Ours};
-use crate::scan::Limits;
+use super::{OpenError, RemoteOptions, redacted_url, redirect_error, root_cause, tls};
+use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest, QUEUE_CAPACITY};
+use crate::scan::ScanLimits;
 
-/// How often we ask whether the server is still there.
-pub const PING: Duration = Duration::from_secs(20);
-/// Silence of so many pings is the end.
-const PINGS_LOST: u32 = 3;
-/// How long the other side may take to say goodbye.
-const FAREWELL_TIME: Duration = Duration::from_secs(2);
-const EXCERPT: usize = 256;
+/// Ping interval.
+pub const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// Number of unanswered pings after which the connection is closed.
+const MAX_LOST_PINGS: u32 = 3;
+/// Time for the closing handshake.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+const EXCERPT_BYTES: usize = 256;
 
-/// Either kind of connection.
-pub(crate) trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
+/// TCP or TLS stream.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-pub(crate) type Socket = WebSocketStream<Box<dyn Pipe>>;
+pub(crate) type Socket = WebSocketStream<Box<dyn ByteStream>>;
 
-/// Connects, within `connect_timeout`. `ping` is [`PING`] outside of tests.
-pub async fn open(options: RemoteOptions, ping: Duration, limits: Limits) -> Result<Link, OpenError> {
+/// Connects within `connect_timeout`. `ping` is [`PING_INTERVAL`] outside of tests.
+pub async fn open(options: RemoteOptions, ping: Duration, limits: ScanLimits) -> Result<Link, OpenError> {
     let socket = timeout(options.connect_timeout, connect(&options, limits)).await.map_err(|_| {
         LinkError::Io(format!(
             "cannot connect to `{}` within {:?}",
-            shown(&options.url),
+            redacted_url(&options.url),
             options.connect_timeout
         ))
     })??;
-    Ok(speak(socket, ping, limits))
+    Ok(spawn_link(socket, ping, limits))
 }
 
-/// The server's side: speaks over a connection whose handshake was answered.
-pub async fn accept(pipe: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, limits: Limits) -> Link {
-    let pipe: Box<dyn Pipe> = Box::new(pipe);
-    let socket = WebSocketStream::from_raw_socket(pipe, Role::Server, Some(config(limits))).await;
-    speak(socket, PING, limits)
+/// Server side: opens a link over a connection whose upgrade was answered.
+pub async fn accept(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    limits: ScanLimits,
+) -> Link {
+    let stream: Box<dyn ByteStream> = Box::new(stream);
+    let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config(limits))).await;
+    spawn_link(socket, PING_INTERVAL, limits)
 }
 
-/// What the handshake is answered with, by what the client sent.
+/// Computes `Sec-WebSocket-Accept` from the client's key.
 pub fn accept_key(sent: &[u8]) -> String {
     derive_accept_key(sent)
 }
 
-/// Speaks over a connection that stands.
-pub(crate) fn speak(socket: Socket, ping: Duration, limits: Limits) -> Link {
+/// Starts the tasks for an open socket.
+pub(crate) fn spawn_link(socket: Socket, ping: Duration, limits: ScanLimits) -> Link {
     let (sink, stream) = socket.split();
-    let (outbox, outgoing) = mpsc::channel(QUEUE);
-    let (incoming, inbox) = mpsc::channel(QUEUE);
+    let (outbox, outgoing) = mpsc::channel(QUEUE_CAPACITY);
+    let (incoming, inbox) = mpsc::channel(QUEUE_CAPACITY);
     let (closing, closed) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(write(sink, outgoing, closing, ping));
     tasks.spawn(async move {
-        let end = read(stream, &incoming, closed, ping * PINGS_LOST, limits).await;
-        let _ = incoming.send(Incoming::Closed(end)).await;
+        let end = read(stream, &incoming, closed, ping * MAX_LOST_PINGS, limits).await;
+        let _ = incoming.send(LinkEvent::Closed(end)).await;
     });
     Link::new(outbox, inbox, tasks)
 }
 
-/// No more is held than one message may have.
-pub(crate) fn config(limits: Limits) -> WebSocketConfig {
+/// Limits messages and frames to the message size.
+pub(crate) fn config(limits: ScanLimits) -> WebSocketConfig {
     WebSocketConfig::default().max_message_size(Some(limits.size)).max_frame_size(Some(limits.size))
 }
 
-async fn connect(options: &RemoteOptions, limits: Limits) -> Result<Socket, OpenError> {
+async fn connect(options: &RemoteOptions, limits: ScanLimits) -> Result<Socket, OpenError> {
     let mut request = request(options)?;
-    if let Some(socket) = shake_hands(options, request.clone(), limits).await? {
+    if let Some(socket) = upgrade(options, request.clone(), limits).await? {
         return Ok(socket);
     }
     request.headers_mut().remove(SEC_WEBSOCKET_PROTOCOL);
-    let socket = shake_hands(options, request, limits).await?;
-    socket.ok_or_else(|| LinkError::Io("the server does not keep to one subprotocol".to_owned()).into())
+    let socket = upgrade(options, request, limits).await?;
+    socket.ok_or_else(|| {
+        LinkError::Io("the server rejects the connection with and without the subprotocol `mcp`".to_owned())
+            .into()
+    })
 }
 
 fn request(options: &RemoteOptions) -> Result<Request, OpenError> {
     let mut url = options.url.clone();
-    let address = || OpenError::Address { url: shown(&options.url), takes: "`ws://` and `wss://`" };
+    let address =
+        || OpenError::UnsupportedUrl { url: redacted_url(&options.url), schemes: "`ws://` or `wss://`" };
     if !matches!(url.scheme(), "ws" | "wss") || url.host().is_none() {
         return Err(address());
     }
-    let login = (!url.username().is_empty()).then(|| {
-        let login = STANDARD.encode(format!("{}:{}", url.username(), url.password().unwrap_or_default()));
-        HeaderValue::try_from(format!("Basic {login}")).expect("base64 is a header value")
+    let credentials = (!url.username().is_empty()).then(|| {
+        let credentials =
+            STANDARD.encode(format!("{}:{}", url.username(), url.password().unwrap_or_default()));
+        HeaderValue::try_from(format!("Basic {credentials}")).expect("base64 is a valid header value")
     });
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_fragment(None);
     let mut request = url.as_str().into_client_request().map_err(|_| address())?;
     let headers = request.headers_mut();
-    headers.extend(login.map(|login| (AUTHORIZATION, login)));
+    headers.extend(credentials.map(|credentials| (AUTHORIZATION, credentials)));
     for (name, value) in header_pairs(options)? {
         headers.insert(name, value);
     }
@@ -127,56 +134,56 @@ fn request(options: &RemoteOptions) -> Result<Request, OpenError> {
     Ok(request)
 }
 
-/// One connection; `None` where the server says nothing about the subprotocol that it was offered.
-/// By the rules that ends the connection, and it is asked again without an offer.
-async fn shake_hands(
+/// Connects and upgrades. Returns `None` if the server ignores the offered subprotocol: the specification requires the
+/// client to fail then, so the caller retries without an offer.
+async fn upgrade(
     options: &RemoteOptions,
     request: Request,
-    limits: Limits,
+    limits: ScanLimits,
 ) -> Result<Option<Socket>, OpenError> {
-    let pipe = reach(options).await?;
-    match client_async_with_config(request, pipe, Some(config(limits))).await {
+    let stream = connect_stream(options).await?;
+    match client_async_with_config(request, stream, Some(config(limits))).await {
         Ok((socket, _)) => Ok(Some(socket)),
         Err(Error::Protocol(ProtocolError::SecWebSocketSubProtocolError(
             SubProtocolError::NoSubProtocol,
         ))) => Ok(None),
-        Err(Error::Http(response)) => Err(refusal(&options.url, &response).into()),
+        Err(Error::Http(response)) => Err(rejection(&options.url, &response).into()),
         Err(error) => {
-            let shown = shown(&options.url);
+            let shown = redacted_url(&options.url);
             let other = || LinkError::Io(format!("`{shown}` does not speak WebSocket: {error}"));
-            Err(tls::failure(&error, &shown).unwrap_or_else(other).into())
+            Err(tls::tls_error(&error, &shown).unwrap_or_else(other).into())
         }
     }
 }
 
-async fn reach(options: &RemoteOptions) -> Result<Box<dyn Pipe>, OpenError> {
-    let shown = shown(&options.url);
+async fn connect_stream(options: &RemoteOptions) -> Result<Box<dyn ByteStream>, OpenError> {
+    let shown = redacted_url(&options.url);
     let failed = |error: std::io::Error| {
-        let broken = || LinkError::Io(format!("cannot connect to `{shown}`: {}", root(&error)));
-        tls::failure(&error, &shown).unwrap_or_else(broken)
+        let read_error = || LinkError::Io(format!("cannot connect to `{shown}`: {}", root_cause(&error)));
+        tls::tls_error(&error, &shown).unwrap_or_else(read_error)
     };
-    let addresses = addresses(&options.url).await.map_err(failed)?;
-    let tcp = TcpStream::connect(&*addresses).await.map_err(failed)?;
+    let resolve = resolve(&options.url).await.map_err(failed)?;
+    let tcp = TcpStream::connect(&*resolve).await.map_err(failed)?;
     tcp.set_nodelay(true).map_err(failed)?;
     if options.url.scheme() == "ws" {
         return Ok(Box::new(tcp));
     }
     let host = options.url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(host).map_err(|error| OpenError::Tls(error.into()))?;
-    // Read with every connection, so that renewed certificates are used.
+    // Loaded for every connection, so that renewed certificates are used.
     let connector = TlsConnector::from(tls::load(&options.tls)?);
     Ok(Box::new(connector.connect(name, tcp).await.map_err(failed)?))
 }
 
-async fn addresses(url: &Url) -> std::io::Result<Vec<std::net::SocketAddr>> {
+async fn resolve(url: &Url) -> std::io::Result<Vec<std::net::SocketAddr>> {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     Ok(tokio::net::lookup_host((host, url.port_or_known_default().unwrap_or(80))).await?.collect())
 }
 
-fn refusal(url: &Url, response: &Response) -> LinkError {
+fn rejection(url: &Url, response: &Response) -> LinkError {
     let status = response.status().as_u16();
     if matches!(status, 301 | 302 | 303 | 307 | 308) {
-        return redirect(url, response.headers().get(LOCATION).map(HeaderValue::as_bytes));
+        return redirect_error(url, response.headers().get(LOCATION).map(HeaderValue::as_bytes));
     }
     let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let readable =
@@ -189,7 +196,7 @@ fn refusal(url: &Url, response: &Response) -> LinkError {
 
 async fn write(
     mut sink: SplitSink<Socket, Message>,
-    mut outgoing: mpsc::Receiver<Outgoing>,
+    mut outgoing: mpsc::Receiver<LinkCommand>,
     closing: watch::Sender<bool>,
     ping: Duration,
 ) {
@@ -199,42 +206,42 @@ async fn write(
         let message = tokio::select! {
             _ = pings.tick() => Message::Ping(Bytes::new()),
             next = outgoing.recv() => match next {
-                Some(Outgoing::Request(Ours { bytes, .. }) | Outgoing::Other(bytes)) => match Utf8Bytes::try_from(bytes) {
+                Some(LinkCommand::Request(OutgoingRequest { bytes, .. }) | LinkCommand::Message(bytes)) => match Utf8Bytes::try_from(bytes) {
                     Ok(text) => Message::Text(text),
                     Err(_) => continue,
                 },
-                Some(Outgoing::Cancel(_) | Outgoing::Revision(_)) => continue,
-                Some(Outgoing::Close) | None => break,
+                Some(LinkCommand::Cancel(_) | LinkCommand::Revision(_)) => continue,
+                Some(LinkCommand::Close) | None => break,
             },
         };
-        // A connection that does not take this ends the reader as well, which says why.
+        // The reader fails too and reports the reason.
         if sink.send(message).await.is_err() {
             return;
         }
     }
     let _ = closing.send(true);
     let normal = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::from_static("") };
-    let _ = timeout(FAREWELL_TIME, sink.send(Message::Close(Some(normal)))).await;
+    let _ = timeout(CLOSE_TIMEOUT, sink.send(Message::Close(Some(normal)))).await;
 }
 
 async fn read(
     mut stream: SplitStream<Socket>,
-    incoming: &mpsc::Sender<Incoming>,
+    incoming: &mpsc::Sender<LinkEvent>,
     mut closing: watch::Receiver<bool>,
-    patience: Duration,
-    limits: Limits,
+    idle_timeout: Duration,
+    limits: ScanLimits,
 ) -> LinkError {
     loop {
         let next = tokio::select! {
-            next = timeout(patience, stream.next()) => next,
-            // We are leaving: what still comes is not awaited for long.
+            next = timeout(idle_timeout, stream.next()) => next,
+            // We are closing: wait only briefly for the peer's close frame.
             Ok(()) = closing.changed() => {
-                let _ = timeout(FAREWELL_TIME, async { while let Some(Ok(_)) = stream.next().await {} }).await;
+                let _ = timeout(CLOSE_TIMEOUT, async { while let Some(Ok(_)) = stream.next().await {} }).await;
                 return LinkError::Closed;
             }
         };
         let message = match next {
-            Err(_) => return LinkError::Silent,
+            Err(_) => return LinkError::IdleTimeout,
             Ok(None) => return LinkError::Closed,
             Ok(Some(message)) => message,
         };
@@ -243,18 +250,18 @@ async fn read(
             Ok(Message::Binary(bytes)) => bytes,
             Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => continue,
             Ok(Message::Close(frame)) => {
-                // Our half of the farewell is sent by reading on.
+                // Reading on sends our close frame.
                 let _ =
-                    timeout(FAREWELL_TIME, async { while let Some(Ok(_)) = stream.next().await {} }).await;
-                return farewell(frame);
+                    timeout(CLOSE_TIMEOUT, async { while let Some(Ok(_)) = stream.next().await {} }).await;
+                return close_error(frame);
             }
-            Err(error) => return broken(error, limits),
+            Err(error) => return read_error(error, limits),
         };
         let bytes = bytes.slice_ref(bytes.trim_ascii());
         let next = match bytes.first() {
             None => continue,
-            Some(b'{' | b'[') => Incoming::Message(bytes),
-            Some(_) => Incoming::Noise(Bytes::copy_from_slice(&bytes[..bytes.len().min(EXCERPT)])),
+            Some(b'{' | b'[') => LinkEvent::Message(bytes),
+            Some(_) => LinkEvent::Noise(Bytes::copy_from_slice(&bytes[..bytes.len().min(EXCERPT_BYTES)])),
         };
         if incoming.send(next).await.is_err() {
             return LinkError::Closed;
@@ -262,7 +269,7 @@ async fn read(
     }
 }
 
-fn farewell(frame: Option<CloseFrame>) -> LinkError {
+fn close_error(frame: Option<CloseFrame>) -> LinkError {
     match frame {
         Some(CloseFrame { code, reason }) if !matches!(code, CloseCode::Normal | CloseCode::Away) => {
             let reason = excerpt(reason.as_bytes());
@@ -276,12 +283,12 @@ fn farewell(frame: Option<CloseFrame>) -> LinkError {
     }
 }
 
-fn broken(error: Error, limits: Limits) -> LinkError {
+fn read_error(error: Error, limits: ScanLimits) -> LinkError {
     match error {
         Error::Capacity(CapacityError::MessageTooLong { .. }) => LinkError::TooLarge(limits.size),
         Error::ConnectionClosed | Error::AlreadyClosed => LinkError::Closed,
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => LinkError::Closed,
-        error => LinkError::Io(format!("the connection broke: {}", root(&error))),
+        error => LinkError::Io(format!("the connection broke: {}", root_cause(&error))),
     }
 }
 

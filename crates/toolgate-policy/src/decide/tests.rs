@@ -1,8 +1,8 @@
-//! Who may do what: tables of a caller, a tool and rules.
+//! Tables of caller, tool and rules, with the expected decision.
 
 use serde_json::json;
-use toolgate_types::json::Raw;
-use toolgate_types::tool::Risk;
+use toolgate_json::RawJson;
+use toolgate_types::tool::RiskLevel;
 
 use super::*;
 
@@ -11,13 +11,18 @@ fn caller(permissions: &[&str]) -> Caller {
     Caller { id: "ann".parse().unwrap(), permissions }
 }
 
-fn subject(name: &str, permissions: &[&str]) -> Subject {
-    Subject {
+fn subject(name: &str, permissions: &[&str]) -> ToolAttributes {
+    ToolAttributes {
         name: name.to_owned(),
         original: name.to_owned(),
         server: Some("bank".to_owned()),
         permissions: permissions.iter().map(|text| text.parse().unwrap()).collect(),
-        contract: Contract { version: "1".to_owned(), risk: Risk::High, idempotent: false, cacheable: false },
+        contract: ToolContract {
+            version: "1".to_owned(),
+            risk: RiskLevel::High,
+            idempotent: false,
+            cacheable: false,
+        },
         category: Some(Category::Mutation),
         tags: vec!["money".to_owned()],
         trusted: false,
@@ -25,14 +30,17 @@ fn subject(name: &str, permissions: &[&str]) -> Subject {
     }
 }
 
-/// The decision in a few words.
-fn decided(rules: &str, permissions: &[&str], arguments: serde_json::Value, tainted: bool) -> String {
-    let policy = Policy::new((!rules.is_empty()).then(|| Rules::new(rules).unwrap()));
-    let (caller, subject, arguments) =
-        (caller(permissions), subject("pay", &["cards:create"]), Arguments::from(Raw::of(&arguments)));
-    let call = Call {
+/// The decision as a short string.
+fn decide_outcome(rules: &str, permissions: &[&str], arguments: serde_json::Value, tainted: bool) -> String {
+    let policy = Policy::new((!rules.is_empty()).then(|| RuleSet::new(rules).unwrap()));
+    let (caller, subject, arguments) = (
+        caller(permissions),
+        subject("pay", &["cards:create"]),
+        CallArguments::from(RawJson::from_value(&arguments)),
+    );
+    let call = PolicyRequest {
         caller: &caller,
-        subject: &subject,
+        tool: &subject,
         arguments: &arguments,
         tainted,
         now: SystemTime::UNIX_EPOCH,
@@ -54,11 +62,11 @@ fn decided(rules: &str, permissions: &[&str], arguments: serde_json::Value, tain
 }
 
 fn check(rules: &str, permissions: &[&str], expected: &str) {
-    assert_eq!(decided(rules, permissions, json!({}), false), expected, "{rules} {permissions:?}");
+    assert_eq!(decide_outcome(rules, permissions, json!({}), false), expected, "{rules} {permissions:?}");
 }
 
 #[test]
-fn permissions_alone() {
+fn decides_by_permissions_without_rules() {
     check("", &[], "deny unseen, missing [cards:create], forbidden by []");
     check("", &["cards:create"], "allow by permissions");
     check("", &["*:*"], "allow by permissions");
@@ -103,93 +111,98 @@ fn rules_see_server_risk_arguments_and_taint() {
         (r#"principal.permissions.contains("*:*")"#, true),
     ];
     for (condition, forbids) in cases {
-        let told =
-            decided(&when(condition), &["*:*"], json!({ "amount": 500, "to": [{ "iban": "DE1" }] }), true);
-        assert_eq!(told.starts_with("deny"), forbids, "{condition}: {told}");
+        let outcome = decide_outcome(
+            &when(condition),
+            &["*:*"],
+            json!({ "amount": 500, "to": [{ "iban": "DE1" }] }),
+            true,
+        );
+        assert_eq!(outcome.starts_with("deny"), forbids, "{condition}: {outcome}");
     }
 }
 
-/// An argument cannot pass for another by its name.
+/// A name that contains a dot cannot pose as a path.
 #[test]
-fn ways_are_not_names() {
+fn dotted_names_are_not_paths() {
     let rule = r#"@id("r") forbid(principal, action == Action::"call", resource) when { context.arguments.hasTag("to.iban") && context.arguments.getTag("to.iban") == "evil" };"#;
     for arguments in [
         json!({ "to": { "iban": "evil" }, "to.iban": "good" }),
         json!({ "to.iban": "good", "to": { "iban": "evil" } }),
     ] {
-        let told = decided(rule, &["*:*"], arguments, false);
-        assert!(told.starts_with("deny"), "{told}");
+        let outcome = decide_outcome(rule, &["*:*"], arguments, false);
+        assert!(outcome.starts_with("deny"), "{outcome}");
     }
-    assert!(decided(rule, &["*:*"], json!({ "to.iban": "evil" }), false).starts_with("allow"));
+    assert!(decide_outcome(rule, &["*:*"], json!({ "to.iban": "evil" }), false).starts_with("allow"));
 }
 
 #[test]
-fn what_cannot_be_decided_is_denied() {
-    // Adding beyond the largest number is an error that no type check finds.
+fn evaluation_errors_deny() {
+    // The overflow is an evaluation error that no type check finds.
     let overflow = r#"permit(principal, action, resource) when { context.numbers.hasTag("n") && context.numbers.getTag("n") + 9223372036854775807 > 0 };"#;
-    let told = decided(overflow, &["*:*"], json!({ "n": 5 }), false);
-    assert!(told.ends_with("failed"), "{told}");
+    let outcome = decide_outcome(overflow, &["*:*"], json!({ "n": 5 }), false);
+    assert!(outcome.ends_with("failed"), "{outcome}");
     let many: Vec<_> = (0..2_000).collect();
     let any = "permit(principal, action, resource) when { context.arguments.hasTag(resource.name) };";
-    let told = decided(any, &["*:*"], json!({ "many": many }), false);
-    assert!(told.ends_with("failed"), "{told}");
-    let told = decided("permit(principal, action, resource);", &["*:*"], json!({ "many": many }), false);
-    assert_eq!(told, "allow by policy0", "no rule looks at them");
+    let outcome = decide_outcome(any, &["*:*"], json!({ "many": many }), false);
+    assert!(outcome.ends_with("failed"), "{outcome}");
+    let outcome =
+        decide_outcome("permit(principal, action, resource);", &["*:*"], json!({ "many": many }), false);
+    assert_eq!(outcome, "allow by policy0", "no rule refers to the arguments");
 }
 
 #[test]
-fn rules_that_do_not_type_check_are_refused() {
+fn rejects_rules_that_do_not_type_check() {
     for (rules, why) in [
         ("permit(principal, action, resource", "unexpected end"),
         (r#"permit(principal, action, resource) when { resource.colour == "red" };"#, "colour"),
         (r#"permit(principal, action, resource) when { resource.name > 3 };"#, "type"),
         (r#"permit(principal == User::"ann", action, resource);"#, "User"),
     ] {
-        let errors = Rules::new(rules).unwrap_err();
+        let errors = RuleSet::new(rules).unwrap_err();
         assert!(errors.iter().any(|error| error.message.contains(why)), "{rules}: {errors:?}");
     }
 }
 
 #[test]
-fn a_question_is_bound_to_its_call_and_used_up() {
-    use crate::grant::{Approved, Stale};
+fn an_approval_is_bound_to_its_call_and_used_once() {
+    use crate::grant::{Approval, StaleApproval};
     use std::time::Duration;
     let rules = r#"@id("big") @ask("Pay that much?") forbid(principal, action == Action::"call", resource) when { context.numbers.hasTag("amount") && context.numbers.getTag("amount") > 100 };"#;
-    assert_eq!(decided(rules, &["*:*"], json!({ "amount": 50 }), false), "allow by permissions");
-    assert_eq!(decided(rules, &["*:*"], json!({ "amount": 500 }), false), "ask: Pay that much?");
+    assert_eq!(decide_outcome(rules, &["*:*"], json!({ "amount": 50 }), false), "allow by permissions");
+    assert_eq!(decide_outcome(rules, &["*:*"], json!({ "amount": 500 }), false), "ask: Pay that much?");
     assert_eq!(
-        decided(rules, &[], json!({ "amount": 500 }), false),
+        decide_outcome(rules, &[], json!({ "amount": 500 }), false),
         "deny unseen, missing [cards:create], forbidden by []"
     );
-    // What another rule permits is asked about all the same.
+    // Approval is required even if another rule permits the call.
     let permitted = format!("permit(principal, action, resource); {rules}");
-    assert_eq!(decided(&permitted, &[], json!({ "amount": 500 }), false), "ask: Pay that much?");
-    let policy = Policy::new(Some(Rules::new(rules).unwrap()));
-    let answer = |yes: Approved<'_>| {
+    assert_eq!(decide_outcome(&permitted, &[], json!({ "amount": 500 }), false), "ask: Pay that much?");
+    let policy = Policy::new(Some(RuleSet::new(rules).unwrap()));
+    let answer = |yes: Approval<'_>| {
         let (caller, subject, arguments) = (
             caller(&["*:*"]),
             subject("pay", &["cards:create"]),
-            Arguments::from(Raw::of(&json!({ "amount": 500 }))),
+            CallArguments::from(RawJson::from_value(&json!({ "amount": 500 }))),
         );
-        let call = Call {
+        let call = PolicyRequest {
             caller: &caller,
-            subject: &subject,
+            tool: &subject,
             arguments: &arguments,
             tainted: false,
             now: SystemTime::UNIX_EPOCH,
         };
-        let Decision::Ask(question) = policy.decide(&call) else { panic!("it asks") };
-        question.approved(yes).map(|grant| grant.asked().map(str::to_owned))
+        let Decision::Ask(question) = policy.decide(&call) else { panic!("the rule asks") };
+        question.approve(yes).map(|grant| grant.approved_by().map(str::to_owned))
     };
     let later = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-    let yes = Approved { by: "bob", definition: Some("sha256:1"), policy: policy.version(), now: later(60) };
+    let yes = Approval { by: "bob", definition: Some("sha256:1"), policy: policy.version(), now: later(60) };
     assert_eq!(answer(yes), Ok(Some("bob".to_owned())));
-    assert_eq!(answer(Approved { now: later(601), ..yes }), Err(Stale::Late));
-    assert_eq!(answer(Approved { definition: Some("sha256:2"), ..yes }), Err(Stale::Definition));
-    assert_eq!(answer(Approved { policy: "other", ..yes }), Err(Stale::Policy));
+    assert_eq!(answer(Approval { now: later(601), ..yes }), Err(StaleApproval::Late));
+    assert_eq!(answer(Approval { definition: Some("sha256:2"), ..yes }), Err(StaleApproval::Definition));
+    assert_eq!(answer(Approval { policy: "other", ..yes }), Err(StaleApproval::Policy));
 }
 
-/// The examples of the page, by their ids.
+/// The examples in docs/policy.md, with their ids.
 fn examples() -> Vec<(&'static str, &'static str)> {
     let page = include_str!("../../../../docs/policy.md");
     let blocks = page.split("```cedar\n").skip(1).map(|block| block.split("```").next().unwrap());
@@ -198,38 +211,38 @@ fn examples() -> Vec<(&'static str, &'static str)> {
 }
 
 #[test]
-fn the_page_shows_the_schema_and_rules_that_are_good() {
+fn the_docs_contain_the_schema_and_valid_rules() {
     assert!(include_str!("../../../../docs/policy.md").contains(crate::rules::SCHEMA));
     for (id, rules) in examples() {
-        let loaded = Rules::new(rules).unwrap_or_else(|errors| panic!("{id}: {errors:?}"));
+        let loaded = RuleSet::new(rules).unwrap_or_else(|errors| panic!("{id}: {errors:?}"));
         assert!(loaded.warnings().is_empty(), "{id}: {:?}", loaded.warnings());
     }
     assert_eq!(examples().len(), 5);
 }
 
-/// What the page says of its examples.
+/// The examples decide as docs/policy.md says.
 #[test]
-fn the_examples_decide_as_the_page_says() {
+fn the_examples_in_the_docs_decide_as_described() {
     let example = |id: &str, permissions: &[&str], arguments: serde_json::Value, tainted: bool| {
         let rules = examples().into_iter().find(|(known, _)| *known == id).unwrap().1;
-        // The one tool that there is here stands for those of the page.
+        // The test's only tool stands in for the tools of the page.
         let rules = rules.replace("Server::\"files\"", "Server::\"bank\"").replace("\"admin\"", "\"money\"");
-        decided(&rules, permissions, arguments, tainted)
+        decide_outcome(&rules, permissions, arguments, tainted)
     };
     let owner: &[&str] = &["*:*"];
     insta::assert_snapshot!(example("assistant-reads", &[], json!({}), false), @"deny unseen, missing [cards:create], forbidden by []");
     for (path, allowed) in
         [("/workspace/a", true), ("/workspace/../etc/passwd", false), ("/etc/passwd", false)]
     {
-        let told = example("only-the-workspace", owner, json!({ "path": path }), false);
-        assert_eq!(told.starts_with("allow"), allowed, "{path}: {told}");
+        let outcome = example("only-the-workspace", owner, json!({ "path": path }), false);
+        assert_eq!(outcome.starts_with("allow"), allowed, "{path}: {outcome}");
     }
     for (amount, allowed) in
         [(json!(100), true), (json!(101), false), (json!(0.5), false), (json!("5"), false)]
     {
-        let told = example("large-payments", owner, json!({ "amount": amount }), false);
-        assert_eq!(told.starts_with("allow"), allowed, "{amount}: {told}");
-        assert!(allowed || told.starts_with("ask: This pays"), "{told}");
+        let outcome = example("large-payments", owner, json!({ "amount": amount }), false);
+        assert_eq!(outcome.starts_with("allow"), allowed, "{amount}: {outcome}");
+        assert!(allowed || outcome.starts_with("ask: This pays"), "{outcome}");
     }
     assert!(example("changes-after-untrusted-text", owner, json!({}), true).starts_with("ask: Something"));
     assert!(example("changes-after-untrusted-text", owner, json!({}), false).starts_with("allow"));
@@ -238,25 +251,29 @@ fn the_examples_decide_as_the_page_says() {
 }
 
 #[test]
-fn what_rules_see_is_what_the_schema_says() {
+fn entities_match_the_schema() {
     let (schema, _) = cedar_policy::Schema::from_cedarschema_str(crate::rules::SCHEMA).unwrap();
-    let given = Raw::of(&json!({ "to": [{ "address": "a" }], "amount": 5, "part": 0.5, "none": null }));
-    let call = Call {
+    let arguments =
+        RawJson::from_value(&json!({ "to": [{ "address": "a" }], "amount": 5, "part": 0.5, "none": null }));
+    let call = PolicyRequest {
         caller: &caller(&["*:*"]),
-        subject: &subject("pay", &["cards:create"]),
-        arguments: &given.into(),
+        tool: &subject("pay", &["cards:create"]),
+        arguments: &arguments.into(),
         tainted: true,
         now: SystemTime::UNIX_EPOCH,
     };
-    use crate::rules::seen::{Ways, arguments, entities};
-    let seen = entities(&call).unwrap().into_iter().chain(arguments(&call, &Ways::Any).unwrap());
+    use crate::rules::entities::{ArgumentPaths, argument_entities, caller_and_tool};
+    let seen = caller_and_tool(&call)
+        .unwrap()
+        .into_iter()
+        .chain(argument_entities(&call, &ArgumentPaths::Any).unwrap());
     cedar_policy::Entities::from_entities(seen, Some(&schema)).unwrap();
 }
 
 proptest::proptest! {
-    /// Leaving out the rules that cannot apply, and the arguments that none looks at, changes no decision.
+    /// Skipping rules that cannot match, and arguments that no rule refers to, changes no decision.
     #[test]
-    fn rules_decide_by_their_heads_and_conditions(
+    fn rules_decide_by_scope_and_conditions(
         rules in proptest::collection::vec((0..3usize, 0..3usize, 0..2usize, 0..4i64), 1..6),
         amount in 0..4i64,
     ) {
@@ -266,13 +283,13 @@ proptest::proptest! {
             "{}({}, action, {}) when {{ context.numbers.hasTag(\"n\") && context.numbers.getTag(\"n\") > {most} }};",
             ["permit", "forbid"][*effect], principals[*principal], resources[*resource],
         );
-        let told = decided(&rules.iter().map(text).collect::<String>(), &[], json!({ "n": amount, "x": [1] }), false);
+        let outcome = decide_outcome(&rules.iter().map(text).collect::<String>(), &[], json!({ "n": amount, "x": [1] }), false);
         let applies = |effect| rules.iter().any(|rule| rule.0 < 2 && rule.1 < 2 && rule.2 == effect && amount > rule.3);
         let expected = match (applies(1), applies(0)) {
             (true, _) => "deny unseen, missing [], forbidden by [p",
             (false, true) => "allow by p",
             (false, false) => "deny unseen, missing [cards:create], forbidden by []",
         };
-        proptest::prop_assert!(told.starts_with(expected), "{} and not {}", told, expected);
+        proptest::prop_assert!(outcome.starts_with(expected), "{} and not {}", outcome, expected);
     }
 }

@@ -1,78 +1,81 @@
-//! What is the same for every call of one tool by one caller, found once: the rules that can have a say, and
-//! what they see of the two.
+//! Policy slicing: caches everything that is the same for all calls of one tool by one caller, which is the rules
+//! that can match, and the entities of caller and tool.
 //!
-//! A rule whose head names another caller, tool or action has none. Invariant: leaving it out changes no
-//! decision, and what is seen is of the caller and the tool as they are.
+//! A rule whose scope names another caller, tool or action cannot match. Invariant: leaving such a rule out changes no
+//! decision, and cached entities are only used for an identical caller and tool.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use cedar_policy::{
     ActionConstraint, Entities, EntityUid, Policy, PolicySet, PrincipalConstraint, ResourceConstraint,
 };
+use parking_lot::{Mutex, RwLock};
 use toolgate_types::{Caller, CallerId};
 
-use super::guard::{Guard, Guards};
-use super::seen::{KINDS, entities, parties, uid};
-use crate::decide::{Action, Call, Subject};
+use super::entities::{ENTITY_TYPES, caller_and_tool, principal_and_resource, uid};
+use super::prefilter::{Prefilters, RulePrefilter};
+use crate::decide::{Action, PolicyRequest, ToolAttributes};
 
-/// Slices that are kept; beyond that they are found again.
-const MOST_SLICES: usize = 10_000;
+/// The cache is cleared when it reaches this size.
+const MAX_SLICES: usize = 10_000;
 
-/// Some of the rules.
+/// The rules that can match one caller, action and tool.
 #[derive(Debug)]
-pub(super) struct Slice {
+pub(super) struct PolicySlice {
     pub(super) set: PolicySet,
-    guards: Box<[Arc<Guard>]>,
-    /// The same without those that ask: what they let through is what a yes lets through.
+    prefilters: Box<[Arc<RulePrefilter>]>,
+    /// The same rules without those that ask: they decide if an approval is enough.
     pub(super) without_asks: PolicySet,
-    /// The caller, the action and the tool.
+    /// Principal, action and resource.
     pub(super) uids: [EntityUid; 3],
-    parties: Mutex<Option<Parties>>,
+    cached_entities: Mutex<Option<CachedEntities>>,
 }
 
-/// A caller and a tool, and what rules see of them.
+/// Entities, with the caller and the tool they were built from.
 #[derive(Debug)]
-struct Parties {
+struct CachedEntities {
     caller: Caller,
-    subject: Subject,
-    seen: Entities,
+    tool: ToolAttributes,
+    entities: Entities,
 }
 
-impl Slice {
-    fn new(set: &PolicySet, known: &Guards, call: &Call<'_>, action: Action) -> Self {
-        let (principal, resource) = parties(call);
-        let uids = [principal, uid(&KINDS.action, action.label()), resource];
+impl PolicySlice {
+    fn new(set: &PolicySet, all: &Prefilters, call: &PolicyRequest<'_>, action: Action) -> Self {
+        let (principal, resource) = principal_and_resource(call);
+        let uids = [principal, uid(&ENTITY_TYPES.action, action.label()), resource];
         let asks = |policy: &Policy| policy.annotation("ask").is_some();
-        let some = |keep: &dyn Fn(&Policy) -> bool| {
-            let policies = set.policies().filter(|policy| fits(policy, &uids) && keep(policy)).cloned();
-            PolicySet::from_policies(policies).expect("they were in a set before")
+        let select = |keep: &dyn Fn(&Policy) -> bool| {
+            let policies =
+                set.policies().filter(|policy| matches_scope(policy, &uids) && keep(policy)).cloned();
+            PolicySet::from_policies(policies).expect("policies from a set have unique ids")
         };
-        let without_asks = some(&|policy| !asks(policy));
-        let set = some(&|_| true);
-        let guards = set.policies().map(|policy| Arc::clone(&known[policy.id()])).collect();
-        Self { set, guards, without_asks, uids, parties: Mutex::default() }
+        let without_asks = select(&|policy| !asks(policy));
+        let set = select(&|_| true);
+        let prefilters = set.policies().map(|policy| Arc::clone(&all[policy.id()])).collect();
+        Self { set, prefilters, without_asks, uids, cached_entities: Mutex::default() }
     }
 
-    /// Whether none of the rules applies to this call, as far as that can be told without evaluating them.
-    pub(super) fn is_silent_on(&self, call: &Call<'_>) -> bool {
-        // Arguments that cannot be read are for Cedar to fail on.
-        self.guards.is_empty()
-            || call.arguments.value().is_some() && self.guards.iter().all(|guard| guard.rules_out(call))
+    /// Returns true if prefilters show that no rule matches this call.
+    pub(super) fn cannot_match(&self, call: &PolicyRequest<'_>) -> bool {
+        // Cedar has to fail on arguments that cannot be parsed.
+        self.prefilters.is_empty()
+            || call.arguments.value().is_some()
+                && self.prefilters.iter().all(|prefilter| prefilter.rules_out(call))
     }
 
-    /// What rules see of the caller and the tool.
-    pub(super) fn parties(&self, call: &Call<'_>) -> Result<Entities, String> {
-        let mut known = self.parties.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some(Parties { caller, subject, seen }) if caller == call.caller && subject == call.subject => {
-                Ok(seen.clone())
+    /// The entities of the caller and the tool, rebuilt if either has changed.
+    pub(super) fn entities(&self, call: &PolicyRequest<'_>) -> Result<Entities, String> {
+        let mut cached = self.cached_entities.lock();
+        match &*cached {
+            Some(CachedEntities { caller, tool, entities }) if caller == call.caller && tool == call.tool => {
+                Ok(entities.clone())
             }
             _ => {
-                let seen =
-                    Entities::from_entities(entities(call)?, None).map_err(|error| error.to_string())?;
-                let (caller, subject) = (call.caller.clone(), call.subject.clone());
-                Ok(known.insert(Parties { caller, subject, seen }).seen.clone())
+                let entities = Entities::from_entities(caller_and_tool(call)?, None)
+                    .map_err(|error| error.to_string())?;
+                let (caller, tool) = (call.caller.clone(), call.tool.clone());
+                Ok(cached.insert(CachedEntities { caller, tool, entities }).entities.clone())
             }
         }
     }
@@ -80,27 +83,28 @@ impl Slice {
 
 /// Slices by caller, tool and action.
 #[derive(Debug, Default)]
-pub(super) struct Slices(RwLock<HashMap<CallerId, Tools>>);
+pub(super) struct SliceCache(RwLock<HashMap<CallerId, SlicesByTool>>);
 
-type Tools = HashMap<Box<str>, [Option<Arc<Slice>>; 2]>;
+type SlicesByTool = HashMap<Box<str>, [Option<Arc<PolicySlice>>; 2]>;
 
-impl Slices {
+impl SliceCache {
     pub(super) fn get(
         &self,
         set: &PolicySet,
-        guards: &Guards,
-        call: &Call<'_>,
+        prefilters: &Prefilters,
+        call: &PolicyRequest<'_>,
         action: Action,
-    ) -> Arc<Slice> {
-        let (caller, tool) = (&call.caller.id, call.subject.name.as_str());
-        let known =
-            |slices: &HashMap<CallerId, Tools>| slices.get(caller)?.get(tool)?[action as usize].clone();
-        if let Some(slice) = known(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
+    ) -> Arc<PolicySlice> {
+        let (caller, tool) = (&call.caller.id, call.tool.name.as_str());
+        let known = |slices: &HashMap<CallerId, SlicesByTool>| {
+            slices.get(caller)?.get(tool)?[action as usize].clone()
+        };
+        if let Some(slice) = known(&self.0.read()) {
             return slice;
         }
-        let slice = Arc::new(Slice::new(set, guards, call, action));
-        let mut slices = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if slices.values().map(HashMap::len).sum::<usize>() >= MOST_SLICES {
+        let slice = Arc::new(PolicySlice::new(set, prefilters, call, action));
+        let mut slices = self.0.write();
+        if slices.values().map(HashMap::len).sum::<usize>() >= MAX_SLICES {
             slices.clear();
         }
         slices.entry(caller.clone()).or_default().entry(tool.into()).or_default()[action as usize] =
@@ -109,7 +113,7 @@ impl Slices {
     }
 }
 
-fn fits(policy: &Policy, [principal, action, resource]: &[EntityUid; 3]) -> bool {
+fn matches_scope(policy: &Policy, [principal, action, resource]: &[EntityUid; 3]) -> bool {
     let principal =
         !matches!(policy.principal_constraint(), PrincipalConstraint::Eq(one) if one != *principal);
     let action = !matches!(policy.action_constraint(), ActionConstraint::Eq(one) if one != *action);

@@ -1,4 +1,4 @@
-//! Names of tools: how they are written, and when two of them look alike.
+//! Tool names: normalization, and detection of look-alikes.
 
 use std::sync::LazyLock;
 
@@ -7,49 +7,49 @@ use unicode_security::skeleton;
 
 use super::{CatalogTool, SEPARATOR, Upstream};
 
-/// Every character that a tool's name cannot have becomes `-`.
-pub(crate) fn normalised(name: &str) -> String {
+/// Replaces every character that is not allowed in a tool name with `-`.
+pub(crate) fn normalize_name(name: &str) -> String {
     name.chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
         .collect()
 }
 
-/// Names that a reader takes for one another, such as `send_email` and `sеnd_emaiI`, have one of
-/// these in common. There are two: a capital may look like another small letter than its own.
-pub(super) fn looks(name: &str) -> [String; 2] {
-    [look(&name.to_lowercase()), look(name).to_lowercase()]
+/// Confusable skeletons of a name. Names that people mistake for one another, such as `send_email` and `sеnd_emaiI`,
+/// share at least one. There are two, because a capital may look like a different lowercase letter.
+pub(super) fn skeletons(name: &str) -> [String; 2] {
+    [ascii_skeleton(&name.to_lowercase()), ascii_skeleton(name).to_lowercase()]
 }
 
-/// The skeleton of a name. Most names are plain letters, whose skeletons are known one by one.
-fn look(name: &str) -> String {
+/// The confusable skeleton of a name. ASCII names, the common case, use a lookup table.
+fn ascii_skeleton(name: &str) -> String {
     if !name.is_ascii() {
         return skeleton(name).collect();
     }
-    name.bytes().flat_map(|byte| PLAIN[usize::from(byte)].chars()).collect()
+    name.bytes().flat_map(|byte| ASCII_SKELETONS[usize::from(byte)].chars()).collect()
 }
 
-static PLAIN: LazyLock<[String; 128]> = LazyLock::new(|| {
+static ASCII_SKELETONS: LazyLock<[String; 128]> = LazyLock::new(|| {
     std::array::from_fn(|at| {
         let letter = char::from(u8::try_from(at).unwrap_or_default());
         skeleton(letter.encode_utf8(&mut [0; 4])).collect()
     })
 });
 
-/// `{server}__{tool}`; an own tool that lost its name to a server keeps it behind `own__`.
-pub(super) fn qualified(tool: &CatalogTool) -> String {
+/// `{server}__{tool}`. Own tools that lost their name to a server get the prefix `own__`.
+pub(super) fn qualified_name(tool: &CatalogTool) -> String {
     let prefix = tool.server.as_ref().map_or_else(|| "own".to_owned(), ServerName::prefix);
-    format!("{prefix}{SEPARATOR}{}", normalised(&tool.original))
+    format!("{prefix}{SEPARATOR}{}", normalize_name(&tool.original))
 }
 
-pub(super) fn source(tool: &CatalogTool) -> String {
+pub(super) fn describe_source(tool: &CatalogTool) -> String {
     let kind = if matches!(tool.upstream, Upstream::OpenApi(_)) { "API" } else { "MCP" };
     tool.server.as_ref().map_or_else(|| "your own tools".to_owned(), |server| format!("{kind} '{server}'"))
 }
 
 #[test]
-fn look_alikes() {
-    let alike = |a: &str, b: &str| looks(a).iter().any(|look| looks(b).contains(look));
-    // Cyrillic `е`, capital `I` for `l`, one for `l`, zero for `o`, full-width letters, capitals.
+fn detects_look_alikes() {
+    let alike = |a: &str, b: &str| skeletons(a).iter().any(|value| skeletons(b).contains(value));
+    // Cyrillic `е`, capital `I` for `l`, `1` for `l`, Latin alpha, capitals.
     let pairs = ["s\u{0435}nd_email", "send_emaiI", "send_emai1", "send_em\u{0251}il", "SEND_EMAIL"];
     for other in pairs {
         assert!(alike("send_email", other), "{other}");
@@ -63,9 +63,9 @@ fn look_alikes() {
 
 #[cfg(test)]
 proptest::proptest! {
-    /// What is known letter by letter is what the whole name has.
+    /// The lookup table gives the same skeletons as the library.
     #[test]
-    fn plain_names_look_as_all_names_do(name in "[ -~]{0,20}") {
-        proptest::prop_assert_eq!(look(&name), skeleton(&name).collect::<String>());
+    fn ascii_table_matches_the_library(name in "[ -~]{0,20}") {
+        proptest::prop_assert_eq!(ascii_skeleton(&name), skeleton(&name).collect::<String>());
     }
 }

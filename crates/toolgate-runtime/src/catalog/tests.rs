@@ -1,15 +1,15 @@
-//! Who gets into the catalog, under which name, with which limits: tables of small cases.
+//! Table tests for selection, names and limits of tools.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use serde_json::{Value, json};
-use toolgate_types::server::{Remote, Startup, Tls, ToolFilter, ToolMode, Transport};
-use toolgate_types::tool::{Risk, SettingsMode};
-use toolgate_types::{HumanDuration, Text};
-use toolgate_upstream::offer::{Annotations, OfferedTool};
+use toolgate_types::server::{RemoteTransport, StartupMode, ToolFilter, ToolMode, Transport, UpstreamTls};
+use toolgate_types::tool::{RiskLevel, SettingsMode};
+use toolgate_types::{ConfigString, HumanDuration};
+use toolgate_upstream::offer::{OfferedTool, ToolAnnotations};
 
-use super::build::Shown;
+use super::build::LimitsDisplay;
 use super::*;
 
 fn limits(max_instances: u32, seconds: u64) -> ToolLimits {
@@ -24,15 +24,15 @@ fn server(name: &str, mode: ToolMode) -> ServerSpec {
     ServerSpec {
         name: name.parse().unwrap(),
         description: None,
-        transport: Transport::Http(Remote {
-            url: Text::plain("http://localhost/mcp"),
+        transport: Transport::Http(RemoteTransport {
+            url: ConfigString::plain("http://localhost/mcp"),
             headers: BTreeMap::new(),
             oauth: None,
-            tls: Tls::default(),
+            tls: UpstreamTls::default(),
             sse_read_timeout: HumanDuration::from_secs(300),
             terminate_on_close: true,
         }),
-        startup: Startup::Required,
+        startup: StartupMode::Required,
         mode,
         tools: ToolFilter::default(),
         trusted: false,
@@ -61,25 +61,29 @@ fn tool(name: &str, definition: Value) -> OfferedTool {
         name: name.to_owned(),
         title: None,
         description: text("description").to_owned(),
-        input_schema: Raw::of(&json!({})),
+        input_schema: RawJson::from_value(&json!({})),
         output_schema: None,
         annotations: serde_json::from_value(definition["annotations"].clone()).unwrap_or_default(),
         mirrors: vec![],
-        // Good enough to tell definitions apart.
+        // Good enough to distinguish definitions.
         hash: definition.to_string().into(),
-        definition: Raw::of(&definition),
+        definition: RawJson::from_value(&definition),
         fault: None,
         suspicion: None,
     }
 }
 
-fn offer(names: &[&str]) -> Offer {
+fn offer(names: &[&str]) -> ServerOffer {
     let tool = |name: &&str| tool(name, json!({ "name": name, "inputSchema": {} }));
-    Offer { tools: names.iter().map(tool).collect(), version: "1.2".to_owned(), ..Offer::default() }
+    ServerOffer {
+        tools: names.iter().map(tool).collect(),
+        version: "1.2".to_owned(),
+        ..ServerOffer::default()
+    }
 }
 
-fn offering(tools: Vec<OfferedTool>) -> Offer {
-    Offer { tools: tools.into(), ..Offer::default() }
+fn offering(tools: Vec<OfferedTool>) -> ServerOffer {
+    ServerOffer { tools: tools.into(), ..ServerOffer::default() }
 }
 
 fn settings(name: &str, limits: ToolLimits) -> ToolSettings {
@@ -90,11 +94,11 @@ pub(crate) fn own(name: &str) -> Arc<ToolDefinition> {
     Arc::new(ToolDefinition {
         name: name.parse().unwrap(),
         description: String::new(),
-        contract: toolgate_types::tool::Level::Standard,
+        contract: toolgate_types::tool::ContractLevel::Standard,
         version: "1.0.0".to_owned(),
         input_schema: serde_json::value::RawValue::from_string("{}".to_owned()).unwrap(),
         output_schema: None,
-        script: toolgate_types::tool::Script::new("x.py"),
+        script: toolgate_types::tool::ScriptSpec::new("x.py"),
         limits: ToolLimits::default(),
         permissions: vec![],
         category: None,
@@ -112,31 +116,31 @@ pub(crate) fn own(name: &str) -> Arc<ToolDefinition> {
 struct Case {
     own: Vec<Arc<ToolDefinition>>,
     settings: Vec<ToolSettings>,
-    servers: Vec<(ServerSpec, Offer)>,
+    servers: Vec<(ServerSpec, ServerOffer)>,
     absent: Vec<ServerSpec>,
-    pins: Pins,
+    pins: PinSet,
     on_collision: OnCollision,
     previous: Option<Catalog>,
 }
 
 impl Case {
-    fn new(servers: Vec<(ServerSpec, Offer)>) -> Self {
+    fn new(servers: Vec<(ServerSpec, ServerOffer)>) -> Self {
         Self {
             own: vec![],
             settings: vec![],
             servers,
             absent: vec![],
-            pins: Pins::default(),
+            pins: PinSet::default(),
             on_collision: OnCollision::Qualify,
             previous: None,
         }
     }
 
-    fn built(&self) -> Result<Built, Vec<CatalogError>> {
+    fn built(&self) -> Result<CatalogBuild, Vec<CatalogError>> {
         let absent = self.absent.iter().map(|spec| (spec, None));
         let servers: Vec<_> =
             absent.chain(self.servers.iter().map(|(spec, offer)| (spec, Some(offer)))).collect();
-        Catalog::build(&Parts {
+        Catalog::build(&CatalogInputs {
             apis: &[],
             builtins: &[],
             own: &self.own,
@@ -148,28 +152,28 @@ impl Case {
         })
     }
 
-    fn build(&self) -> Result<(Catalog, Vec<Event>), Vec<CatalogError>> {
+    fn build(&self) -> Result<(Catalog, Vec<CatalogEvent>), Vec<CatalogError>> {
         self.built().map(|built| (built.catalog, built.events))
     }
 
-    /// As after a start: what is offered now was seen before.
+    /// The case after a startup: the offered tools are pinned.
     fn started(mut self) -> Self {
-        let Built { catalog, pins, .. } = self.built().unwrap();
-        self.pins.remember(pins);
+        let CatalogBuild { catalog, pins, .. } = self.built().unwrap();
+        self.pins.add(pins);
         self.previous = Some(catalog);
         self
     }
 
-    /// The names that tools are shown under, and why some are held back.
+    /// Names of all tools, with the reasons for quarantines.
     fn names(&self) -> String {
         let name = |tool: &Arc<CatalogTool>| match &tool.state {
             ToolState::Ready => tool.name.clone(),
-            ToolState::Quarantined { why, reason } => format!("{}: {why:?}, {reason}", tool.name),
+            ToolState::Quarantined { cause: why, reason } => format!("{}: {why:?}, {reason}", tool.name),
         };
         self.build().unwrap().0.tools().map(name).collect::<Vec<_>>().join("\n")
     }
 
-    /// The catalog and the log, a line each.
+    /// Tools and log messages, one per line.
     fn shown(&self) -> String {
         match self.build() {
             Ok((catalog, events)) => {
@@ -177,14 +181,14 @@ impl Case {
                     format!(
                         "{} {}{}\n",
                         tool.name,
-                        Shown(tool.limits),
+                        LimitsDisplay(tool.limits),
                         match &tool.state {
                             ToolState::Ready => String::new(),
                             ToolState::Quarantined { reason, .. } => format!(" quarantined: {reason}"),
                         }
                     )
                 };
-                let event = |event: &Event| format!("{:?}: {}\n", event.level, event.message);
+                let event = |event: &CatalogEvent| format!("{:?}: {}\n", event.level, event.message);
                 catalog.tools().map(tool).chain(events.iter().map(event)).collect()
             }
             Err(errors) => errors.iter().map(|error| format!("refused: {error}\n")).collect(),
@@ -193,7 +197,7 @@ impl Case {
 }
 
 #[test]
-fn strict_takes_configured_tools() {
+fn strict_accepts_configured_tools() {
     let case = Case {
         settings: vec![settings("get_customer", limits(20, 60))],
         ..Case::new(vec![(strict("customers"), offer(&["get_customer"]))])
@@ -205,7 +209,7 @@ fn strict_takes_configured_tools() {
 }
 
 #[test]
-fn strict_refuses_others_at_the_start_in_the_words_of_its_document() {
+fn strict_rejects_other_tools_at_startup() {
     let case = Case {
         settings: vec![settings("a", limits(1, 1)), settings("b", limits(1, 1))],
         ..Case::new(vec![(strict("customers"), offer(&["a", "delete"]))])
@@ -226,7 +230,7 @@ fn strict_refuses_others_at_the_start_in_the_words_of_its_document() {
 }
 
 #[test]
-fn strict_quarantines_others_later() {
+fn strict_quarantines_other_tools_at_run_time() {
     let mut case = Case {
         settings: vec![settings("a", limits(1, 1))],
         ..Case::new(vec![(strict("customers"), offer(&["a"]))])
@@ -236,14 +240,13 @@ fn strict_quarantines_others_later() {
     let (catalog, events) = case.build().unwrap();
     let tool = catalog.resolve("customers__delete").unwrap();
     assert!(matches!(tool.state, ToolState::Quarantined { .. }));
-    assert!(std::ptr::eq(catalog.resolve("delete").unwrap(), tool), "who asks for it hears why");
-    assert!(events.iter().any(
-        |event| event.level == Level::Error && event.message.starts_with("Tool 'delete' from MCP server")
-    ));
+    assert!(std::ptr::eq(catalog.resolve("delete").unwrap(), tool), "callers get the reason");
+    assert!(events.iter().any(|event| event.level == EventLevel::Error
+        && event.message.starts_with("Tool 'delete' from MCP server")));
 }
 
 #[test]
-fn dynamic_fills_in_defaults_field_by_field() {
+fn dynamic_merges_defaults_per_field() {
     let all = settings("all", limits(20, 60));
     let some = settings("some", limits(20, 0));
     let case = Case {
@@ -261,7 +264,7 @@ fn dynamic_fills_in_defaults_field_by_field() {
 }
 
 #[test]
-fn a_tool_of_its_own_mode_takes_no_defaults() {
+fn strict_settings_take_no_defaults() {
     let mut one = settings("one", limits(1, 0));
     one.mode = Some(SettingsMode::Strict);
     let case = Case { settings: vec![one], ..Case::new(vec![(dynamic("customers"), offer(&["one"]))]) };
@@ -269,7 +272,7 @@ fn a_tool_of_its_own_mode_takes_no_defaults() {
 }
 
 #[test]
-fn new_and_removed_tools_are_told() {
+fn logs_new_and_removed_tools() {
     let mut case = Case {
         settings: vec![settings("old", limits(1, 1))],
         ..Case::new(vec![(dynamic("customers"), offer(&["old", "stays"]))])
@@ -285,13 +288,13 @@ fn new_and_removed_tools_are_told() {
     ");
 }
 
-/// In both modes a configured tool that is not there is told and not registered.
+/// In both modes, a configured tool that is missing gives a warning and is not registered.
 #[test]
-fn configured_tools_that_are_not_there() {
+fn warns_about_missing_configured_tools() {
     let warnings = |case: &Case| {
         let (catalog, events) = case.build().unwrap();
         assert!(catalog.resolve("gone").is_none());
-        let warnings = events.iter().filter(|event| event.level == Level::Warning);
+        let warnings = events.iter().filter(|event| event.level == EventLevel::Warning);
         warnings.map(|event| event.message.as_str()).collect::<Vec<_>>().join("\n")
     };
     let no_longer = |server: &str| {
@@ -299,20 +302,20 @@ fn configured_tools_that_are_not_there() {
     };
     let known = || vec![settings("a", limits(1, 1)), settings("gone", limits(1, 1))];
     for spec in [strict("s"), dynamic("s")] {
-        // Gone while we ran, gone while we did not, and never there.
+        // Removed at run time, removed between two runs, and never offered.
         let before = Case { settings: known(), ..Case::new(vec![(spec, offer(&["a", "gone"]))]) };
         let mut while_running = before.started();
         while_running.servers[0].1 = offer(&["a"]);
         assert_eq!(warnings(&while_running), no_longer("s"));
         let since_the_last_start = Case { previous: None, ..while_running };
         assert_eq!(warnings(&since_the_last_start), no_longer("s"));
-        let never = Case { pins: Pins::default(), ..since_the_last_start };
+        let never = Case { pins: PinSet::default(), ..since_the_last_start };
         assert_eq!(warnings(&never), no_longer("s"));
-        // Of two servers nobody can say which should have it, unless one had it.
+        // With two servers, the warning names one only if it had the tool before.
         let mut of_two = never;
         of_two.servers.push((dynamic("t"), offer(&["b"])));
         assert_eq!(warnings(&of_two), "Tool 'gone' was configured but is available from no MCP server");
-        // One that is not there may have it, and so may we.
+        // An unavailable server may have the tool, and so may the project.
         of_two.absent.push(dynamic("away"));
         assert_eq!(warnings(&of_two), "");
     }
@@ -325,30 +328,30 @@ fn configured_tools_that_are_not_there() {
 }
 
 #[test]
-fn no_tools_is_a_warning() {
+fn warns_about_a_server_without_tools() {
     let case = Case::new(vec![(dynamic("customers"), offer(&[]))]);
     insta::assert_snapshot!(case.shown(), @"Warning: MCP server 'customers' at http://localhost/mcp returned no tools");
 }
 
 #[test]
-fn a_hundred_tools_of_which_five_are_configured() {
+fn dynamic_accepts_unconfigured_tools() {
     let names: Vec<_> = (0..100).map(|n| format!("tool{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let settings = names[..5].iter().map(|name| settings(name, limits(1, 1))).collect();
     let case = Case { settings, ..Case::new(vec![(dynamic("big"), offer(&names))]) };
     let (catalog, events) = case.build().unwrap();
     assert_eq!(catalog.tools().count(), 100);
-    assert_eq!(events.iter().filter(|event| event.level == Level::Info).count(), 95);
+    assert_eq!(events.iter().filter(|event| event.level == EventLevel::Info).count(), 95);
 }
 
 #[test]
-fn the_same_name_twice() {
+fn resolves_name_collisions() {
     let servers = || vec![(dynamic("one"), offer(&["send"])), (dynamic("two"), offer(&["send"]))];
     let names = |on_collision| {
         let case = Case { own: vec![own("send")], on_collision, ..Case::new(servers()) };
         match case.build() {
             Ok((catalog, events)) => {
-                let warnings = events.iter().filter(|event| event.level == Level::Warning).count();
+                let warnings = events.iter().filter(|event| event.level == EventLevel::Warning).count();
                 let names: Vec<_> = catalog.tools().map(|tool| tool.name.clone()).collect();
                 assert_eq!(catalog.resolve("two__send").unwrap().server.as_ref().unwrap().as_str(), "two");
                 format!("{} ({warnings} warnings)", names.join(" "))
@@ -362,16 +365,16 @@ fn the_same_name_twice() {
 }
 
 #[test]
-fn names_are_normalised_and_twins_left_out() {
+fn normalizes_names_and_skips_duplicates() {
     let case = Case::new(vec![(dynamic("s"), offer(&["my tool/β!", "my-tool---"]))]);
     let (catalog, events) = case.build().unwrap();
     assert_eq!(catalog.tools().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["my-tool---"]);
     assert_eq!(catalog.resolve("my-tool---").unwrap().original, "my tool/β!");
-    assert_eq!(events.iter().filter(|event| event.level == Level::Warning).count(), 1);
+    assert_eq!(events.iter().filter(|event| event.level == EventLevel::Warning).count(), 1);
 }
 
 #[test]
-fn allow_and_deny_lists() {
+fn applies_allow_and_deny_lists() {
     let mut spec = dynamic("s");
     spec.tools = ToolFilter { allow: Some(vec!["a".to_owned(), "b".to_owned()]), deny: vec!["b".to_owned()] };
     let case = Case::new(vec![(spec, offer(&["a", "b", "c"]))]);
@@ -379,9 +382,9 @@ fn allow_and_deny_lists() {
 }
 
 #[test]
-fn a_faulty_definition_spoils_itself_only() {
+fn quarantines_only_the_faulty_definition() {
     let mut bad = tool("bad", json!({}));
-    bad.fault = Some("its description hides the character U+200B from people".to_owned());
+    bad.fault = Some("its description contains the invisible character U+200B".to_owned());
     let bad = offering(vec![tool("good", json!({})), bad]);
     let case = Case::new(vec![(dynamic("s"), bad), (dynamic("t"), offer(&["bad"]))]);
     let (catalog, _) = case.build().unwrap();
@@ -402,36 +405,36 @@ fn switching_from_strict_to_dynamic() {
 }
 
 #[test]
-fn what_a_server_leaves_out_is_the_worst() {
+fn missing_annotations_mean_the_worst_case() {
     let says = |annotations: Value| tool("t", json!({ "annotations": annotations })).annotations;
     assert_eq!(
         says(json!({ "readOnlyHint": true })),
-        Annotations { read_only_hint: Some(true), ..Annotations::default() }
+        ToolAnnotations { read_only_hint: Some(true), ..ToolAnnotations::default() }
     );
     let contract = |trusted, annotations: Value| {
         let spec = ServerSpec { trusted, ..dynamic("s") };
         let mut offer = offering(vec![tool("t", json!({ "annotations": annotations }))]);
         offer.version = "1.2".to_owned();
         let catalog = Case::new(vec![(spec, offer)]).build().unwrap().0;
-        let Contract { version, risk, idempotent, cacheable } =
+        let ToolContract { version, risk, idempotent, cacheable } =
             catalog.resolve("t").unwrap().contract.clone();
         assert_eq!((version.as_str(), cacheable), ("1.2", false));
         (risk, idempotent)
     };
     let (reads, adds) =
         (json!({ "readOnlyHint": true }), json!({ "destructiveHint": false, "idempotentHint": true }));
-    assert_eq!(contract(false, reads.clone()), (Risk::High, false), "anyone can claim anything");
-    assert_eq!(contract(false, json!(null)), (Risk::High, false));
-    assert_eq!(contract(true, json!(null)), (Risk::High, false));
-    assert_eq!(contract(true, reads), (Risk::Low, true));
-    assert_eq!(contract(true, adds), (Risk::Medium, true));
+    assert_eq!(contract(false, reads.clone()), (RiskLevel::High, false), "anyone can claim anything");
+    assert_eq!(contract(false, json!(null)), (RiskLevel::High, false));
+    assert_eq!(contract(true, json!(null)), (RiskLevel::High, false));
+    assert_eq!(contract(true, reads), (RiskLevel::Low, true));
+    assert_eq!(contract(true, adds), (RiskLevel::Medium, true));
 }
 
 #[test]
-fn a_changed_definition_is_held_back_until_it_is_approved() {
+fn quarantines_changed_definitions_until_approved() {
     let v1 = json!({ "description": "Adds", "inputSchema": { "properties": {} } });
     let v2 = json!({ "description": "Adds", "inputSchema": { "required": ["all"] } });
-    let held = "sum: its definition changed (breaking): its argument `all` is required now; `toolgate servers approve s` shows it and lets it through";
+    let held = "sum: its definition changed (breaking): its argument `all` is required now; run `toolgate servers approve s` to review and approve it";
     for server in [dynamic("s"), strict("s")] {
         let mut case = Case {
             settings: vec![settings("sum", limits(1, 1))],
@@ -443,9 +446,9 @@ fn a_changed_definition_is_held_back_until_it_is_approved() {
         let (catalog, _) = case.build().unwrap();
         assert!(
             matches!(catalog.resolve("sum").unwrap().state, ToolState::Quarantined { .. }),
-            "its callers hear why"
+            "callers get the reason"
         );
-        // Seeing it again does not make it good.
+        // A second discovery does not approve it.
         let built = case.built().unwrap();
         assert_eq!(built.pins, []);
         let changed = tool("sum", v2.clone());
@@ -455,7 +458,7 @@ fn a_changed_definition_is_held_back_until_it_is_approved() {
 }
 
 #[test]
-fn a_change_that_cannot_hurt_passes_unless_the_server_is_strict() {
+fn compatible_changes_pass_unless_strict() {
     let v1 = json!({ "inputSchema": { "properties": {} } });
     let v2 = json!({ "inputSchema": { "properties": { "more": {} } } });
     let after = |server| {
@@ -474,12 +477,13 @@ fn a_change_that_cannot_hurt_passes_unless_the_server_is_strict() {
 }
 
 #[test]
-fn what_should_be_read_first_waits() {
+fn suspicious_and_unapproved_tools_need_approval() {
     let mut suspicious = tool("sum", json!({}));
-    suspicious.suspicion = Some("wants something kept from the user");
+    suspicious.suspicion = Some("wants something hidden from the user");
     let case = Case::new(vec![(dynamic("s"), offering(vec![suspicious]))]);
     assert!(
-        case.names().starts_with("s__sum: NotApproved, it wants something kept from the user; `toolgate"),
+        case.names()
+            .starts_with("s__sum: NotApproved, it wants something hidden from the user; run `toolgate"),
         "{}",
         case.names()
     );
@@ -493,14 +497,14 @@ fn what_should_be_read_first_waits() {
 }
 
 #[test]
-fn names_do_not_change_hands_while_running() {
+fn names_keep_their_owner_at_run_time() {
     let both = || vec![(dynamic("one"), offer(&["send"])), (dynamic("two"), offer(&["send"]))];
     for on_collision in [OnCollision::Qualify, OnCollision::LastWins, OnCollision::Error] {
-        // The first comes late: the second has the name, and keeps it.
+        // The first server connects late: the second owns the name and keeps it.
         let mut case = Case { on_collision, ..Case::new(vec![both().remove(1)]) }.started();
         case.servers = both();
         assert_eq!(case.names(), "one__send\nsend", "{on_collision:?}");
-        // The owner is gone: nobody inherits.
+        // The owner is gone, and no tool inherits the name.
         let mut case = Case::new(both()).started();
         case.servers[0].1 = offer(&[]);
         assert_eq!(case.names(), "two__send");
@@ -508,7 +512,7 @@ fn names_do_not_change_hands_while_running() {
 }
 
 #[test]
-fn a_server_that_is_away_keeps_its_names() {
+fn unavailable_servers_keep_their_names() {
     let case =
         Case::new(vec![(dynamic("one"), offer(&["send"])), (dynamic("two"), offer(&["send"]))]).started();
     let case = Case {
@@ -518,28 +522,32 @@ fn a_server_that_is_away_keeps_its_names() {
     };
     assert_eq!(case.names(), "two__send");
     let (_, events) = case.build().unwrap();
-    assert!(events.iter().any(|event| event.message.contains("MCP 'one' has the name, and is not there")));
+    assert!(
+        events
+            .iter()
+            .any(|event| event.message.contains("the name is reserved for MCP 'one', which is unavailable"))
+    );
 }
 
 #[test]
-fn look_alikes_are_clashes() {
+fn look_alike_names_collide() {
     let case = Case {
         own: vec![own("send_email")],
         ..Case::new(vec![(dynamic("evil"), offer(&["s\u{0435}nd_email", "send_emaiI", "other"]))])
     };
     assert_eq!(case.names(), "send_email\nevil__s-nd_email\nevil__send_emaiI\nother");
     let (_, events) = case.build().unwrap();
-    assert!(events.iter().any(|event| event.message == "Tool 'send_emaiI' of MCP 'evil' is called 'evil__send_emaiI': your own tools has 'send_email', which looks the same"));
-    // Two that become one by being written out are a clash as well.
+    assert!(events.iter().any(|event| event.message == "Tool 'send_emaiI' of MCP 'evil' is listed as 'evil__send_emaiI': it looks like 'send_email' of your own tools"));
+    // Two names that are equal after normalization collide as well.
     let case = Case::new(vec![(dynamic("a"), offer(&["my tool"])), (dynamic("b"), offer(&["my-tool"]))]);
     assert_eq!(case.names(), "my-tool\nb__my-tool");
-    // One server may call its tools as it likes.
+    // A single server may have look-alike names.
     let case = Case::new(vec![(dynamic("a"), offer(&["step_1", "step_l"]))]);
     assert_eq!(case.names(), "step_1\nstep_l");
 }
 
 #[test]
-fn the_listing_is_what_servers_wrote_under_the_names_that_callers_use() {
+fn listing_keeps_definitions_under_caller_facing_names() {
     let definition =
         json!({ "title": "S", "name": "send", "x-vendor": { "b": 1, "a": 1.0 }, "inputSchema": {} });
     let case = Case {
@@ -555,9 +563,9 @@ fn the_listing_is_what_servers_wrote_under_the_names_that_callers_use() {
     assert!(std::ptr::eq(catalog.listing(), catalog.listing()), "written once");
 }
 
-/// What was made of a tool is made again only where the tool is another.
+/// Compiled parts are reused as long as the tool stays the same.
 #[test]
-fn schemas_are_compiled_once_for_all_catalogs() {
+fn reuses_compiled_schemas_across_catalogs() {
     let mut case = Case::new(vec![]);
     case.own = vec![own("same"), own("other")];
     let first = case.build().unwrap().0;

@@ -1,41 +1,38 @@
-//! How far a definition has moved from its pin.
+//! Classifies how a definition differs from its pin.
 //!
-//! *Compatible*: every call that was good is good still, and the words are much the same.
-//! *Breaking*: a good call may be refused now, or does more than it did. *Suspicious*: the words
-//! give orders, or say something else altogether, or the tool now claims to be harmless.
-//! Invariant: what is not understood is breaking.
+//! *Compatible*: all valid calls stay valid, and the description is similar. *Breaking*: a valid call may be rejected
+//! or do more than before. *Suspicious*: the description contains instructions, says something else entirely, or the
+//! tool now claims to be harmless. Invariant: changes that are not understood are breaking.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::{Map, Value};
-use toolgate_upstream::suspicion;
+use toolgate_upstream::poisoning;
 
-/// A text with fewer words than this may change freely: there is too little to compare.
-const FEWEST_WORDS: usize = 8;
+/// Descriptions with fewer words may change freely: there is too little text to compare.
+const MIN_WORDS: usize = 8;
 
-/// What changed.
+/// Difference between two definitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
-    /// How bad it is.
     pub class: DriftClass,
-    /// What changed, each to be read on its own.
+    /// One readable description per change.
     pub changes: Vec<String>,
 }
 
-/// How bad a change is.
+/// Severity of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriftClass {
-    /// Nothing that worked stops to work.
+    /// Existing calls keep working.
     Compatible,
-    /// Something may stop to work.
+    /// Existing calls may fail.
     Breaking,
-    /// Somebody may mean harm.
+    /// The change may be an attack.
     Suspicious,
 }
 
 impl DriftClass {
-    /// Its name in messages.
     pub fn label(self) -> &'static str {
         match self {
             Self::Compatible => "compatible",
@@ -52,27 +49,27 @@ impl fmt::Display for Drift {
 }
 
 impl Drift {
-    /// Compares two definitions in their canonical form.
+    /// Compares two definitions in canonical form.
     pub fn between(old: &Value, new: &Value) -> Self {
         let mut drift = Self { class: DriftClass::Compatible, changes: Vec::new() };
-        drift.words(old, new);
-        drift.annotations(&old["annotations"], &new["annotations"]);
-        if let Err(why) = takes_all_of(&old["inputSchema"], &new["inputSchema"]) {
+        drift.compare_texts(old, new);
+        drift.compare_annotations(&old["annotations"], &new["annotations"]);
+        if let Err(why) = check_arguments(&old["inputSchema"], &new["inputSchema"]) {
             drift.add(DriftClass::Breaking, why);
         } else if old["inputSchema"] != new["inputSchema"] {
-            drift.add(DriftClass::Compatible, "it takes more arguments, or explains them differently");
+            drift.add(DriftClass::Compatible, "it accepts more arguments or describes them differently");
         }
         match (&old["outputSchema"], &new["outputSchema"]) {
             (old, new) if old == new => {}
             (Value::Null, _) => drift.add(DriftClass::Compatible, "its results have a schema now"),
             (_, Value::Null) => drift.add(DriftClass::Breaking, "its results have no schema any more"),
-            (old, new) => match fits(new, old, "its result") {
-                Ok(()) => drift.add(DriftClass::Compatible, "its results have more in them"),
+            (old, new) => match check_subschema(new, old, "its result") {
+                Ok(()) => drift.add(DriftClass::Compatible, "its results have more fields"),
                 Err(why) => drift.add(DriftClass::Breaking, why),
             },
         }
         if drift.changes.is_empty() {
-            drift.add(DriftClass::Compatible, "it is annotated differently");
+            drift.add(DriftClass::Compatible, "its annotations changed");
         }
         drift
     }
@@ -82,27 +79,27 @@ impl Drift {
         self.changes.push(what.into());
     }
 
-    fn words(&mut self, old: &Value, new: &Value) {
-        if let Some(sign) = suspicion::of_value(new).filter(|_| suspicion::of_value(old).is_none()) {
+    fn compare_texts(&mut self, old: &Value, new: &Value) {
+        if let Some(sign) = poisoning::check_value(new).filter(|_| poisoning::check_value(old).is_none()) {
             self.add(DriftClass::Suspicious, format!("it {sign}"));
         }
         let text = |value: &Value| value["description"].as_str().unwrap_or_default().to_owned();
         let (before, after) = (text(old), text(new));
         if before != after {
-            if alike(&before, &after) {
+            if shares_most_words(&before, &after) {
                 self.add(DriftClass::Compatible, "its description is worded differently");
             } else {
                 self.add(DriftClass::Suspicious, "its description says something else");
             }
         }
         if old["title"] != new["title"] {
-            self.add(DriftClass::Compatible, "its title is another one");
+            self.add(DriftClass::Compatible, "its title changed");
         }
     }
 
-    /// A tool that claims less danger than before would be retried, cached or allowed where it was
-    /// not; one that admits to more is not the tool that was approved.
-    fn annotations(&mut self, old: &Value, new: &Value) {
+    /// A tool that newly claims to be harmless could be retried, cached or allowed without cause; a tool that drops
+    /// such a claim is not the tool that was approved.
+    fn compare_annotations(&mut self, old: &Value, new: &Value) {
         let harmless = [
             ("readOnlyHint", true, "to only read"),
             ("destructiveHint", false, "to destroy nothing"),
@@ -122,8 +119,8 @@ impl Drift {
     }
 }
 
-/// Whether two texts share most of their words.
-fn alike(old: &str, new: &str) -> bool {
+/// Returns true if two texts share most of their words.
+fn shares_most_words(old: &str, new: &str) -> bool {
     let words = |text: &str| -> HashSet<String> {
         text.split(|c: char| !c.is_alphanumeric())
             .filter(|word| !word.is_empty())
@@ -132,48 +129,48 @@ fn alike(old: &str, new: &str) -> bool {
     };
     let (old, new) = (words(old), words(new));
     let common = old.intersection(&new).count();
-    new.len().max(old.len()) < FEWEST_WORDS || common * 2 >= old.union(&new).count()
+    new.len().max(old.len()) < MIN_WORDS || common * 2 >= old.union(&new).count()
 }
 
-/// Whether every call that fitted the old schema fits the new one, and means what it meant.
-fn takes_all_of(old: &Value, new: &Value) -> Result<(), String> {
+/// Checks that all calls valid under the old schema are valid under the new one, and keep their meaning.
+fn check_arguments(old: &Value, new: &Value) -> Result<(), String> {
     for (name, _) in members(old, "properties") {
         if !members(new, "properties").any(|(new, _)| new == name) {
-            return Err(format!("argument `{name}` is gone"));
+            return Err(format!("argument `{name}` was removed"));
         }
     }
-    fits(old, new, "its argument")
+    check_subschema(old, new, "its argument")
 }
 
 fn members<'a>(schema: &'a Value, keyword: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     schema[keyword].as_object().into_iter().flatten()
 }
 
-/// Whether every value that fits `narrow` fits `wide`, as far as can be told without trying.
-fn fits(narrow: &Value, wide: &Value, place: &str) -> Result<(), String> {
+/// Checks, as far as possible statically, that every value valid under `narrow` is valid under `wide`.
+fn check_subschema(narrow: &Value, wide: &Value, place: &str) -> Result<(), String> {
     let (Value::Object(from), Value::Object(to)) = (narrow, wide) else {
         let all = wide == &Value::Bool(true) || narrow == wide;
-        return if all { Ok(()) } else { Err(format!("{place} has another schema")) };
+        return if all { Ok(()) } else { Err(format!("{place} has a different schema")) };
     };
-    for (keyword, wants) in to {
-        let has = from.get(keyword);
-        if has == Some(wants) {
+    for (keyword, wide_value) in to {
+        let narrow_value = from.get(keyword);
+        if narrow_value == Some(wide_value) {
             continue;
         }
         let good = match keyword.as_str() {
-            // They say something to people and nothing to a validator.
+            // Annotations, ignored by validators.
             "title" | "description" | "default" | "examples" | "$comment" | "deprecated" | "readOnly"
             | "writeOnly" | "$schema" | "$id" => true,
             "properties" => {
-                for (name, wide) in wants.as_object().into_iter().flatten() {
-                    if let Some(narrow) = has.and_then(|has| has.get(name)) {
-                        fits(narrow, wide, &format!("{place} `{name}`"))?;
+                for (name, wide) in wide_value.as_object().into_iter().flatten() {
+                    if let Some(narrow) = narrow_value.and_then(|narrow_value| narrow_value.get(name)) {
+                        check_subschema(narrow, wide, &format!("{place} `{name}`"))?;
                     }
                 }
                 true
             }
             "items" => {
-                fits(has.unwrap_or(&Value::Bool(true)), wants, place)?;
+                check_subschema(narrow_value.unwrap_or(&Value::Bool(true)), wide_value, place)?;
                 true
             }
             "required" => {
@@ -181,42 +178,49 @@ fn fits(narrow: &Value, wide: &Value, place: &str) -> Result<(), String> {
                     let names = value.and_then(Value::as_array).into_iter().flatten();
                     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
                 };
-                let (has, wants) = (needed(has), needed(Some(wants)));
-                if let Some(name) = wants.difference(&has).min() {
+                let (narrow_value, wide_value) = (needed(narrow_value), needed(Some(wide_value)));
+                if let Some(name) = wide_value.difference(&narrow_value).min() {
                     return Err(format!("{place} `{name}` is required now"));
                 }
                 true
             }
-            "type" => {
-                types(has).is_some_and(|has| types(Some(wants)).is_some_and(|wants| has.is_subset(&wants)))
-            }
+            "type" => type_names(narrow_value).is_some_and(|narrow_value| {
+                type_names(Some(wide_value)).is_some_and(|wide_value| narrow_value.is_subset(&wide_value))
+            }),
             "enum" => {
-                let wants = wants.as_array().map(Vec::as_slice).unwrap_or_default();
-                values(from).is_some_and(|has| has.iter().all(|value| wants.contains(value)))
+                let wide_value = wide_value.as_array().map(Vec::as_slice).unwrap_or_default();
+                allowed_values(from)
+                    .is_some_and(|narrow_value| narrow_value.iter().all(|value| wide_value.contains(value)))
             }
             "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => {
-                number(has).is_some_and(|has| number(Some(wants)).is_some_and(|wants| has >= wants))
+                number(narrow_value).is_some_and(|narrow_value| {
+                    number(Some(wide_value)).is_some_and(|wide_value| narrow_value >= wide_value)
+                })
             }
             "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => {
-                number(has).is_some_and(|has| number(Some(wants)).is_some_and(|wants| has <= wants))
+                number(narrow_value).is_some_and(|narrow_value| {
+                    number(Some(wide_value)).is_some_and(|wide_value| narrow_value <= wide_value)
+                })
             }
-            "additionalProperties" => wants == &Value::Bool(true) || has == Some(&Value::Bool(false)),
+            "additionalProperties" => {
+                wide_value == &Value::Bool(true) || narrow_value == Some(&Value::Bool(false))
+            }
             _ => false,
         };
         if !good {
-            return Err(format!("{place} has another `{keyword}`"));
+            return Err(format!("{place} has a different `{keyword}`"));
         }
     }
-    // A part that others refer to may have changed under them.
+    // A definition that other parts refer to may have changed.
     for keyword in ["$ref", "$defs", "definitions"] {
         if from.get(keyword).is_some() && to.get(keyword) != from.get(keyword) {
-            return Err(format!("{place} has another `{keyword}`"));
+            return Err(format!("{place} has a different `{keyword}`"));
         }
     }
     Ok(())
 }
 
-fn values(schema: &Map<String, Value>) -> Option<Vec<Value>> {
+fn allowed_values(schema: &Map<String, Value>) -> Option<Vec<Value>> {
     match (schema.get("enum"), schema.get("const")) {
         (Some(Value::Array(values)), _) => Some(values.clone()),
         (_, Some(value)) => Some(vec![value.clone()]),
@@ -224,8 +228,8 @@ fn values(schema: &Map<String, Value>) -> Option<Vec<Value>> {
     }
 }
 
-/// The types that a schema names; an integer is a number too.
-fn types(value: Option<&Value>) -> Option<HashSet<&str>> {
+/// The types of a schema. `number` includes `integer`.
+fn type_names(value: Option<&Value>) -> Option<HashSet<&str>> {
     let mut types: HashSet<&str> = match value? {
         Value::String(one) => HashSet::from([one.as_str()]),
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments() {
+    fn classifies_argument_changes() {
         let one =
             json!({ "type": "object", "properties": { "a": { "type": "integer" } }, "required": ["a"] });
         let with = |key: &str, value: Value| {
@@ -270,27 +274,27 @@ mod tests {
                 "properties",
                 json!({ "a": { "type": "number", "description": "n" }, "b": { "type": "string" } })
             ),
-            "compatible: it takes more arguments, or explains them differently"
+            "compatible: it accepts more arguments or describes them differently"
         );
         assert_eq!(
             with("required", json!([])),
-            "compatible: it takes more arguments, or explains them differently"
+            "compatible: it accepts more arguments or describes them differently"
         );
         assert_eq!(with("required", json!(["a", "b"])), "breaking: its argument `b` is required now");
-        assert_eq!(with("properties", json!({})), "breaking: argument `a` is gone");
+        assert_eq!(with("properties", json!({})), "breaking: argument `a` was removed");
         assert_eq!(
             with("properties", json!({ "a": { "type": "string" } })),
-            "breaking: its argument `a` has another `type`"
+            "breaking: its argument `a` has a different `type`"
         );
         assert_eq!(
             with("additionalProperties", json!(false)),
-            "breaking: its argument has another `additionalProperties`"
+            "breaking: its argument has a different `additionalProperties`"
         );
-        assert_eq!(with("not", json!({})), "breaking: its argument has another `not`");
+        assert_eq!(with("not", json!({})), "breaking: its argument has a different `not`");
     }
 
     #[test]
-    fn bounds_and_choices() {
+    fn classifies_bounds_and_enums() {
         let both = |old: Value, new: Value| {
             let wrap = |schema| json!({ "properties": { "a": schema } });
             (
@@ -310,12 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn results() {
+    fn classifies_result_changes() {
         let output = |old, new| drift(json!({ "outputSchema": old }), json!({ "outputSchema": new }));
         let one = json!({ "type": "object", "properties": { "a": { "type": "string" } }, "required": ["a"] });
         let mut more = one.clone();
         more["properties"]["b"] = json!({ "type": "string" });
-        assert_eq!(output(one.clone(), more.clone()), "compatible: its results have more in them");
+        assert_eq!(output(one.clone(), more.clone()), "compatible: its results have more fields");
         more["required"] = json!([]);
         assert_eq!(output(one.clone(), more), "breaking: its result `a` is required now");
         assert_eq!(output(one.clone(), Value::Null), "breaking: its results have no schema any more");
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_claims() {
+    fn classifies_descriptions_and_annotations() {
         let text = |old: &str, new: &str| drift(json!({ "description": old }), json!({ "description": new }));
         let long = "Adds two numbers and returns their sum as a number";
         assert_eq!(
@@ -334,7 +338,7 @@ mod tests {
             text(long, "Sends the sum of all your accounts to a friend of mine in another country"),
             "suspicious: its description says something else"
         );
-        assert!(text("Adds", "Adds <IMPORTANT>").starts_with("suspicious: it holds a tag"));
+        assert!(text("Adds", "Adds <IMPORTANT>").starts_with("suspicious: it contains a tag"));
         let claim = |old, new| drift(json!({ "annotations": old }), json!({ "annotations": new }));
         assert_eq!(
             claim(json!({}), json!({ "readOnlyHint": true })),

@@ -1,24 +1,24 @@
-//! New pins on their way to the file, which is written as a whole.
+//! Batches new pins: the lock file is always written as a whole.
 //!
-//! Where many servers come at once, the first writes its own, and the next all that came meanwhile. Invariant: who
-//! returns from here has his pins written.
+//! If many servers connect at once, the first writes its own pins and the next writes those of all the others.
+//! Invariant: the pins of a caller are written when its call returns.
 
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use super::NewPin;
 
-/// Pins that wait for who writes.
+/// Pins waiting to be written.
 #[derive(Default)]
-pub(crate) struct Queue {
+pub(crate) struct PinQueue {
     waiting: Mutex<Vec<NewPin>>,
-    /// Held by who does.
+    /// Held by the current writer.
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Queue {
-    /// Has these written, by whoever's turn it is.
+impl PinQueue {
+    /// Writes these pins, alone or in a batch with others.
     pub(crate) async fn write(&self, new: Vec<NewPin>, write: impl AsyncFnOnce(Vec<NewPin>)) {
-        let waiting = || self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = || self.waiting.lock();
         waiting().extend(new);
         let _turn = self.turn.lock().await;
         let all = std::mem::take(&mut *waiting());
@@ -29,11 +29,11 @@ impl Queue {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_are_written_together() {
+async fn batches_concurrent_writes() {
     use std::cell::RefCell;
     use std::time::Duration;
-    let (queue, written) = (Queue::default(), RefCell::new(Vec::new()));
-    let one = async |number: usize| {
+    let (queue, written) = (PinQueue::default(), RefCell::new(Vec::new()));
+    let write_one = async |number: usize| {
         let pin = super::Pin { hash: "".into(), definition: serde_json::Value::Null };
         let tool = number.to_string();
         let new = NewPin { server: "s".parse().unwrap(), tool: tool.clone(), pin, replaces: None };
@@ -44,7 +44,7 @@ async fn many_are_written_together() {
         queue.write(vec![new], write).await;
         assert!(written.borrow().iter().flatten().any(|written| *written == tool), "{tool}");
     };
-    futures_util::future::join_all((0..100).map(one)).await;
+    futures_util::future::join_all((0..100).map(write_one)).await;
     let sizes: Vec<_> = written.borrow().iter().map(Vec::len).collect();
     assert_eq!(sizes, [1, 99]);
 }

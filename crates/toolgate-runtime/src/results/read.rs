@@ -1,26 +1,26 @@
-//! What `read_result` gives of a result: a page, the lines that match, or what a JSON pointer names.
+//! `read_result`: returns a page of a stored result, its matching lines, or the value at a JSON pointer.
 
 use std::borrow::Cow;
 
 use regex::RegexBuilder;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate_upstream::Raw;
+use toolgate_upstream::RawJson;
 
-/// Bytes of a page where nothing else is said.
-const PAGE: usize = 16 << 10;
-/// Lines that a search gives.
-const MOST_LINES: usize = 200;
-/// Bytes of a line that a search shows.
-const LONGEST_LINE: usize = 1_000;
-/// Lines around one that matches.
-const MOST_CONTEXT: usize = 20;
-/// What a pattern may take in memory when it is compiled.
-const PATTERN_BYTES: usize = 1 << 20;
+/// Default page size.
+const DEFAULT_PAGE_BYTES: usize = 16 << 10;
+/// Lines returned by a search.
+const MAX_LINES: usize = 200;
+/// Bytes shown of a matching line.
+const MAX_LINE_BYTES: usize = 1_000;
+/// Context lines around a match.
+const MAX_CONTEXT_LINES: usize = 20;
+/// Memory limit of a compiled pattern.
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 
-/// What is wanted of a result.
+/// Arguments of `read_result`.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct ReadRequest {
     pub(super) uri: String,
     #[serde(default)]
     pointer: Option<String>,
@@ -34,58 +34,59 @@ pub(super) struct Wanted {
     length: Option<usize>,
 }
 
-/// The schema of the arguments.
-pub(super) fn schema(most: usize) -> Value {
+pub(super) fn input_schema(max_bytes: usize) -> Value {
     json!({
         "type": "object", "required": ["uri"], "additionalProperties": false,
         "properties": {
-            "uri": { "type": "string", "description": "The address of the result, `toolgate://results/…`." },
-            "pointer": { "type": "string", "description": "A JSON pointer (RFC 6901) into the result, such as `/items/0/name`. What follows then works on that part." },
-            "grep": { "type": "string", "minLength": 1, "maxLength": 1000, "description": "A regular expression: only lines that match are given, each with its number." },
-            "context": { "type": "integer", "minimum": 0, "maximum": MOST_CONTEXT, "description": "Lines to give around each that matches." },
-            "offset": { "type": "integer", "minimum": 0, "description": "Where the page begins: the byte, or with `grep` the number of the line." },
-            "length": { "type": "integer", "minimum": 1, "maximum": most, "description": "The most bytes to give." },
+            "uri": { "type": "string", "description": "URI of the stored result, `toolgate://results/…`." },
+            "pointer": { "type": "string", "description": "A JSON pointer (RFC 6901) into the result, such as `/items/0/name`. The other arguments then apply to that value." },
+            "grep": { "type": "string", "minLength": 1, "maxLength": 1000, "description": "A regular expression. Only matching lines are returned, with their numbers." },
+            "context": { "type": "integer", "minimum": 0, "maximum": MAX_CONTEXT_LINES, "description": "Context lines around each match." },
+            "offset": { "type": "integer", "minimum": 0, "description": "Start of the page: a byte offset, or with `grep` a line number." },
+            "length": { "type": "integer", "minimum": 1, "maximum": max_bytes, "description": "Maximum number of bytes to return." },
         },
     })
 }
 
-impl Wanted {
-    /// That part of a reply, at most `most` bytes of it.
-    pub(super) fn of(&self, reply: &Raw, most: usize) -> Result<Raw, String> {
-        let text = text(reply);
+impl ReadRequest {
+    /// Reads the requested part, at most `max_bytes`.
+    pub(super) fn read(&self, reply: &RawJson, max_bytes: usize) -> Result<RawJson, String> {
+        let text = reply_text(reply);
         let text = match &self.pointer {
-            Some(pointer) => Cow::Owned(pointed(reply, &text, pointer)?),
+            Some(pointer) => Cow::Owned(follow_pointer(reply, &text, pointer)?),
             None => text,
         };
-        let length = self.length.unwrap_or(PAGE).min(most);
+        let length = self.length.unwrap_or(DEFAULT_PAGE_BYTES).min(max_bytes);
         let (shown, place) = match &self.grep {
-            Some(pattern) => self.lines(&text, pattern, length)?,
+            Some(pattern) => self.matching_lines(&text, pattern, length)?,
             None => self.page(&text, length),
         };
-        Ok(Raw::of(&json!({ "content": [{ "type": "text", "text": shown }], "structuredContent": place })))
+        Ok(RawJson::from_value(
+            &json!({ "content": [{ "type": "text", "text": shown }], "structuredContent": place }),
+        ))
     }
 
     fn page(&self, text: &str, length: usize) -> (String, Value) {
         let from = text.floor_char_boundary(self.offset.min(text.len()));
         let mut to = text.floor_char_boundary(from.saturating_add(length).min(text.len()));
         if to == from && from < text.len() {
-            // A page is never empty, so that who goes on gets on.
+            // A page is never empty, so a client that follows `nextOffset` always makes progress.
             to = text.ceil_char_boundary(from + 1);
         }
         let next = (to < text.len()).then_some(to);
         (text[from..to].to_owned(), json!({ "offset": from, "nextOffset": next, "total": text.len() }))
     }
 
-    fn lines(&self, text: &str, pattern: &str, length: usize) -> Result<(String, Value), String> {
+    fn matching_lines(&self, text: &str, pattern: &str, length: usize) -> Result<(String, Value), String> {
         let pattern = RegexBuilder::new(pattern)
-            .size_limit(PATTERN_BYTES)
+            .size_limit(MAX_PATTERN_BYTES)
             .build()
-            .map_err(|error| format!("`grep` is not a pattern: {error}"))?;
+            .map_err(|error| format!("`grep` is not a valid regular expression: {error}"))?;
         let lines: Vec<&str> = text.lines().collect();
         let matching: Vec<usize> = (0..lines.len()).filter(|at| pattern.is_match(lines[*at])).collect();
-        let context = self.context.min(MOST_CONTEXT);
-        let (mut shown, mut next, mut given) = (String::new(), None, 0);
-        // Lines are numbered from one; `offset` is the last number that was given.
+        let context = self.context.min(MAX_CONTEXT_LINES);
+        let (mut shown, mut next, mut count) = (String::new(), None, 0);
+        // Lines are numbered from one; `offset` is the number of the last line returned before.
         let mut after = self.offset;
         for at in &matching {
             let (first, last) = (at.saturating_sub(context), (at + context).min(lines.len() - 1));
@@ -94,14 +95,14 @@ impl Wanted {
                 if number <= after {
                     continue;
                 }
-                let line = &lines[at][..lines[at].floor_char_boundary(LONGEST_LINE)];
-                if given == MOST_LINES || given > 0 && shown.len() + line.len() > length {
+                let line = &lines[at][..lines[at].floor_char_boundary(MAX_LINE_BYTES)];
+                if count == MAX_LINES || count > 0 && shown.len() + line.len() > length {
                     next = Some(after);
                     break;
                 }
-                shown.push_str(if given > 0 { "\n" } else { "" });
+                shown.push_str(if count > 0 { "\n" } else { "" });
                 shown.push_str(&format!("{number}: {line}"));
-                (after, given) = (number, given + 1);
+                (after, count) = (number, count + 1);
             }
             if next.is_some() {
                 break;
@@ -111,8 +112,8 @@ impl Wanted {
     }
 }
 
-/// What a reply says: its texts, or its structured content where it has none.
-fn text(reply: &Raw) -> Cow<'_, str> {
+/// The text of a reply, or its structured content if it has no text.
+fn reply_text(reply: &RawJson) -> Cow<'_, str> {
     #[derive(Deserialize)]
     struct Block {
         text: Option<String>,
@@ -125,20 +126,20 @@ fn text(reply: &Raw) -> Cow<'_, str> {
     match part("structuredContent") {
         _ if !texts.is_empty() => Cow::Owned(texts.join("\n")),
         Some(structured) if *structured != "null" => Cow::Borrowed(structured),
-        _ => Cow::Borrowed(reply.get()),
+        _ => Cow::Borrowed(reply.as_str()),
     }
 }
 
-/// What a pointer names in the structured content, or in a text that is JSON, or in the reply.
-fn pointed(reply: &Raw, text: &str, pointer: &str) -> Result<String, String> {
-    let whole: Value = reply.parse().map_err(|error| error.to_string())?;
-    let value = match &whole["structuredContent"] {
-        Value::Null => serde_json::from_str(text).unwrap_or(whole),
+/// Evaluates a JSON pointer in the structured content, in a text that is JSON, or in the whole reply.
+fn follow_pointer(reply: &RawJson, text: &str, pointer: &str) -> Result<String, String> {
+    let document: Value = reply.parse().map_err(|error| error.to_string())?;
+    let value = match &document["structuredContent"] {
+        Value::Null => serde_json::from_str(text).unwrap_or(document),
         structured => structured.clone(),
     };
-    let found = value.pointer(pointer).ok_or_else(|| format!("there is nothing at `{pointer}`"))?;
+    let found = value.pointer(pointer).ok_or_else(|| format!("there is no value at `{pointer}`"))?;
     Ok(match found {
         Value::String(text) => text.clone(),
-        other => serde_json::to_string_pretty(other).expect("it was JSON"),
+        other => serde_json::to_string_pretty(other).expect("valid JSON"),
     })
 }

@@ -1,49 +1,48 @@
-//! HTTP APIs of a runtime: their documents are read when it starts, and when what is said of them changes.
+//! HTTP APIs: their OpenAPI documents are loaded at startup and when their configuration changes.
 //!
-//! Invariant: one that cannot be read has no tools, and nobody else notices.
+//! Invariant: an API whose document cannot be loaded has no tools, and affects no other API or server.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use toolgate_types::ApiSpec;
-use toolgate_upstream::openapi::Api;
+use toolgate_upstream::openapi::HttpApi;
 
 use super::{Catalog, CatalogTool, Runtime, ServerStatus, ToolState};
 
 impl Runtime {
-    /// Reads the documents of these APIs at the same time; `tell` hears of each.
-    pub(super) async fn load_apis(&self, apis: &[Arc<Api>], tell: &impl Fn(&ServerStatus)) {
-        let load = async |api: &Arc<Api>| {
+    /// Loads the documents of all APIs concurrently. Calls `tell` for each.
+    pub(super) async fn load_apis(&self, apis: &[Arc<HttpApi>], report: &impl Fn(&ServerStatus)) {
+        let load = async |api: &Arc<HttpApi>| {
             read(api).await;
-            tell(&api_status(api, &self.catalog.load()));
+            report(&api_status(api, &self.catalog.load()));
         };
         join_all(apis.iter().map(load)).await;
     }
 
-    /// APIs for what is said of them now: those that are the same stay, the others are read.
-    pub(super) async fn taken_over(&self, specs: Vec<ApiSpec>) -> Vec<Arc<Api>> {
-        let before = self.given.load_full();
-        let taken = async |spec: ApiSpec| match before.apis.iter().find(|api| *api.spec() == spec) {
+    /// Reuses the APIs whose configuration is unchanged and loads the others.
+    pub(super) async fn reuse_or_load_apis(&self, specs: Vec<ApiSpec>) -> Vec<Arc<HttpApi>> {
+        let before = self.inputs.load_full();
+        let load_or_reuse = async |spec: ApiSpec| match before.apis.iter().find(|api| *api.spec() == spec) {
             Some(same) => Arc::clone(same),
             None => {
-                let api = Arc::new(Api::new(spec, self.wire, self.read_document));
+                let api = Arc::new(HttpApi::new(spec, self.message_limits, self.read_document));
                 read(&api).await;
                 api
             }
         };
-        join_all(specs.into_iter().map(taken)).await
+        join_all(specs.into_iter().map(load_or_reuse)).await
     }
 
-    /// Reads the document of an API anew.
-    pub(super) async fn reload_api(&self, api: &Api) {
+    /// Reloads the document of an API.
+    pub(super) async fn reload_api(&self, api: &HttpApi) {
         read(api).await;
-        self.rebuild_now().await;
+        self.rebuild_while_running().await;
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// An API by its name.
-    pub(super) fn api(&self, name: &str) -> Option<Arc<Api>> {
-        self.given.load().apis.iter().find(|api| api.spec().name.as_str() == name).cloned()
+    pub(super) fn api(&self, name: &str) -> Option<Arc<HttpApi>> {
+        self.inputs.load().apis.iter().find(|api| api.spec().name.as_str() == name).cloned()
     }
 
     pub(super) fn has_api(&self, name: &str) -> bool {
@@ -51,16 +50,16 @@ impl Runtime {
     }
 }
 
-async fn read(api: &Api) {
+async fn read(api: &HttpApi) {
     if let Err(error) = api.load().await {
         let spec = api.spec();
-        tracing::error!("API '{}' has no tools: {}: {error}", spec.name, spec.document.place());
+        tracing::error!("API '{}' has no tools: {}: {error}", spec.name, spec.document.location());
     }
 }
 
-pub(super) fn api_status(api: &Api, catalog: &Catalog) -> ServerStatus {
-    let (spec, found) = (api.spec(), api.found());
-    let held =
+pub(super) fn api_status(api: &HttpApi, catalog: &Catalog) -> ServerStatus {
+    let (spec, found) = (api.spec(), api.loaded());
+    let is_quarantined =
         |tool: &&Arc<CatalogTool>| tool.server.as_ref() == Some(&spec.name) && tool.state != ToolState::Ready;
     ServerStatus {
         name: spec.name.to_string(),
@@ -70,7 +69,7 @@ pub(super) fn api_status(api: &Api, catalog: &Catalog) -> ServerStatus {
         retry_in_ms: None,
         protocol_version: None,
         tools: found.offer.map_or(0, |offer| offer.tools.len()),
-        held_back: catalog.tools().filter(held).count(),
+        held_back: catalog.tools().filter(is_quarantined).count(),
         implementation: None,
         stderr: Vec::new(),
     }

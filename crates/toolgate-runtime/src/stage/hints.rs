@@ -1,111 +1,109 @@
-//! Hints: what a caller should know beside the data. docs/hints.md says every rule in words.
+//! Hints: derives advice for the caller from a finished call. docs/hints.md lists every rule.
 //!
-//! Everything here follows from what happened in this call and what is known of the tool. Invariant: no
-//! figure is a constant that pretends; where nothing is known, the field is empty or says so.
+//! All hints follow from this call and the statistics of the tool. Invariant: no value is made up; without evidence a
+//! field is empty or says so.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolgate_types::clean::clean;
 use toolgate_types::hints;
 use toolgate_types::hints::{
     ActionCategory, AgentHints, Alignment, Dependency, DependencyKind, EstimatedImpact, NextAction,
-    PreferenceAlignment, RelatedResource, RiskFactor, RiskKind, Severity, Share, SourceQuality,
+    PreferenceAlignment, Ratio, RelatedResource, RiskFactor, RiskKind, Severity, SourceQuality,
     ValidityPeriod, Warning, WarningKind,
 };
-use toolgate_types::tool::{Contract, Deprecation, FollowUp, Risk};
-use toolgate_types::{CallError, ErrorCode, Outcome, Stage};
+use toolgate_redact::sanitize::sanitize;
+use toolgate_types::tool::{Deprecation, FollowUp, RiskLevel, ToolContract};
+use toolgate_types::{CallError, ErrorCode, ExecutionState, Stage};
 
-use crate::results::{Cut, READ_RESULT};
+use crate::results::{READ_RESULT, TruncatedResult};
 
-/// Preferences that are looked at.
-const MOST_PREFERENCES: usize = 50;
+/// Preferences that are evaluated.
+const MAX_PREFERENCES: usize = 50;
 
-/// Where a result comes from.
+/// Origin of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// A tool of one's own.
+pub(crate) enum ResultSource {
+    /// A tool of this project.
     Own,
-    /// A server that the operator trusts.
+    /// A server the operator trusts.
     Trusted,
-    /// Any other server.
     Untrusted,
 }
 
-/// How the result fits its schema.
+/// Result of the output validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fit {
-    /// It was checked and fits.
-    Checked,
-    /// There is no schema to check it against.
-    Unchecked,
-    /// It does not fit, and passes all the same.
-    Misfit(String),
+pub(crate) enum SchemaFit {
+    /// The result matches its schema.
+    Valid,
+    /// The tool has no output schema.
+    NoSchema,
+    /// The result does not match, and is returned with a warning.
+    Mismatch(String),
 }
 
-/// What a tool has done so far.
+/// Call statistics of a tool at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct StatsSnapshot {
     /// Calls that reached the tool.
     pub calls: u64,
-    /// Those that it did well.
-    pub good: u64,
-    /// The time that calls took in all, in microseconds.
+    pub succeeded: u64,
+    /// Total duration in microseconds.
     pub micros: u64,
 }
 
-/// What callers did after a tool, and how often.
-pub(crate) type Next = Vec<(String, u64)>;
+/// Tools that callers used next, with counts.
+pub(crate) type NextTools = Vec<(String, u64)>;
 
-/// What happened in a call.
-pub(crate) struct Facts<'a> {
-    pub(crate) source: Source,
-    pub(crate) contract: &'a Contract,
+/// Everything about a call that the hints depend on.
+pub(crate) struct CallFacts<'a> {
+    pub(crate) source: ResultSource,
+    pub(crate) contract: &'a ToolContract,
     pub(crate) deprecated: Option<&'a Deprecation>,
-    pub(crate) fit: Fit,
+    pub(crate) schema_fit: SchemaFit,
     pub(crate) attempts: u32,
-    /// For a result from the cache: its age, and how old it may get.
+    /// Age and TTL of a cached result.
     pub(crate) cached: Option<(Duration, Duration)>,
     pub(crate) cache_ttl: Option<Duration>,
-    pub(crate) record: Record,
-    pub(crate) next: Next,
-    /// What the tool's author or the operator says comes after it.
+    pub(crate) stats: StatsSnapshot,
+    pub(crate) next_tools: NextTools,
+    /// Next steps declared by the tool's author or the operator.
     pub(crate) follow_ups: &'a [FollowUp],
-    /// What the person behind the call prefers: for each preference, how well actions fit it.
+    /// The user's preferences: for each one, a score per action.
     pub(crate) preferences: Option<&'a Value>,
     pub(crate) related: Vec<RelatedResource>,
-    /// What became of a result that was too large.
-    pub(crate) cut: Option<&'a Cut>,
+    /// Set if the result was truncated.
+    pub(crate) truncated: Option<&'a TruncatedResult>,
     pub(crate) error: Option<&'a CallError>,
 }
 
-/// How often it goes well at least.
-pub(crate) fn reliability(record: Record) -> f64 {
-    hints::reliability(record.calls, record.good)
+/// Lower bound of the success rate.
+pub(crate) fn reliability(record: StatsSnapshot) -> f64 {
+    hints::reliability(record.calls, record.succeeded)
 }
 
-/// All hints for a call that has ended.
-pub(crate) fn attach(facts: &Facts<'_>) -> AgentHints {
+/// Builds all hints of a finished call.
+pub(crate) fn attach(facts: &CallFacts<'_>) -> AgentHints {
     let actions = actions(facts);
     let impact = impact(facts, &actions);
     let mut related = facts.related.clone();
-    related.extend(facts.cut.and_then(|cut| cut.uri.clone()).map(|uri| RelatedResource {
+    related.extend(facts.truncated.and_then(|truncated| truncated.uri.clone()).map(|uri| RelatedResource {
         kind: "result".to_owned(),
-        label: "the whole result".to_owned(),
+        label: "the full result".to_owned(),
         id: uri,
-        relevance: Share::ALL,
+        relevance: Ratio::ONE,
         metadata: None,
     }));
     AgentHints {
         confidence: confidence(facts),
-        source_quality: quality(facts),
-        validity_period: validity(facts),
+        source_quality: source_quality(facts),
+        validity_period: validity_period(facts),
         context_needed: context_needed(facts),
         assumptions: assumptions(facts),
         risk_factors: risks(facts),
         warnings: warnings(facts),
         dependencies: dependencies(facts),
-        preference_alignment: alignment(facts, &actions),
+        preference_alignment: preference_alignment(facts, &actions),
         suggested_next_actions: actions,
         related_resources: related,
         estimated_impact: impact,
@@ -116,121 +114,128 @@ pub(crate) fn attach(facts: &Facts<'_>) -> AgentHints {
     }
 }
 
-fn trust(source: Source) -> f64 {
+fn trust(source: ResultSource) -> f64 {
     match source {
-        Source::Own => 1.0,
-        Source::Trusted => 0.95,
-        Source::Untrusted => 0.8,
+        ResultSource::Own => 1.0,
+        ResultSource::Trusted => 0.95,
+        ResultSource::Untrusted => 0.8,
     }
 }
 
-fn confidence(facts: &Facts<'_>) -> Share {
+fn confidence(facts: &CallFacts<'_>) -> Ratio {
     match facts.error {
-        // What we found out ourselves before anything was sent is certain.
-        Some(error) if error.stage != Stage::Invoke && error.outcome == Outcome::NotStarted => Share::ALL,
+        // Errors detected before anything was sent are certain.
+        Some(error) if error.stage != Stage::Invoke && error.outcome == ExecutionState::NotStarted => {
+            Ratio::ONE
+        }
         Some(error) => {
-            let known = if error.outcome == Outcome::Unknown { 0.5 } else { 1.0 };
-            Share::nearest(known * trust(facts.source))
+            let known = if error.outcome == ExecutionState::Unknown { 0.5 } else { 1.0 };
+            Ratio::clamped(known * trust(facts.source))
         }
         None => {
-            let fit = match facts.fit {
-                Fit::Checked => 1.0,
-                Fit::Unchecked => 0.9,
-                Fit::Misfit(_) => 0.5,
+            let fit = match facts.schema_fit {
+                SchemaFit::Valid => 1.0,
+                SchemaFit::NoSchema => 0.9,
+                SchemaFit::Mismatch(_) => 0.5,
             };
             let retries = 0.95_f64.powi(i32::try_from(facts.attempts.saturating_sub(1)).unwrap_or(i32::MAX));
             let age = facts
                 .cached
                 .map_or(1.0, |(age, ttl)| 1.0 - 0.3 * (age.as_secs_f64() / ttl.as_secs_f64()).min(1.0));
-            // A tool that worked just now deserves more than its record, which may be short.
-            let record = 0.5 + 0.5 * reliability(facts.record);
-            // What is not shown may say something else.
-            let seen = facts.cut.map_or(1.0, |cut| 0.5 + 0.5 * cut.shown as f64 / cut.of as f64);
-            Share::nearest(fit * retries * age * trust(facts.source) * record * seen)
+            // This call succeeded, so even a tool without history gets half of the weight.
+            let record = 0.5 + 0.5 * reliability(facts.stats);
+            // The part that is not shown lowers the confidence.
+            let shown_share = facts
+                .truncated
+                .map_or(1.0, |truncated| 0.5 + 0.5 * truncated.shown as f64 / truncated.total as f64);
+            Ratio::clamped(fit * retries * age * trust(facts.source) * record * shown_share)
         }
     }
 }
 
-fn quality(facts: &Facts<'_>) -> SourceQuality {
-    match (facts.source, &facts.fit, facts.record.calls) {
-        (_, Fit::Misfit(_), _) => SourceQuality::Low,
-        (Source::Own, ..) => SourceQuality::High,
-        (Source::Trusted, ..) => SourceQuality::Medium,
-        (Source::Untrusted, _, 0) => SourceQuality::Unknown,
-        (Source::Untrusted, ..) => SourceQuality::Low,
+fn source_quality(facts: &CallFacts<'_>) -> SourceQuality {
+    match (facts.source, &facts.schema_fit, facts.stats.calls) {
+        (_, SchemaFit::Mismatch(_), _) => SourceQuality::Low,
+        (ResultSource::Own, ..) => SourceQuality::High,
+        (ResultSource::Trusted, ..) => SourceQuality::Medium,
+        (ResultSource::Untrusted, _, 0) => SourceQuality::Unknown,
+        (ResultSource::Untrusted, ..) => SourceQuality::Low,
     }
 }
 
-fn validity(facts: &Facts<'_>) -> ValidityPeriod {
+fn validity_period(facts: &CallFacts<'_>) -> ValidityPeriod {
     match (facts.error, facts.cached, facts.cache_ttl) {
-        (Some(error), ..) => ValidityPeriod::within(error.retry_after.map_or(0, |after| after.as_secs())),
-        (None, Some((age, ttl)), _) => ValidityPeriod::within(ttl.saturating_sub(age).as_secs()),
-        (None, None, Some(ttl)) => ValidityPeriod::within(ttl.as_secs()),
+        (Some(error), ..) => {
+            ValidityPeriod::longest_within(error.retry_after.map_or(0, |after| after.as_secs()))
+        }
+        (None, Some((age, ttl)), _) => ValidityPeriod::longest_within(ttl.saturating_sub(age).as_secs()),
+        (None, None, Some(ttl)) => ValidityPeriod::longest_within(ttl.as_secs()),
         (None, None, None) => ValidityPeriod::Immediate,
     }
 }
 
-fn context_needed(facts: &Facts<'_>) -> Vec<String> {
+fn context_needed(facts: &CallFacts<'_>) -> Vec<String> {
     let mut needed = Vec::new();
-    if facts.error.is_none() && facts.fit == Fit::Unchecked {
-        needed.push("a schema of the tool's result, to check it against".to_owned());
+    if facts.error.is_none() && facts.schema_fit == SchemaFit::NoSchema {
+        needed.push("an output schema, to validate the result".to_owned());
     }
-    if facts.record.calls < 5 {
-        needed.push(format!("more calls of the tool: {} so far", facts.record.calls));
+    if facts.stats.calls < 5 {
+        needed.push(format!("more calls of the tool: {} so far", facts.stats.calls));
     }
     needed
 }
 
-fn assumptions(facts: &Facts<'_>) -> Vec<String> {
+fn assumptions(facts: &CallFacts<'_>) -> Vec<String> {
     let mut assumed = Vec::new();
-    if facts.source == Source::Untrusted {
-        assumed.push("what the server says of itself is not relied on".to_owned());
+    if facts.source == ResultSource::Untrusted {
+        assumed.push("the server's own claims are not trusted".to_owned());
     }
     if facts.cached.is_some() {
-        assumed.push("nothing has changed since the result was kept".to_owned());
+        assumed.push("nothing has changed since the result was cached".to_owned());
     }
     assumed
 }
 
-fn risks(facts: &Facts<'_>) -> Vec<RiskFactor> {
+fn risks(facts: &CallFacts<'_>) -> Vec<RiskFactor> {
     let mut risks = Vec::new();
-    let failing = Share::nearest(1.0 - reliability(facts.record));
-    if facts.record.calls >= 5 && failing.get() > 0.3 {
+    let failing = Ratio::clamped(1.0 - reliability(facts.stats));
+    if facts.stats.calls >= 5 && failing.get() > 0.3 {
         risks.push(RiskFactor {
             kind: RiskKind::Accuracy,
             severity: if failing.get() > 0.6 { Severity::High } else { Severity::Medium },
-            description: format!("{} of {} calls went well", facts.record.good, facts.record.calls),
+            description: format!("{} of {} calls succeeded", facts.stats.succeeded, facts.stats.calls),
             probability: failing,
-            impact: Share::nearest(match facts.contract.risk {
-                Risk::Low => 0.3,
-                Risk::Medium => 0.6,
-                Risk::High => 0.9,
+            impact: Ratio::clamped(match facts.contract.risk {
+                RiskLevel::Low => 0.3,
+                RiskLevel::Medium => 0.6,
+                RiskLevel::High => 0.9,
             }),
             mitigation: Some("check the result by other means".to_owned()),
         });
     }
-    if facts.error.is_some_and(|error| error.outcome == Outcome::Unknown) && !facts.contract.idempotent {
+    if facts.error.is_some_and(|error| error.outcome == ExecutionState::Unknown) && !facts.contract.idempotent
+    {
         risks.push(RiskFactor {
             kind: RiskKind::Accuracy,
             severity: Severity::Critical,
-            description: "the tool may have done all, a part or nothing of it".to_owned(),
-            probability: Share::nearest(0.5),
-            impact: Share::ALL,
-            mitigation: Some("look at what it was to change before it is called again".to_owned()),
+            description: "the tool may have done all, some or none of its work".to_owned(),
+            probability: Ratio::clamped(0.5),
+            impact: Ratio::ONE,
+            mitigation: Some("check its effects before calling it again".to_owned()),
         });
     }
     risks
 }
 
-fn warnings(facts: &Facts<'_>) -> Vec<Warning> {
+fn warnings(facts: &CallFacts<'_>) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    if let Fit::Misfit(why) = &facts.fit {
+    if let SchemaFit::Mismatch(why) = &facts.schema_fit {
         warnings.push(Warning {
             kind: WarningKind::Validation,
             severity: Severity::Medium,
-            message: format!("the result does not fit the tool's own schema: {why}"),
+            message: format!("the result does not match the tool's output schema: {why}"),
             related_ids: Vec::new(),
-            suggested_fix: Some("`output_validation: strict` refuses such results".to_owned()),
+            suggested_fix: Some("set `output_validation: strict` to reject such results".to_owned()),
             auto_fixable: Some(false),
         });
     }
@@ -244,18 +249,18 @@ fn warnings(facts: &Facts<'_>) -> Vec<Warning> {
             auto_fixable: Some(false),
         });
     }
-    if let Some(cut) = facts.cut {
-        let kept = cut.uri.is_some();
+    if let Some(truncated) = facts.truncated {
+        let stored = truncated.uri.is_some();
         warnings.push(Warning {
             kind: WarningKind::Validation,
-            severity: if kept { Severity::Medium } else { Severity::High },
-            message: format!("{} of {} bytes of the result are shown", cut.shown, cut.of),
-            related_ids: cut.uri.iter().cloned().collect(),
-            suggested_fix: Some(match kept {
+            severity: if stored { Severity::Medium } else { Severity::High },
+            message: format!("{} of {} bytes of the result are shown", truncated.shown, truncated.total),
+            related_ids: truncated.uri.iter().cloned().collect(),
+            suggested_fix: Some(match stored {
                 true => format!("`{READ_RESULT}` reads the rest"),
-                false => "the rest could not be kept; ask for less".to_owned(),
+                false => "the rest could not be stored; request less".to_owned(),
             }),
-            auto_fixable: Some(kept),
+            auto_fixable: Some(stored),
         });
     }
     if facts.attempts > 1 {
@@ -271,33 +276,35 @@ fn warnings(facts: &Facts<'_>) -> Vec<Warning> {
     warnings
 }
 
-fn actions(facts: &Facts<'_>) -> Vec<NextAction> {
-    let mut actions: Vec<_> = facts.error.map(|error| after(error, facts.contract)).into_iter().collect();
+fn actions(facts: &CallFacts<'_>) -> Vec<NextAction> {
+    let mut actions: Vec<_> =
+        facts.error.map(|error| action_after_error(error, facts.contract)).into_iter().collect();
     if let Some(Deprecation { replacement, .. }) = facts.deprecated {
-        let mut action = NextAction::new(replacement.to_string(), Severity::High, "what replaces this tool");
+        let mut action =
+            NextAction::new(replacement.to_string(), Severity::High, "the replacement for this tool");
         action.category = Some(ActionCategory::Correction);
         actions.push(action);
     }
-    if let Some(Cut { uri: Some(uri), .. }) = facts.cut {
-        let mut action = NextAction::new(READ_RESULT, Severity::High, "read what is not shown");
+    if let Some(TruncatedResult { uri: Some(uri), .. }) = facts.truncated {
+        let mut action = NextAction::new(READ_RESULT, Severity::High, "read the rest of the result");
         action.category = Some(ActionCategory::Exploration);
         action.data = Some(json!({ "uri": uri }));
         actions.push(action);
     }
     if facts.error.is_none() {
         for FollowUp { action, priority, description, after } in facts.follow_ups {
-            let text = description.as_deref().unwrap_or("declared to come after this tool");
+            let text = description.as_deref().unwrap_or("declared as a next step of this tool");
             let mut action = NextAction::new(action, *priority, text);
             action.prerequisites.clone_from(after);
             actions.push(action);
         }
-        let all: u64 = facts.next.iter().map(|(_, count)| count).sum();
+        let all: u64 = facts.next_tools.iter().map(|(_, count)| count).sum();
         let declared = |tool: &str| facts.follow_ups.iter().any(|follow_up| follow_up.action == tool);
-        for (tool, count) in facts.next.iter().filter(|(tool, _)| !declared(tool)).take(3) {
+        for (tool, count) in facts.next_tools.iter().filter(|(tool, _)| !declared(tool)).take(3) {
             let mut action =
-                NextAction::new(tool, Severity::Low, format!("what followed {count} of {all} times"));
+                NextAction::new(tool, Severity::Low, format!("followed this tool {count} of {all} times"));
             action.category = Some(ActionCategory::Exploration);
-            action.confidence = Some(Share::nearest(*count as f64 / all as f64));
+            action.confidence = Some(Ratio::clamped(*count as f64 / all as f64));
             actions.push(action);
         }
     }
@@ -305,8 +312,8 @@ fn actions(facts: &Facts<'_>) -> Vec<NextAction> {
     actions
 }
 
-/// What declared steps wait for.
-fn dependencies(facts: &Facts<'_>) -> Vec<Dependency> {
+/// Prerequisites of the declared next steps.
+fn dependencies(facts: &CallFacts<'_>) -> Vec<Dependency> {
     let wait = |follow_up: &&FollowUp| facts.error.is_none() && !follow_up.after.is_empty();
     let dependency = |follow_up: &FollowUp| Dependency {
         action: follow_up.action.clone(),
@@ -317,15 +324,15 @@ fn dependencies(facts: &Facts<'_>) -> Vec<Dependency> {
     facts.follow_ups.iter().filter(wait).map(dependency).collect()
 }
 
-/// How the suggestions fit what the person prefers.
-fn alignment(facts: &Facts<'_>, actions: &[NextAction]) -> Vec<PreferenceAlignment> {
+/// Scores the suggested actions against the user's preferences.
+fn preference_alignment(facts: &CallFacts<'_>, actions: &[NextAction]) -> Vec<PreferenceAlignment> {
     let preferences = facts.preferences.and_then(Value::as_object).into_iter().flatten();
-    let known = preferences.take(MOST_PREFERENCES).flat_map(|(preference, scores)| {
+    let known = preferences.take(MAX_PREFERENCES).flat_map(|(preference, scores)| {
         actions.iter().filter_map(move |action| {
             let score = scores.get(&action.action)?.as_f64()?.clamp(-1.0, 1.0);
             Some(PreferenceAlignment {
                 action: action.action.clone(),
-                preference: clean(preference).into_owned(),
+                preference: sanitize(preference).into_owned(),
                 alignment: match score {
                     score if score < -0.1 => Alignment::Conflict,
                     score if score <= 0.1 => Alignment::Neutral,
@@ -341,32 +348,32 @@ fn alignment(facts: &Facts<'_>, actions: &[NextAction]) -> Vec<PreferenceAlignme
     known.collect()
 }
 
-/// The way on from an error.
-fn after(error: &CallError, contract: &Contract) -> NextAction {
+/// Suggests the next step after an error.
+fn action_after_error(error: &CallError, contract: &ToolContract) -> NextAction {
     use Severity::{Critical, High, Medium};
     let (action, priority, text) = match error.code {
-        ErrorCode::InvalidArguments => ("correct-arguments", High, "call again with arguments that fit"),
-        ErrorCode::ToolNotFound => ("list-tools", High, "see which tools there are"),
-        ErrorCode::Unauthorized => ("request-permission", High, "ask whoever gives permissions"),
+        ErrorCode::InvalidArguments => ("correct-arguments", High, "call again with valid arguments"),
+        ErrorCode::ToolNotFound => ("list-tools", High, "list the available tools"),
+        ErrorCode::Unauthorized => ("request-permission", High, "ask the operator for the permission"),
         ErrorCode::RateLimited | ErrorCode::Overloaded => ("wait-and-retry", Medium, "call again later"),
         ErrorCode::ServiceUnavailable | ErrorCode::StorageUnavailable => {
             ("wait-and-retry", Medium, "call again when it is back")
         }
         ErrorCode::Timeout | ErrorCode::ProviderFailure | ErrorCode::Cancelled
-            if error.outcome == Outcome::Unknown && !contract.idempotent =>
+            if error.outcome == ExecutionState::Unknown && !contract.idempotent =>
         {
-            ("check-outcome", Critical, "find out what the tool has done before it is called again")
+            ("check-outcome", Critical, "check what the tool has done before calling it again")
         }
         ErrorCode::Timeout | ErrorCode::ProviderFailure | ErrorCode::Cancelled => {
             ("retry", Medium, "call again")
         }
         ErrorCode::ToolExecutionError => {
-            ("correct-arguments", Medium, "read what the tool says, and correct it")
+            ("correct-arguments", Medium, "read the tool's error message and correct the arguments")
         }
         ErrorCode::InvalidOutput | ErrorCode::OutputTooLarge => {
-            ("narrow-request", Medium, "ask for less, or for something else")
+            ("narrow-request", Medium, "request less, or something else")
         }
-        ErrorCode::DeprecatedRemoved => ("use-replacement", High, "use the tool that took its place"),
+        ErrorCode::DeprecatedRemoved => ("use-replacement", High, "use the replacement"),
     };
     let mut next = NextAction::new(action, priority, text);
     next.category = Some(ActionCategory::Correction);
@@ -374,9 +381,9 @@ fn after(error: &CallError, contract: &Contract) -> NextAction {
     next
 }
 
-/// What it brings to follow the suggestions, from how sure they are, and what it takes, from how long the
-/// tool takes.
-fn impact(facts: &Facts<'_>, actions: &[NextAction]) -> EstimatedImpact {
+/// Estimates benefit and effort of the suggestions: benefit from their confidence or priority, effort from the average
+/// duration of the tool.
+fn impact(facts: &CallFacts<'_>, actions: &[NextAction]) -> EstimatedImpact {
     let benefit = actions.iter().map(|action| match (action.confidence, action.priority) {
         (Some(confidence), _) => confidence.get(),
         (None, Severity::Critical) => 1.0,
@@ -385,26 +392,26 @@ fn impact(facts: &Facts<'_>, actions: &[NextAction]) -> EstimatedImpact {
         (None, Severity::Low) => 0.2,
     });
     let benefit = benefit.fold(0.0, f64::max);
-    // A call of a second is half of the effort that there can be.
-    let seconds = facts.record.micros as f64 / 1e6 / facts.record.calls.max(1) as f64;
+    // One second of average duration is half of the maximum effort.
+    let seconds = facts.stats.micros as f64 / 1e6 / facts.stats.calls.max(1) as f64;
     let effort = if actions.is_empty() { 0.0 } else { seconds / (1.0 + seconds) };
-    EstimatedImpact::new(Share::nearest(benefit), Share::nearest(effort))
+    EstimatedImpact::new(Ratio::clamped(benefit), Ratio::clamped(effort))
 }
 
-fn reasoning(facts: &Facts<'_>) -> String {
+fn reasoning(facts: &CallFacts<'_>) -> String {
     let source = match facts.source {
-        Source::Own => "a tool of your own",
-        Source::Trusted => "a server that is trusted",
-        Source::Untrusted => "a server that nobody vouches for",
+        ResultSource::Own => "one of your own tools",
+        ResultSource::Trusted => "a trusted server",
+        ResultSource::Untrusted => "an untrusted server",
     };
-    let fit = match (&facts.error, &facts.fit) {
-        (Some(error), _) => format!("it ended with {}", error.code.label()),
-        (None, Fit::Checked) => "the result fits its schema".to_owned(),
-        (None, Fit::Unchecked) => "there is no schema for the result".to_owned(),
-        (None, Fit::Misfit(_)) => "the result does not fit its schema".to_owned(),
+    let fit = match (&facts.error, &facts.schema_fit) {
+        (Some(error), _) => format!("the call failed with {}", error.code.label()),
+        (None, SchemaFit::Valid) => "the result matches its schema".to_owned(),
+        (None, SchemaFit::NoSchema) => "the result has no schema".to_owned(),
+        (None, SchemaFit::Mismatch(_)) => "the result does not match its schema".to_owned(),
     };
-    let Record { calls, good, .. } = facts.record;
-    format!("from {source}; {fit}; {good} of {calls} calls went well so far")
+    let StatsSnapshot { calls, succeeded: good, .. } = facts.stats;
+    format!("from {source}; {fit}; {good} of {calls} calls succeeded so far")
 }
 
 #[cfg(test)]

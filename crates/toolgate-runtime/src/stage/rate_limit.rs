@@ -1,21 +1,21 @@
-//! Rate limit: how many calls of one tool a caller may start per window.
+//! Rate limit: calls of one tool that a caller may start per window.
 //!
-//! Runs after validation, so a malformed call costs nothing; before the cache, so a hit counts:
-//! this is the caller's allowance. Protecting the upstream is the job of [`slots`](super::slots).
-//! Invariant: no I/O, no `.await`, no clock. Time comes in as an argument.
+//! Runs after validation, so malformed calls are free, and before the cache, so hits count: the limit is the caller's
+//! allowance. [`slots`](super::slots) protects the upstream.
+//! Invariant: no I/O, no `.await`, no clock. The time is an argument.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use toolgate_types::CallerId;
 use toolgate_types::tool::RateLimit as Allowance;
 
-/// Callers whose allowance is remembered. They come from the configuration, which has fewer.
-const MOST_CALLERS: usize = 10_000;
+/// Callers tracked per tool. The configuration usually has fewer.
+const MAX_CALLERS: usize = 10_000;
 
-/// The caller has used its allowance.
+/// The caller is over its limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the limit of {} calls per {} is reached", allowance.max_calls, allowance.window)]
 pub(crate) struct RateLimited {
@@ -23,11 +23,11 @@ pub(crate) struct RateLimited {
     pub(crate) retry_after: Duration,
 }
 
-/// What every caller of one tool has left.
+/// Remaining allowance of every caller of one tool, as a GCRA (leaky bucket).
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     allowance: Allowance,
-    /// When the allowance is full again.
+    /// Time at which the allowance is full again.
     full_at: Mutex<HashMap<CallerId, Instant>>,
 }
 
@@ -36,17 +36,17 @@ impl RateLimit {
         Self { allowance, full_at: Mutex::default() }
     }
 
-    /// Spends one call, or says how long to wait for the next.
+    /// Takes one call from the allowance, or returns the time until the next call is allowed.
     pub(crate) fn admit(&self, caller: &CallerId, now: Instant) -> Result<(), RateLimited> {
         let Allowance { max_calls, window } = self.allowance;
         let (calls, cost) = (max_calls.get(), window.get() / max_calls.get());
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if full_at.len() >= MOST_CALLERS && !full_at.contains_key(caller) {
+        let mut full_at = self.full_at.lock();
+        if full_at.len() >= MAX_CALLERS && !full_at.contains_key(caller) {
             full_at.retain(|_, at| *at > now);
         }
         let refused = |retry_after| Err(RateLimited { allowance: self.allowance, retry_after });
-        if full_at.len() >= MOST_CALLERS && !full_at.contains_key(caller) {
-            // Nobody gets around a limit by being many.
+        if full_at.len() >= MAX_CALLERS && !full_at.contains_key(caller) {
+            // Fails closed: the limit cannot be bypassed by using many caller ids.
             return refused(cost);
         }
         let spent = full_at.get(caller).map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
@@ -73,7 +73,7 @@ mod tests {
         RateLimit::new(Allowance { max_calls, window: HumanDuration::from_secs(seconds) })
     }
 
-    /// Called at second …, told to wait ….
+    /// Calls at the given seconds, and the expected waits.
     fn check(calls: u32, seconds: u64, at: &[u64], waits: &[u64]) {
         let (limit, start, ann) = (limit(calls, seconds), Instant::now(), "ann".parse().unwrap());
         let wait = |second: &u64| match limit.admit(&ann, start + Duration::from_secs(*second)) {
@@ -84,12 +84,12 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_then_a_wait() {
+    fn allows_a_burst_then_delays() {
         check(2, 60, &[0, 0, 0, 30], &[0, 0, 30, 0]);
     }
 
     #[test]
-    fn callers_do_not_share() {
+    fn callers_have_separate_allowances() {
         let (limit, now) = (limit(1, 60), Instant::now());
         assert!(limit.admit(&"ann".parse().unwrap(), now).is_ok());
         assert!(limit.admit(&"bob".parse().unwrap(), now).is_ok());
@@ -97,10 +97,9 @@ mod tests {
     }
 
     proptest! {
-        /// In no window do more calls start than twice the allowance, and in the long run not more
-        /// than the allowance.
+        /// The number of admitted calls never exceeds one burst plus the average rate.
         #[test]
-        fn never_more_than_allowed(calls in 1u32..20, gaps in prop::collection::vec(0u64..5_000, 1..200)) {
+        fn never_admits_more_than_allowed(calls in 1u32..20, gaps in prop::collection::vec(0u64..5_000, 1..200)) {
             let (limit, start, ann) = (limit(calls, 10), Instant::now(), "ann".parse().unwrap());
             let (mut at, mut admitted) = (0, Vec::new());
             for gap in gaps {

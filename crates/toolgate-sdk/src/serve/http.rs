@@ -1,7 +1,7 @@
-//! Tools over HTTP, at `/mcp`.
+//! Serves tools over Streamable HTTP, at `/mcp`.
 //!
-//! Invariant: what comes from outside has a limit in size, time and number; a page of another origin is refused; and
-//! without a token nobody outside of this machine gets in.
+//! Invariant: requests are limited in size, time and number; requests from pages of another origin are rejected; and
+//! without a token only this machine can connect.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,145 +23,147 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use toolgate_mcp::serve::{Belongs, Body, Endpoint, Head, Reply};
+use toolgate_mcp::serve::{HttpReply, McpEndpoint, ReplyBody, RequestHead, TraceSource};
 use toolgate_types::Secret;
 
-use super::{Anyone, Served, TOKEN, endpoint};
+use super::{AnonymousClient, TOKEN_VARIABLE, ToolService, endpoint};
 use crate::tools::Tools;
 
-/// Connections at once.
-const MOST_CONNECTIONS: usize = 256;
-/// The largest message.
-const LARGEST_BODY: usize = 4 << 20;
-/// How long a request may take to arrive.
-const ARRIVAL: Duration = Duration::from_secs(30);
-/// After an accept that failed, such as for want of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum concurrent connections.
+const MAX_CONNECTIONS: usize = 256;
+/// Largest request body, in bytes.
+const MAX_BODY: usize = 4 << 20;
+/// Deadline for receiving a request.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause after a failed accept, for example when file descriptors are exhausted.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type HttpResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Why HTTP cannot be served.
+/// Reason why HTTP cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The address cannot be had.
-    #[error("`{address}` cannot be listened on")]
+    /// The address is in use or not allowed.
+    #[error("cannot listen on `{address}`")]
     Bind {
-        /// The address.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// It could be reached from outside, by anyone.
-    #[error("`{0}` can be reached from other machines\nhint: set `{TOKEN}`, or listen on 127.0.0.1")]
-    Open(SocketAddr),
+    /// Other machines could connect, and no token is set.
+    #[error("`{0}` can be reached from other machines\nhint: set `{TOKEN_VARIABLE}`, or listen on 127.0.0.1")]
+    TokenRequired(SocketAddr),
 }
 
-/// Tools that are served over HTTP.
-pub struct Http {
-    door: Arc<Door>,
+/// HTTP server for tools.
+pub struct HttpServer {
+    handler: Arc<HttpHandler>,
     listener: TcpListener,
     address: SocketAddr,
 }
 
-struct Door {
-    endpoint: Arc<Endpoint<Served>>,
+struct HttpHandler {
+    endpoint: Arc<McpEndpoint<ToolService>>,
     token: Option<Secret>,
-    /// Whether only this machine can reach it, so that requests have to name it.
+    /// True if only this machine can connect. Requests must then name it in `Host`, against DNS rebinding.
     local: bool,
 }
 
-impl Http {
-    /// Listens on an address; port 0 is any that is free. Where a token is given, clients send it as
+impl HttpServer {
+    /// Listens on an address; port 0 picks a free one. If a token is given, clients must send it as
     /// `Authorization: Bearer …`.
     ///
     /// # Errors
-    /// When the address cannot be had, or can be reached from other machines and there is no token.
+    /// If the address cannot be bound, or is reachable from other machines and there is no token.
     pub async fn bind(tools: Tools, address: SocketAddr, token: Option<String>) -> Result<Self, HttpError> {
         let token = token.filter(|token| !token.is_empty());
         let local = address.ip().is_loopback();
         if !local && token.is_none() {
-            return Err(HttpError::Open(address));
+            return Err(HttpError::TokenRequired(address));
         }
         let failed = |source| HttpError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let door = Door { endpoint: endpoint(tools), token: token.map(Secret::new), local };
-        Ok(Self { door: Arc::new(door), listener, address })
+        let handler = HttpHandler { endpoint: endpoint(tools), token: token.map(Secret::new), local };
+        Ok(Self { handler: Arc::new(handler), listener, address })
     }
 
-    /// The address, with the port that was free.
+    /// Returns the address with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until it is dropped, and everything it began with it.
+    /// Serves until the future is dropped, which also ends every connection.
     pub async fn run(self) {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut connections = JoinSet::new();
         loop {
             while connections.try_join_next().is_some() {}
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let door = Arc::clone(&self.door);
+                    let handler = Arc::clone(&self.handler);
                     connections.spawn(async move {
-                        connection(door, stream).await;
-                        drop(place);
+                        serve_connection(handler, stream).await;
+                        drop(slot);
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
-                    sleep(PAUSE).await;
+                    tracing::warn!(%error, "failed to accept a connection");
+                    sleep(ACCEPT_BACKOFF).await;
                 }
             }
         }
     }
 }
 
-async fn connection(door: Arc<Door>, stream: TcpStream) {
-    // Small answers are to leave at once.
+async fn serve_connection(handler: Arc<HttpHandler>, stream: TcpStream) {
+    // Send small responses without delay.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let door = Arc::clone(&door);
-        async move { Ok::<_, Infallible>(door.answer(request).await) }
+        let handler = Arc::clone(&handler);
+        async move { Ok::<_, Infallible>(handler.respond(request).await) }
     });
     let mut server = auto::Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(ARRIVAL);
+    server.http1().timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT);
     server.http2().timer(TokioTimer::new());
     if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
-impl Door {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+impl HttpHandler {
+    async fn respond(&self, request: Request<Incoming>) -> HttpResponse {
         if let Err(status) = self.admit(request.headers(), request.uri().authority().map(|host| host.host()))
         {
-            return plain(status);
+            return status_response(status);
         }
         if request.uri().path() != "/mcp" {
-            return plain(StatusCode::NOT_FOUND);
+            return status_response(StatusCode::NOT_FOUND);
         }
         let (parts, body) = request.into_parts();
-        let head = Head { headers: &parts.headers, trace: Belongs::Unknown };
+        let head = RequestHead { headers: &parts.headers, trace: TraceSource::Unknown };
         match parts.method {
             Method::POST => {
-                let read = timeout(ARRIVAL, Limited::new(body, LARGEST_BODY).collect()).await;
+                let read = timeout(READ_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
                 match read {
-                    Ok(Ok(body)) => sent(self.endpoint.post(&Anyone, head, body.to_bytes()).await),
-                    Ok(Err(_)) => plain(StatusCode::PAYLOAD_TOO_LARGE),
-                    Err(_) => plain(StatusCode::REQUEST_TIMEOUT),
+                    Ok(Ok(body)) => {
+                        mcp_response(self.endpoint.post(&AnonymousClient, head, body.to_bytes()).await)
+                    }
+                    Ok(Err(_)) => status_response(StatusCode::PAYLOAD_TOO_LARGE),
+                    Err(_) => status_response(StatusCode::REQUEST_TIMEOUT),
                 }
             }
-            Method::GET => sent(self.endpoint.get(&Anyone, &head)),
-            Method::DELETE => sent(self.endpoint.delete(&Anyone, &head)),
-            _ => plain(StatusCode::METHOD_NOT_ALLOWED),
+            Method::GET => mcp_response(self.endpoint.get(&AnonymousClient, &head)),
+            Method::DELETE => mcp_response(self.endpoint.delete(&AnonymousClient, &head)),
+            _ => status_response(StatusCode::METHOD_NOT_ALLOWED),
         }
     }
 
-    /// Whether a request may come in. A name that leads to this machine by way of somebody else's name server is
-    /// how pages reach what listens here, so the name has to be one of this machine.
+    /// Checks host, origin and token of a request. The host must be a name of this machine: DNS rebinding lets a web
+    /// page reach local servers under a foreign name.
     fn admit(&self, headers: &HeaderMap, host: Option<&str>) -> Result<(), StatusCode> {
         let own = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.or(own).unwrap_or_default();
@@ -176,9 +178,9 @@ impl Door {
             }
         }
         let Some(token) = &self.token else { return Ok(()) };
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        if is_same(given.as_bytes(), token.expose().as_bytes()) {
+        let presented = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let presented = presented.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        if constant_time_eq(presented.as_bytes(), token.expose().as_bytes()) {
             Ok(())
         } else {
             Err(StatusCode::UNAUTHORIZED)
@@ -186,15 +188,15 @@ impl Door {
     }
 }
 
-/// Compares without telling by its time how far two texts are the same.
-fn is_same(a: &[u8], b: &[u8]) -> bool {
+/// Compares in a time that does not reveal the number of equal bytes.
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// Whether a host, with or without its port, is this machine.
+/// Returns true if a host, with or without port, is this machine.
 fn is_local(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
-        // An address of version 6 without a port has no brackets, and colons of its own.
+        // An IPv6 address without a port has colons of its own and no brackets.
         _ if host.parse::<IpAddr>().is_ok() => host,
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
@@ -204,36 +206,36 @@ fn is_local(host: &str) -> bool {
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn plain(status: StatusCode) -> Answer {
+fn status_response(status: StatusCode) -> HttpResponse {
     let text = status.canonical_reason().unwrap_or_default();
-    let mut answer = Response::new(Full::from(text).boxed_unsync());
-    *answer.status_mut() = status;
-    answer
+    let mut response = Response::new(Full::from(text).boxed_unsync());
+    *response.status_mut() = status;
+    response
 }
 
-fn sent(reply: Reply) -> Answer {
-    let Reply { status, session, body } = reply;
+fn mcp_response(reply: HttpReply) -> HttpResponse {
+    let HttpReply { status, session, body } = reply;
     let (kind, body) = match body {
-        Body::Empty => (None, Full::default().boxed_unsync()),
-        Body::Json(parts) => (Some("application/json"), Full::from(parts.concat()).boxed_unsync()),
-        Body::Events(events) => {
+        ReplyBody::Empty => (None, Full::default().boxed_unsync()),
+        ReplyBody::Json(parts) => (Some("application/json"), Full::from(parts.concat()).boxed_unsync()),
+        ReplyBody::Events(events) => {
             let frames = events.map(|event| Ok(Frame::data(event)));
             (Some("text/event-stream"), StreamBody::new(frames).boxed_unsync())
         }
     };
-    let mut answer = Response::new(body);
-    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = answer.headers_mut();
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
     headers.extend(kind.map(|kind| (header::CONTENT_TYPE, HeaderValue::from_static(kind))));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(session) = session.and_then(|session| HeaderValue::try_from(session).ok()) {
         headers.insert("mcp-session-id", session);
     }
-    answer
+    response
 }
 
 #[test]
-fn whose_name_a_host_is() {
+fn recognizes_local_hosts() {
     for local in ["localhost", "LocalHost:80", "127.0.0.1", "127.0.0.1:7400", "[::1]:7400", "::1"] {
         assert!(is_local(local), "{local}");
     }

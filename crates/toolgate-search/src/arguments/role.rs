@@ -1,50 +1,50 @@
-//! Roles: what kind of value a parameter takes, by its schema, its name and what it says of itself.
+//! Roles: the kind of value that a parameter takes, derived from its schema, name and description.
 //!
-//! Invariant: a parameter of which nothing is known takes words, and is never said to be missing for what it is.
+//! Invariant: a parameter of unknown role takes free text, and is never reported missing because of its role.
 
-use crate::entry::{Kind, Parameter};
-use crate::said::Said;
+use crate::entry::{ToolParameter, ValueKind};
+use crate::values::SpanKind;
 use crate::words::split;
 
-/// What a parameter takes. In the order in which values are given away: the particular before the general.
+/// The kind of value a parameter takes, in the order of assignment: specific before general.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(super) enum ParameterRole {
     Email,
     Url,
     Path,
     Date,
     Time,
-    /// One out of a list.
+    /// One value of an enum.
     Choice,
-    /// Yes or no.
+    /// A boolean.
     Flag,
     Number,
-    /// What tells one thing from all others of its kind, and is no word.
+    /// A unique identifier that is not a word.
     Id,
-    /// The same, where it may be a word.
+    /// A unique identifier that may be a word.
     Handle,
     Place,
-    /// What somebody or something is called.
+    /// The name of a person or a thing.
     Name,
-    /// How many results somebody wants, which nobody is asked.
+    /// The number of results, for which users are never asked.
     Count,
-    /// Lists and objects, of which a sentence says little.
+    /// Lists and objects, which sentences rarely contain.
     Many,
-    /// Anything that is said.
+    /// Any free text.
     Words,
 }
 
-/// Words of a name, and the role that they tell. The first that is found counts.
-const TOLD: &[(Role, &[&str])] = &[
-    (Role::Email, &["email", "mail"]),
-    (Role::Url, &["url", "uri", "link", "website", "webpage"]),
-    (Role::Path, &["path", "file", "filename", "filepath", "directory", "folder", "dir"]),
-    (Role::Id, &["id", "uuid", "identifier", "token", "pid", "number"]),
-    (Role::Handle, &["key", "symbol", "ticker", "host", "hostname", "namespace", "selector"]),
-    (Role::Date, &["date", "day", "birthday", "deadline"]),
-    (Role::Time, &["time", "hour"]),
+/// Roles by the words of a parameter name. The first match wins.
+const ROLE_WORDS: &[(ParameterRole, &[&str])] = &[
+    (ParameterRole::Email, &["email", "mail"]),
+    (ParameterRole::Url, &["url", "uri", "link", "website", "webpage"]),
+    (ParameterRole::Path, &["path", "file", "filename", "filepath", "directory", "folder", "dir"]),
+    (ParameterRole::Id, &["id", "uuid", "identifier", "token", "pid", "number"]),
+    (ParameterRole::Handle, &["key", "symbol", "ticker", "host", "hostname", "namespace", "selector"]),
+    (ParameterRole::Date, &["date", "day", "birthday", "deadline"]),
+    (ParameterRole::Time, &["time", "hour"]),
     (
-        Role::Place,
+        ParameterRole::Place,
         &[
             "city",
             "location",
@@ -65,7 +65,7 @@ const TOLD: &[(Role, &[&str])] = &[
         ],
     ),
     (
-        Role::Name,
+        ParameterRole::Name,
         &[
             "name",
             "username",
@@ -81,24 +81,24 @@ const TOLD: &[(Role, &[&str])] = &[
     ),
 ];
 
-/// Words that tell how much of a result is wanted.
-const COUNTS: &[&str] =
+/// Words for the number of results.
+const COUNT_WORDS: &[&str] =
     &["limit", "num", "max", "maximum", "count", "top", "page", "size", "per", "offset", "results", "depth"];
 
-impl Role {
-    pub(super) fn of(parameter: &Parameter) -> Self {
+impl ParameterRole {
+    pub(super) fn from_parameter(parameter: &ToolParameter) -> Self {
         let name = split(&parameter.name);
         match &parameter.kind {
-            Kind::OneOf(_) => Self::Choice,
-            Kind::Boolean => Self::Flag,
-            Kind::Integer | Kind::Number => {
-                let counts = name.iter().any(|word| COUNTS.contains(&word.as_str()));
+            ValueKind::OneOf(_) => Self::Choice,
+            ValueKind::Boolean => Self::Flag,
+            ValueKind::Integer | ValueKind::Number => {
+                let counts = name.iter().any(|word| COUNT_WORDS.contains(&word.as_str()));
                 if counts { Self::Count } else { Self::Number }
             }
-            Kind::List(_) | Kind::Group(_) | Kind::Other => Self::Many,
-            Kind::Text => match Self::told(name.iter().rev()) {
-                // What a name leaves open, the description may say: its first word that tells something.
-                Self::Words => match Self::told(split(&parameter.description).iter()) {
+            ValueKind::List(_) | ValueKind::Group(_) | ValueKind::Other => Self::Many,
+            ValueKind::Text => match Self::from_words(name.iter().rev()) {
+                // If the name is not conclusive, the first conclusive word of the description decides.
+                Self::Words => match Self::from_words(split(&parameter.description).iter()) {
                     told @ (Self::Email | Self::Url | Self::Path | Self::Date | Self::Time | Self::Place) => {
                         told
                     }
@@ -109,35 +109,35 @@ impl Role {
         }
     }
 
-    /// What the first of some words tells that tells anything. Of a name that is the last: `file_name` is a name.
-    fn told<'a>(mut words: impl Iterator<Item = &'a String>) -> Self {
+    /// Returns the role of the first word that has one. Names are passed in reverse: `file_name` is a name.
+    fn from_words<'a>(mut words: impl Iterator<Item = &'a String>) -> Self {
         let of = |word: &String| {
-            TOLD.iter().find_map(|(role, words)| words.contains(&word.as_str()).then_some(*role))
+            ROLE_WORDS.iter().find_map(|(role, words)| words.contains(&word.as_str()).then_some(*role))
         };
         words.find_map(of).unwrap_or(Self::Words)
     }
 
-    /// Whether such a value can be what a parameter takes.
-    pub(super) fn takes(self, said: &Said) -> bool {
+    /// Returns true if a value of this kind can be the argument.
+    pub(super) fn accepts(self, said: &SpanKind) -> bool {
         match self {
-            Self::Email => matches!(said, Said::Email),
-            Self::Url => matches!(said, Said::Url),
-            Self::Path => matches!(said, Said::Path | Said::Quoted | Said::Code),
-            Self::Date => matches!(said, Said::Date(_)),
-            Self::Time => matches!(said, Said::Time(_)),
-            Self::Number | Self::Count => matches!(said, Said::Number(_)),
-            Self::Id => matches!(said, Said::Code | Said::Number(_) | Said::Quoted),
-            Self::Handle => !matches!(said, Said::Date(_) | Said::Time(_)),
-            Self::Place => matches!(said, Said::Name | Said::Quoted | Said::Code),
-            Self::Name => !matches!(said, Said::Date(_) | Said::Time(_) | Said::Path),
-            Self::Words => matches!(said, Said::Quoted),
+            Self::Email => matches!(said, SpanKind::Email),
+            Self::Url => matches!(said, SpanKind::Url),
+            Self::Path => matches!(said, SpanKind::Path | SpanKind::Quoted | SpanKind::Code),
+            Self::Date => matches!(said, SpanKind::Date(_)),
+            Self::Time => matches!(said, SpanKind::Time(_)),
+            Self::Number | Self::Count => matches!(said, SpanKind::Number(_)),
+            Self::Id => matches!(said, SpanKind::Code | SpanKind::Number(_) | SpanKind::Quoted),
+            Self::Handle => !matches!(said, SpanKind::Date(_) | SpanKind::Time(_)),
+            Self::Place => matches!(said, SpanKind::Name | SpanKind::Quoted | SpanKind::Code),
+            Self::Name => !matches!(said, SpanKind::Date(_) | SpanKind::Time(_) | SpanKind::Path),
+            Self::Words => matches!(said, SpanKind::Quoted),
             Self::Choice | Self::Flag | Self::Many => false,
         }
     }
 
-    /// Whether such a value, which it does not take, may stand for one that it does: `Wikipedia` for an address.
-    pub(super) fn hints_at(self, said: &Said) -> bool {
-        let stands_for = matches!(said, Said::Name | Said::Quoted | Said::Code | Said::Url);
+    /// Returns true if a value of another kind may stand for the argument: `Wikipedia` for a URL.
+    pub(super) fn hints_at(self, said: &SpanKind) -> bool {
+        let stands_for = matches!(said, SpanKind::Name | SpanKind::Quoted | SpanKind::Code | SpanKind::Url);
         matches!(self, Self::Email | Self::Url | Self::Path) && stands_for
     }
 }

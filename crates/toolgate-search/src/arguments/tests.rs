@@ -1,23 +1,23 @@
-//! Tests of what goes where: sentences and schemas in, arguments out.
+//! Tests of argument extraction: sentences and schemas in, arguments out.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 
-fn entry(name: &str, properties: Value, required: &[&str]) -> Entry {
-    Entry {
+fn entry(name: &str, properties: Value, required: &[&str]) -> ToolEntry {
+    ToolEntry {
         name: name.to_owned(),
-        parameters: Parameter::all_of(&json!({"properties": properties, "required": required})),
-        ..Entry::default()
+        parameters: ToolParameter::from_schema(&json!({"properties": properties, "required": required})),
+        ..ToolEntry::default()
     }
 }
 
-/// `missing` and `unclear` are given as one list, the latter with a question mark.
+/// `missing` lists missing and unclear parameters, the latter with a question mark.
 #[track_caller]
-fn check(sentence: &str, entry: &Entry, values: Value, missing: &[&str]) {
-    let today = Date { year: 2026, month: 1, day: 31 };
-    let found = Arguments::of(sentence, entry, Some(today));
+fn check(sentence: &str, entry: &ToolEntry, values: Value, missing: &[&str]) {
+    let today = CalendarDate { year: 2026, month: 1, day: 31 };
+    let found = ExtractedArguments::extract(sentence, entry, Some(today));
     let unclear = found.unclear.iter().map(|name| format!("{name}?"));
     let open: Vec<String> = found.missing.iter().cloned().chain(unclear).collect();
     assert_eq!(
@@ -28,7 +28,7 @@ fn check(sentence: &str, entry: &Entry, values: Value, missing: &[&str]) {
 }
 
 #[test]
-fn one_text_takes_what_is_said() {
+fn free_text_goes_to_a_single_text_parameter() {
     let search = entry("web_search", json!({"query": {"type": "string"}}), &["query"]);
     check("search the web for quantum computers", &search, json!({"query": "quantum computers"}), &[]);
     check("search for 'red shoes'", &search, json!({"query": "red shoes"}), &[]);
@@ -37,7 +37,7 @@ fn one_text_takes_what_is_said() {
 }
 
 #[test]
-fn values_go_where_they_fit() {
+fn values_go_to_parameters_of_their_role() {
     let trains = entry(
         "find_trains",
         json!({
@@ -59,7 +59,7 @@ fn values_go_where_they_fit() {
 }
 
 #[test]
-fn who_is_named_gets_it() {
+fn named_parameter_gets_the_value() {
     let server = entry(
         "add_server",
         json!({
@@ -80,7 +80,7 @@ fn who_is_named_gets_it() {
 }
 
 #[test]
-fn kinds_are_kept() {
+fn values_have_the_type_of_the_schema() {
     let order = entry(
         "order",
         json!({
@@ -98,7 +98,7 @@ fn kinds_are_kept() {
 }
 
 #[test]
-fn addresses_and_files_are_taken() {
+fn extracts_urls_and_files() {
     let mail = entry(
         "mail",
         json!({"to_email": {"type": "string"}, "file_path": {"type": "string"}}),
@@ -117,7 +117,7 @@ fn addresses_and_files_are_taken() {
 }
 
 #[test]
-fn lists_take_all_that_fits() {
+fn list_takes_all_values_that_fit() {
     let read =
         entry("read_many", json!({"paths": {"type": "array", "items": {"type": "string"}}}), &["paths"]);
     check("read ./a.txt and b.md", &read, json!({"paths": ["./a.txt", "b.md"]}), &[]);
@@ -127,8 +127,8 @@ fn lists_take_all_that_fits() {
 }
 
 #[test]
-fn names_of_the_tool_are_no_values() {
-    let pods = Entry {
+fn words_of_the_tool_are_not_values() {
+    let pods = ToolEntry {
         description: "Lists the pods of Kubernetes".to_owned(),
         ..entry("pods", json!({"namespace": {"type": "string"}}), &["namespace"])
     };
@@ -136,7 +136,7 @@ fn names_of_the_tool_are_no_values() {
 }
 
 #[test]
-fn what_nobody_is_asked_is_unclear() {
+fn parameters_users_are_not_asked_for_are_unclear() {
     let list = entry(
         "find",
         json!({"q": {"type": "string"}, "max_results": {"type": "integer"}, "tags": {"type": "array"}}),
@@ -147,7 +147,7 @@ fn what_nobody_is_asked_is_unclear() {
 }
 
 proptest! {
-    /// Nothing is made up: a text that was given stands in the sentence.
+    /// Nothing is invented: every extracted string occurs in the sentence.
     #[test]
     fn texts_come_from_the_sentence(sentence in "([A-Za-z]{1,6}|'[a-z ]{1,8}'|[0-9]{1,4}|[a-z]{2}_[0-9]|/[a-z]{1,4}/[a-z]{1,4})( [A-Za-z]{1,6}| '[a-z ]{1,8}'| [0-9]{1,4}){0,8}") {
         let all = entry(
@@ -158,16 +158,16 @@ proptest! {
             }),
             &["id", "name", "city", "path", "text", "tags"],
         );
-        let found = Arguments::of(&sentence, &all, None);
+        let found = ExtractedArguments::extract(&sentence, &all, None);
         let many = found.values.values().flat_map(|value| value.as_array().cloned().unwrap_or(vec![value.clone()]));
         for value in many {
             prop_assert!(sentence.contains(value.as_str().unwrap_or("not a text")), "{}: {}", sentence, value);
         }
     }
 
-    /// Whatever is said, a value fits its kind, and a required parameter is given, missing or unclear: one of them.
+    /// For any sentence, a value has its type, and a required parameter is either filled, missing or unclear.
     #[test]
-    fn required_parameters_are_given_or_missing(sentence in "[ -~ä]{0,80}") {
+    fn required_parameters_are_filled_missing_or_unclear(sentence in "[ -~ä]{0,80}") {
         let all = entry(
             "tool",
             json!({
@@ -177,17 +177,17 @@ proptest! {
             }),
             &["id", "amount", "days", "date", "city", "url", "mode", "text", "is_new"],
         );
-        let found = Arguments::of(&sentence, &all, None);
+        let found = ExtractedArguments::extract(&sentence, &all, None);
         for parameter in &all.parameters {
             let name = &parameter.name;
             let times = [found.values.contains_key(name), found.missing.contains(name), found.unclear.contains(name)];
             prop_assert_eq!(times.iter().filter(|one| **one).count(), 1, "{}", name);
             if let Some(value) = found.values.get(name) {
                 let fits = match &parameter.kind {
-                    Kind::Text => value.is_string(),
-                    Kind::Integer => value.is_i64(),
-                    Kind::Number => value.is_number(),
-                    Kind::OneOf(values) => values.contains(value),
+                    ValueKind::Text => value.is_string(),
+                    ValueKind::Integer => value.is_i64(),
+                    ValueKind::Number => value.is_number(),
+                    ValueKind::OneOf(values) => values.contains(value),
                     _ => false,
                 };
                 prop_assert!(fits, "{}: {}", name, value);

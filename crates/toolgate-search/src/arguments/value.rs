@@ -1,54 +1,54 @@
-//! Values: what was said, in the shape that a schema wants.
+//! Conversion of values in a sentence to the types of a schema.
 //!
-//! Invariant: a value fits the kind of its parameter, or there is none.
+//! Invariant: a value has the type of its parameter, or there is none.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use serde_json::{Number, Value};
 
-use crate::entry::Kind;
-use crate::said::{Clock, Date, Said, Span};
-use crate::words::{is_said, split, stem};
+use crate::entry::ValueKind;
+use crate::values::{CalendarDate, SpanKind, TimeOfDay, ValueSpan};
+use crate::words::{is_content_word, split, stem};
 
-/// A value of a kind, made of what was said.
-pub(super) fn of(span: &Span, kind: &Kind, today: Option<Date>) -> Option<Value> {
+/// Converts a value in the sentence to a type.
+pub(super) fn convert(span: &ValueSpan, kind: &ValueKind, today: Option<CalendarDate>) -> Option<Value> {
     match kind {
-        Kind::Text => Some(Value::from(text(span, today))),
-        Kind::Integer => match span.said {
-            Said::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
+        ValueKind::Text => Some(Value::from(text(span, today))),
+        ValueKind::Integer => match span.kind {
+            SpanKind::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
                 Some(Value::from(number as i64))
             }
             _ => None,
         },
-        Kind::Number => match span.said {
-            Said::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
+        ValueKind::Number => match span.kind {
+            SpanKind::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
                 Some(Value::from(number as i64))
             }
-            Said::Number(number) => Number::from_f64(number).map(Value::Number),
+            SpanKind::Number(number) => Number::from_f64(number).map(Value::Number),
             _ => None,
         },
         _ => None,
     }
 }
 
-/// Days and times in the way that programs write them, all else as it was said.
-fn text(span: &Span, today: Option<Date>) -> String {
-    match span.said {
-        Said::Date(day) => {
-            // A day with its year is the same on every day.
-            let from = today.unwrap_or(Date { year: 1970, month: 1, day: 1 });
-            let date = from.meant(day).filter(|_| today.is_some() || day.is_complete());
+/// Formats dates and times as ISO 8601, and leaves everything else as written.
+fn text(span: &ValueSpan, today: Option<CalendarDate>) -> String {
+    match span.kind {
+        SpanKind::Date(day) => {
+            // A date with a year does not depend on today.
+            let from = today.unwrap_or(CalendarDate { year: 1970, month: 1, day: 1 });
+            let date = from.resolve(day).filter(|_| today.is_some() || day.is_complete());
             date.map_or_else(|| span.text.clone(), |date| date.to_string())
         }
-        Said::Time(Clock { hour, minute }) => format!("{hour:02}:{minute:02}"),
+        SpanKind::Time(TimeOfDay { hour, minute }) => format!("{hour:02}:{minute:02}"),
         _ => span.text.clone(),
     }
 }
 
-/// The one of some values that a sentence holds, and where. Longer ones count first: `read-only` before `read`.
-pub(super) fn chosen<'a>(sentence: &str, values: &'a [Value]) -> Option<(&'a Value, Range<usize>)> {
-    let said: Vec<(String, Range<usize>)> = located(sentence);
+/// Finds the enum value that occurs in a sentence, and its range. Longer ones win: `read-only` before `read`.
+pub(super) fn find_choice<'a>(sentence: &str, values: &'a [Value]) -> Option<(&'a Value, Range<usize>)> {
+    let said: Vec<(String, Range<usize>)> = locate_words(sentence);
     let mut found: Vec<(usize, &Value, Range<usize>)> = Vec::new();
     for value in values {
         let wanted: Vec<String> = match value {
@@ -68,12 +68,12 @@ pub(super) fn chosen<'a>(sentence: &str, values: &'a [Value]) -> Option<(&'a Val
     let longest = found.iter().map(|(length, ..)| *length).max()?;
     let mut longest = found.into_iter().filter(|(length, ..)| *length == longest);
     let (_, value, range) = longest.next()?;
-    // Two of them were said: which is meant is not plain.
+    // If two of them occur, the choice is ambiguous.
     longest.next().is_none().then_some((value, range))
 }
 
-/// The words of a sentence, endings cut, with their places.
-fn located(sentence: &str) -> Vec<(String, Range<usize>)> {
+/// Returns the stemmed words of a sentence with their ranges.
+fn locate_words(sentence: &str) -> Vec<(String, Range<usize>)> {
     let mut found = Vec::new();
     let mut begin = None;
     for (at, letter) in sentence.char_indices().chain([(sentence.len(), ' ')]) {
@@ -90,13 +90,12 @@ fn located(sentence: &str) -> Vec<(String, Range<usize>)> {
     found
 }
 
-/// What a sentence says beside what the tool is for: `search the web for cats` says `cats`. Politeness, and the words
-/// that the tool has itself, are no part of it where they come first. What stands behind a colon is all of it:
-/// `count the words of this: to be or not`.
-pub(super) fn rest(sentence: &str, own: &HashSet<String>) -> Option<String> {
+/// Returns the free text of a sentence: `search the web for cats` gives `cats`. Polite words and the tool's own words
+/// at the start are skipped. Text after a colon is returned as a whole: `count the words of this: to be or not`.
+pub(super) fn free_text(sentence: &str, own: &HashSet<String>) -> Option<String> {
     let is_idle = |word: &str| {
         let words = split(word);
-        words.iter().all(|word| !is_said(word) || own.contains(&stem(word.clone())))
+        words.iter().all(|word| !is_content_word(word) || own.contains(&stem(word.clone())))
     };
     if let Some((before, after)) = sentence.split_once(": ")
         && before.split_whitespace().nth(1).is_some()

@@ -1,17 +1,17 @@
-//! Tests of the index: what is found, in which order, and after which changes.
+//! Tests of the index: ranking, visibility and updates.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::entry::Parameter;
+use crate::entry::ToolParameter;
 
-fn entry(name: &str, description: &str) -> Entry {
-    Entry { name: name.to_owned(), description: description.to_owned(), ..Entry::default() }
+fn entry(name: &str, description: &str) -> ToolEntry {
+    ToolEntry { name: name.to_owned(), description: description.to_owned(), ..ToolEntry::default() }
 }
 
-fn small() -> Index {
-    Index::new([
+fn small() -> ToolIndex {
+    ToolIndex::new([
         entry("read_file", "Read the contents of a file"),
         entry("list_directory", "List the files and folders in a directory"),
         entry("github__create_issue", "Open a new issue in a repository"),
@@ -27,14 +27,14 @@ fn check(query: &str, first: &str) {
 }
 
 #[test]
-fn words_find_tools() {
+fn finds_tools_by_words() {
     check("which folders are in this directory?", "list_directory");
     check("show me what the file contains, read it", "read_file");
     check("open an issue about the crash", "github__create_issue");
 }
 
 #[test]
-fn who_is_named_comes_first() {
+fn named_tool_ranks_first() {
     check("search", "search");
     check("READ_FILE", "read_file");
     check("create_issue", "github__create_issue");
@@ -44,15 +44,15 @@ fn who_is_named_comes_first() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out() {
+fn omits_tools_that_do_not_match() {
     assert_eq!(small().search("photosynthesis", 10), []);
     assert_eq!(small().search("", 10), []);
     assert_eq!(small().search("read the file", 0), []);
-    assert_eq!(Index::default().search("read", 10), []);
+    assert_eq!(ToolIndex::default().search("read", 10), []);
 }
 
 #[test]
-fn what_is_not_shown_is_not_found() {
+fn hidden_tools_are_not_found() {
     let index = small();
     let found = index.search_among("read_file and list the directory", 10, |entry| entry.name != "read_file");
     assert!(found.iter().all(|hit| hit.name != "read_file"), "{found:?}");
@@ -60,31 +60,31 @@ fn what_is_not_shown_is_not_found() {
 }
 
 #[test]
-fn parameters_and_examples_are_found_too() {
+fn searches_parameters_and_examples() {
     let schema = json!({"properties": {"mermaid": {"type": "string"}}});
-    let index = Index::new([
-        Entry { parameters: Parameter::all_of(&schema), ..entry("draw", "Makes a picture") },
-        Entry { examples: vec!["how warm is it outside?".to_owned()], ..entry("forecast", "Weather") },
+    let index = ToolIndex::new([
+        ToolEntry { parameters: ToolParameter::from_schema(&schema), ..entry("draw", "Makes a picture") },
+        ToolEntry { examples: vec!["how warm is it outside?".to_owned()], ..entry("forecast", "Weather") },
     ]);
     assert_eq!(index.search("a mermaid", 1)[0].name, "draw");
     assert_eq!(index.search("is it warm", 1)[0].name, "forecast");
 }
 
 #[test]
-fn a_long_query_is_cut_between_letters() {
-    let query = format!("read file {}", "ä".repeat(MOST_QUERY));
+fn long_query_is_truncated_at_a_character_boundary() {
+    let query = format!("read file {}", "ä".repeat(MAX_QUERY_BYTES));
     assert_eq!(small().search(&query, 1)[0].name, "read_file");
 }
 
 proptest! {
-    /// Changes leave nothing behind: an index that was changed answers as one that was made anew.
+    /// Updates leave nothing behind: a changed index gives the same results as a new one.
     #[test]
-    fn a_changed_index_answers_as_a_new_one(
+    fn updated_index_equals_a_new_one(
         changes in prop::collection::vec((0..6_usize, "[a-f]{1,2}( [a-f]{1,2}){0,4}", any::<bool>()), 0..30),
         query in "[a-f]{1,2}( [a-f]{1,2}){0,3}",
     ) {
-        let mut changed = Index::default();
-        let mut kept: Vec<Entry> = Vec::new();
+        let mut changed = ToolIndex::default();
+        let mut kept: Vec<ToolEntry> = Vec::new();
         for (name, description, is_removed) in changes {
             let entry = entry(&format!("tool{name}_x"), &description);
             if is_removed {
@@ -98,9 +98,9 @@ proptest! {
                 }
             }
         }
-        let anew = Index::new(kept);
+        let anew = ToolIndex::new(kept);
         prop_assert_eq!(changed.len(), anew.len());
-        let names = |hits: Vec<Hit>| hits.into_iter().map(|hit| hit.name).collect::<Vec<_>>();
+        let names = |hits: Vec<SearchHit>| hits.into_iter().map(|hit| hit.name).collect::<Vec<_>>();
         let (one, other) = (changed.search(&query, 10), anew.search(&query, 10));
         for (one, other) in one.iter().zip(&other) {
             prop_assert!((one.score - other.score).abs() < 1e-4);

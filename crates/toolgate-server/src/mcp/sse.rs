@@ -1,10 +1,10 @@
-//! `/sse`: the transport of the first revision, for clients that know no other.
+//! `/sse`: HTTP+SSE transport of the first revision, for clients that support no other.
 //!
-//! One stream for all that the client is told, an address of our choice for all that it says. Invariant: what it
-//! says there counts only from whoever opened the stream, with no less and no more than it had then.
+//! One stream carries all messages to the client; the client posts its messages to a URL from the stream. Invariant:
+//! messages count only from the caller that opened the stream, with the same permissions as then.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
@@ -14,107 +14,112 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{StatusCode, Uri};
+use hyper::{Method, StatusCode, Uri};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use toolgate_mcp::link::{Incoming, Link, Outgoing, QUEUE};
-use toolgate_mcp::serve::{HEARTBEAT, framed, unguessable};
+use toolgate_mcp::link::{Link, LinkCommand, LinkEvent, QUEUE_CAPACITY};
+use toolgate_mcp::serve::{KEEPALIVE_INTERVAL, random_id, sse_event};
 use toolgate_types::Caller;
 
-use super::streamed;
-use crate::Door;
-use crate::admit::Refusal;
+use super::stream_body;
+use crate::Gateway;
+use crate::auth::HttpError;
 use crate::body;
-use crate::gateway::Visitor;
-use crate::rest::{Guest, tools};
+use crate::mcp_service::McpCaller;
+use crate::rest::{Authenticated, tools};
 
-/// Streams that are open at once.
-const MOST: usize = 4_096;
+/// Open streams at the same time.
+const MAX_STREAMS: usize = 4_096;
 
-/// Where messages of open streams go, and whose they are.
+/// Open streams, with their callers.
 #[derive(Default)]
-pub(crate) struct Streams(Mutex<Open>);
+pub(crate) struct SseSessions(Mutex<SessionMap>);
 
-type Open = HashMap<Box<str>, (Arc<Caller>, mpsc::Sender<Incoming>)>;
+type SessionMap = HashMap<Box<str>, (Arc<Caller>, mpsc::Sender<LinkEvent>)>;
 
-impl Streams {
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl SseSessions {
+    fn lock(&self) -> MutexGuard<'_, SessionMap> {
+        self.0.lock()
     }
 }
 
-/// A stream that is open, as long as it lives.
-struct Opened {
-    door: Arc<Door>,
+/// Removes the stream from the open ones when dropped.
+struct SseGuard {
+    gateway: Arc<Gateway>,
     id: Box<str>,
-    _conversation: JoinSet<()>,
+    _session: JoinSet<()>,
 }
 
-impl Drop for Opened {
+impl Drop for SseGuard {
     fn drop(&mut self) {
-        self.door.streams.lock().remove(&self.id);
+        self.gateway.sse_sessions.lock().remove(&self.id);
     }
 }
 
-pub(crate) async fn open(State(door): State<Arc<Door>>, guest: Guest, uri: Uri) -> Result<Response, Refusal> {
-    let profile = door.profile(&guest, &uri)?;
-    let (outbox, said) = mpsc::channel(QUEUE);
-    let (sender, inbox) = mpsc::channel(QUEUE);
-    let id: Box<str> = unguessable().into();
+pub(crate) async fn open(
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
+    uri: Uri,
+) -> Result<Response, HttpError> {
+    let profile = gateway.profile(&auth, &Method::GET, &uri)?;
+    let (outbox, outgoing) = mpsc::channel(QUEUE_CAPACITY);
+    let (sender, inbox) = mpsc::channel(QUEUE_CAPACITY);
+    let id: Box<str> = random_id().into();
     {
-        let mut streams = door.streams.lock();
-        if streams.len() >= MOST {
-            return Err(Refusal::unavailable("too many streams are open"));
+        let mut streams = gateway.sse_sessions.lock();
+        if streams.len() >= MAX_STREAMS {
+            return Err(HttpError::unavailable("too many streams are open"));
         }
-        streams.insert(id.clone(), (Arc::clone(&guest.caller), sender));
+        streams.insert(id.clone(), (Arc::clone(&auth.caller), sender));
     }
-    let mut conversation = JoinSet::new();
-    let (conversing, visitor) = (Arc::clone(&door), Visitor::new(&guest.caller).seeing(profile));
-    conversation.spawn(async move {
+    let mut session_task = JoinSet::new();
+    let (serving, mcp_caller) = (Arc::clone(&gateway), McpCaller::new(&auth.caller).with_profile(profile));
+    session_task.spawn(async move {
         let link = Link::new(outbox, inbox, JoinSet::new());
-        conversing.mcp.converse(visitor, link).await;
+        serving.mcp.serve_link(mcp_caller, link).await;
     });
     let begin = Bytes::from(format!("event: endpoint\ndata: /sse/messages?session={id}\n\n"));
-    let opened = Opened { door: Arc::clone(&door), id, _conversation: conversation };
-    let rest = stream::unfold((said, opened), |(mut said, opened)| async move {
+    let guard = SseGuard { gateway: Arc::clone(&gateway), id, _session: session_task };
+    let rest = stream::unfold((outgoing, guard), |(mut outgoing, guard)| async move {
         loop {
-            match timeout(HEARTBEAT, said.recv()).await {
-                Ok(Some(Outgoing::Other(bytes))) => return Some((framed(&bytes), (said, opened))),
+            match timeout(KEEPALIVE_INTERVAL, outgoing.recv()).await {
+                Ok(Some(LinkCommand::Message(bytes))) => return Some((sse_event(&bytes), (outgoing, guard))),
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
-                Err(_) => return Some((Bytes::from_static(b":\n\n"), (said, opened))),
+                Err(_) => return Some((Bytes::from_static(b":\n\n"), (outgoing, guard))),
             }
         }
     });
     let events = stream::once(std::future::ready(begin)).chain(rest);
-    let mut response = Response::new(streamed(&door, &guest, events));
+    let mut response = Response::new(stream_body(&gateway, &auth, events));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     Ok(response)
 }
 
-/// Which stream a message is for.
+/// Query of a posted message.
 #[derive(Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct MessageQuery {
     session: String,
 }
 
 pub(crate) async fn message(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
+    query: Result<Query<MessageQuery>, QueryRejection>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    let Wanted { session } = tools::query(wanted)?;
-    let bytes = body::bytes(&headers, body, door.max_body).await?;
-    let found = door.streams.lock().get(session.as_str()).cloned();
-    let sender = found.filter(|(caller, _)| *caller == guest.caller).map(|(_, sender)| sender);
+) -> Result<Response, HttpError> {
+    let MessageQuery { session } = tools::query(query)?;
+    let bytes = body::read_bytes(&headers, body, gateway.max_body).await?;
+    let found = gateway.sse_sessions.lock().get(session.as_str()).cloned();
+    let sender = found.filter(|(caller, _)| *caller == auth.caller).map(|(_, sender)| sender);
     let sender =
-        sender.ok_or_else(|| Refusal::not_found("there is no such stream").hint("open one at `/sse`"))?;
-    let gone = |_| Refusal::not_found("the stream has ended");
-    sender.send(Incoming::Message(bytes)).await.map_err(gone)?;
+        sender.ok_or_else(|| HttpError::not_found("there is no such stream").hint("open one at `/sse`"))?;
+    let gone = |_| HttpError::not_found("the stream has ended");
+    sender.send(LinkEvent::Message(bytes)).await.map_err(gone)?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)

@@ -10,33 +10,37 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
 use toolgate_mcp::transport::websocket;
 
-use crate::Door;
-use crate::admit::Refusal;
-use crate::gateway::Visitor;
-use crate::rest::Guest;
+use crate::Gateway;
+use crate::auth::HttpError;
+use crate::mcp_service::McpCaller;
+use crate::rest::Authenticated;
 
 pub(crate) async fn open(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     mut request: Request,
-) -> Result<Response, Refusal> {
-    let profile = door.profile(&guest, request.uri())?;
+) -> Result<Response, HttpError> {
+    let profile = gateway.profile(&auth, request.method(), request.uri())?;
     let headers = request.headers();
     let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| is_handshake(headers)).cloned();
     let key = key.ok_or_else(|| {
-        Refusal::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", "this is the address of a WebSocket")
-            .hint("`/mcp` takes requests over HTTP")
+        HttpError::new(
+            StatusCode::UPGRADE_REQUIRED,
+            "upgrade_required",
+            "this endpoint requires a WebSocket upgrade",
+        )
+        .hint("use `/mcp` for requests over HTTP")
     })?;
-    let offered = lists(headers, header::SEC_WEBSOCKET_PROTOCOL, "mcp");
+    let offered = has_token(headers, header::SEC_WEBSOCKET_PROTOCOL, "mcp");
     let upgrade = hyper::upgrade::on(&mut request);
-    let conversing = Arc::clone(&door);
-    let visitor = Visitor::new(&guest.caller).seeing(profile);
-    door.converse_aside(async move {
+    let serving = Arc::clone(&gateway);
+    let mcp_caller = McpCaller::new(&auth.caller).with_profile(profile);
+    gateway.spawn_websocket(async move {
         let Ok(upgraded) = upgrade.await else { return };
-        let link = websocket::accept(TokioIo::new(upgraded), conversing.wire).await;
+        let link = websocket::accept(TokioIo::new(upgraded), serving.message_limits).await;
         tokio::select! {
-            () = conversing.mcp.converse(visitor, link) => {}
-            () = conversing.gate.over(guest.standing) => {}
+            () = serving.mcp.serve_link(mcp_caller, link) => {}
+            () = serving.authenticator.wait_for_expiry(auth.lifetime) => {}
         }
     })?;
     let mut response = Response::new(Body::empty());
@@ -53,13 +57,13 @@ pub(crate) async fn open(
 }
 
 fn is_handshake(headers: &HeaderMap) -> bool {
-    lists(headers, header::UPGRADE, "websocket")
-        && lists(headers, header::CONNECTION, "upgrade")
-        && lists(headers, header::SEC_WEBSOCKET_VERSION, "13")
+    has_token(headers, header::UPGRADE, "websocket")
+        && has_token(headers, header::CONNECTION, "upgrade")
+        && has_token(headers, header::SEC_WEBSOCKET_VERSION, "13")
 }
 
-/// Whether a word is among those that a header lists.
-fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+/// Returns true if a comma-separated header contains a token.
+fn has_token(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let values = headers.get_all(name);
     let mut words = values.iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
     words.any(|one| one.trim().eq_ignore_ascii_case(word))

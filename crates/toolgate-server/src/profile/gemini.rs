@@ -1,25 +1,25 @@
-//! The part of OpenAPI's schemas that Gemini takes, which all others take, too.
+//! Adapts schemas to the OpenAPI subset of Gemini, which all other providers accept too.
 //!
-//! It knows `type`, `nullable`, `enum` of texts, `anyOf` alone, `properties`, `items` and a few bounds, and refuses what it
-//! does not know. What else a schema says is told in words. An object of any shape becomes the text of its JSON, since a
-//! model there fills in only what is named.
+//! Gemini supports `type`, `nullable`, `enum` of strings, `anyOf` without siblings, `properties`, `items` and a few
+//! bounds, and rejects all other keywords. Those are described in the description. An object of any shape becomes a
+//! JSON string, because the model fills in named properties only.
 
 use serde_json::{Map, Value, json};
 
-use super::dialect::{add, flat, properties, rename_required};
+use super::arguments::{ArgumentMapping, JsonText};
 use super::names::safe_argument;
-use super::undo::{TextOf, Undo};
+use super::provider_schema::{append_notes, flatten, properties, rename_required};
 
-/// Keywords that are taken as they are, by type.
-const KNOWN: [(&str, &[&str]); 5] = [
+/// Supported keywords, by type.
+const KEYWORDS_BY_TYPE: [(&str, &[&str]); 5] = [
     ("string", &["minLength", "maxLength", "pattern"]),
     ("integer", &["minimum", "maximum"]),
     ("number", &["minimum", "maximum"]),
     ("array", &["minItems", "maxItems"]),
     ("object", &[]),
 ];
-/// Keywords that are told in words, where they say something.
-const TOLD: [&str; 17] = [
+/// Keywords to describe in the description.
+const DESCRIBED_KEYWORDS: [&str; 17] = [
     "format",
     "default",
     "examples",
@@ -38,31 +38,31 @@ const TOLD: [&str; 17] = [
     "not",
     "enum",
 ];
-/// Formats that are taken.
-const FORMATS: [(&str, &[&str]); 3] =
+/// Supported formats, by type.
+const FORMATS_BY_TYPE: [(&str, &[&str]); 3] =
     [("string", &["date-time", "enum"]), ("integer", &["int32", "int64"]), ("number", &["float", "double"])];
 
-/// A schema in this language. The top is an object, whatever is in it.
-pub(super) fn gemini(schema: Map<String, Value>, is_top: bool) -> (Map<String, Value>, Undo) {
-    let mut told = Vec::new();
-    let mut schema = if is_top { schema } else { merged(schema, &mut told) };
-    let mut description = schema.remove("description").and_then(text).unwrap_or_default();
-    let (kinds, nullable) = kinds(&mut schema);
-    let (mut out, undo) = match kinds.as_slice() {
+/// Adapts a schema. The top level is always an object.
+pub(super) fn gemini(schema: Map<String, Value>, is_top: bool) -> (Map<String, Value>, ArgumentMapping) {
+    let mut notes = Vec::new();
+    let mut schema = if is_top { schema } else { merge_branches(schema, &mut notes) };
+    let mut description = schema.remove("description").and_then(into_string).unwrap_or_default();
+    let (types, nullable) = take_types(&mut schema);
+    let (mut out, mapping) = match types.as_slice() {
         _ if schema.contains_key("anyOf") => union(schema, &description),
-        [one] => typed(schema, one, is_top, &mut told),
-        [] => anything(&mut told),
+        [one] => typed_schema(schema, one, is_top, &mut notes),
+        [] => any_value(&mut notes),
         several => {
-            let branches = several.iter().map(|kind| {
+            let branches = several.iter().map(|type_name| {
                 let mut branch = schema.clone();
-                branch.insert("type".to_owned(), kind.as_str().into());
+                branch.insert("type".to_owned(), type_name.as_str().into());
                 Value::Object(branch)
             });
             union(Map::from_iter([("anyOf".to_owned(), branches.collect())]), &description)
         }
     };
     if !out.contains_key("anyOf") {
-        add(&mut description, &told);
+        append_notes(&mut description, &notes);
         if !description.is_empty() && !is_top {
             out.insert("description".to_owned(), description.into());
         }
@@ -70,23 +70,23 @@ pub(super) fn gemini(schema: Map<String, Value>, is_top: bool) -> (Map<String, V
             out.insert("nullable".to_owned(), true.into());
         }
     }
-    (out, undo)
+    (out, mapping)
 }
 
-fn text(value: Value) -> Option<String> {
+fn into_string(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
         _ => None,
     }
 }
 
-/// A schema of one value without `allOf`, with `oneOf` as `anyOf`, and without either around an object.
-fn merged(mut schema: Map<String, Value>, told: &mut Vec<String>) -> Map<String, Value> {
+/// Merges `allOf`, turns `oneOf` into `anyOf`, and flattens both around objects.
+fn merge_branches(mut schema: Map<String, Value>, notes: &mut Vec<String>) -> Map<String, Value> {
     if let Some(value) = schema.remove("const") {
         schema.insert("enum".to_owned(), json!([value]));
     }
     if schema.contains_key("allOf") || schema.contains_key("properties") {
-        return flat(Value::Object(schema), told).unwrap_or_default();
+        return flatten(Value::Object(schema), notes).unwrap_or_default();
     }
     if let Some(Value::Array(more)) = schema.remove("oneOf") {
         let known = schema.entry("anyOf").or_insert_with(|| json!([]));
@@ -105,8 +105,8 @@ fn merged(mut schema: Map<String, Value>, told: &mut Vec<String>) -> Map<String,
             for (keyword, value) in only {
                 schema.entry(keyword).or_insert(value);
             }
-            // It may itself be made of others.
-            merged(schema, told)
+            // The branch may contain further branches.
+            merge_branches(schema, notes)
         }
         (_, Some(last)) => {
             branches.push(last);
@@ -117,35 +117,39 @@ fn merged(mut schema: Map<String, Value>, told: &mut Vec<String>) -> Map<String,
     }
 }
 
-/// The types of a value but for null, and whether it may be null.
-fn kinds(schema: &mut Map<String, Value>) -> (Vec<String>, bool) {
+/// Types of a value except null, and true if it may be null.
+fn take_types(schema: &mut Map<String, Value>) -> (Vec<String>, bool) {
     let mut nullable = schema.remove("nullable") == Some(Value::Bool(true));
-    let mut kinds: Vec<String> = match schema.remove("type") {
-        Some(Value::String(kind)) => vec![kind],
-        Some(Value::Array(kinds)) => kinds.into_iter().filter_map(text).collect(),
+    let mut types: Vec<String> = match schema.remove("type") {
+        Some(Value::String(type_name)) => vec![type_name],
+        Some(Value::Array(types)) => types.into_iter().filter_map(into_string).collect(),
         _ => Vec::new(),
     };
-    let before = kinds.len();
-    kinds.retain(|kind| kind != "null");
-    nullable |= kinds.len() < before;
-    kinds.retain(|kind| kind == "boolean" || KNOWN.iter().any(|(known, _)| known == kind));
-    if kinds.is_empty() {
-        let texts = |all: &Vec<Value>| !all.is_empty() && all.iter().all(Value::is_string);
+    let before = types.len();
+    types.retain(|type_name| type_name != "null");
+    nullable |= types.len() < before;
+    types.retain(|type_name| {
+        type_name == "boolean" || KEYWORDS_BY_TYPE.iter().any(|(known, _)| known == type_name)
+    });
+    if types.is_empty() {
+        let is_strings = |all: &Vec<Value>| !all.is_empty() && all.iter().all(Value::is_string);
         if schema.contains_key("properties") || schema.contains_key("additionalProperties") {
-            kinds.push("object".to_owned());
+            types.push("object".to_owned());
         } else if schema.contains_key("items") || schema.contains_key("prefixItems") {
-            kinds.push("array".to_owned());
-        } else if schema.get("enum").and_then(Value::as_array).is_some_and(texts) {
-            kinds.push("string".to_owned());
+            types.push("array".to_owned());
+        } else if schema.get("enum").and_then(Value::as_array).is_some_and(is_strings) {
+            types.push("string".to_owned());
         }
     }
-    (kinds, nullable)
+    (types, nullable)
 }
 
-/// One of several things: nothing else may stand beside them.
-fn union(mut schema: Map<String, Value>, description: &str) -> (Map<String, Value>, Undo) {
-    let Some(Value::Array(branches)) = schema.remove("anyOf") else { return (schema, Undo::default()) };
-    let mut undo = Undo::default();
+/// Adapts a union. `anyOf` must not have siblings.
+fn union(mut schema: Map<String, Value>, description: &str) -> (Map<String, Value>, ArgumentMapping) {
+    let Some(Value::Array(branches)) = schema.remove("anyOf") else {
+        return (schema, ArgumentMapping::default());
+    };
+    let mut mapping = ArgumentMapping::default();
     let mut out: Vec<Value> = Vec::new();
     for branch in branches {
         let Value::Object(mut branch) = branch else { continue };
@@ -153,8 +157,8 @@ fn union(mut schema: Map<String, Value>, description: &str) -> (Map<String, Valu
             branch.insert("description".to_owned(), description.into());
         }
         let (branch, inner) = gemini(branch, false);
-        undo.any.extend((!inner.is_empty()).then_some(inner));
-        // A union in a union is one union.
+        mapping.any.extend((!inner.is_empty()).then_some(inner));
+        // Flatten nested unions.
         match branch.get("anyOf") {
             Some(Value::Array(inner)) => out.extend(inner.iter().cloned()),
             _ if !out.iter().any(|known| *known == Value::Object(branch.clone())) => out.push(branch.into()),
@@ -162,71 +166,71 @@ fn union(mut schema: Map<String, Value>, description: &str) -> (Map<String, Valu
         }
     }
     if out.is_empty() {
-        let mut told = vec![description.to_owned()];
-        let (mut any, undo) = anything(&mut told);
-        any.insert("description".to_owned(), told.join(" ").trim().into());
-        return (any, undo);
+        let mut notes = vec![description.to_owned()];
+        let (mut any, mapping) = any_value(&mut notes);
+        any.insert("description".to_owned(), notes.join(" ").trim().into());
+        return (any, mapping);
     }
-    if let Some(texts) = all_texts(&out) {
-        let mut one = Map::from_iter([("type".to_owned(), "string".into()), ("enum".to_owned(), texts)]);
+    if let Some(choices) = string_choices(&out) {
+        let mut one = Map::from_iter([("type".to_owned(), "string".into()), ("enum".to_owned(), choices)]);
         if !description.is_empty() {
             one.insert("description".to_owned(), description.into());
         }
-        return (one, undo);
+        return (one, mapping);
     }
-    (Map::from_iter([("anyOf".to_owned(), out.into())]), undo)
+    (Map::from_iter([("anyOf".to_owned(), out.into())]), mapping)
 }
 
-/// The texts of branches that are nothing but texts to choose from, each with the same words or none.
-fn all_texts(branches: &[Value]) -> Option<Value> {
-    let mut texts = Vec::new();
+/// Choices of all branches, if every branch is an `enum` of strings with the same description.
+fn string_choices(branches: &[Value]) -> Option<Value> {
+    let mut choices = Vec::new();
     for branch in branches {
         let is_text = branch["type"] == "string" && branch.get("title").is_none();
         if !is_text || branch.get("description") != branches[0].get("description") {
             return None;
         }
-        texts.extend(branch.get("enum")?.as_array()?.iter().cloned());
+        choices.extend(branch.get("enum")?.as_array()?.iter().cloned());
     }
-    Some(texts.into())
+    Some(choices.into())
 }
 
-/// Any value at all, as the text of its JSON.
-fn anything(told: &mut Vec<String>) -> (Map<String, Value>, Undo) {
-    told.push("Any value, as the text of its JSON.".to_owned());
+/// Any value, as a JSON string.
+fn any_value(notes: &mut Vec<String>) -> (Map<String, Value>, ArgumentMapping) {
+    notes.push("Any value, as a string that holds JSON.".to_owned());
     let out = Map::from_iter([("type".to_owned(), "string".into())]);
-    (out, Undo { text: Some(TextOf::Any), ..Undo::default() })
+    (out, ArgumentMapping { text: Some(JsonText::Any), ..ArgumentMapping::default() })
 }
 
-fn typed(
+fn typed_schema(
     mut schema: Map<String, Value>,
-    kind: &str,
+    type_name: &str,
     is_top: bool,
-    told: &mut Vec<String>,
-) -> (Map<String, Value>, Undo) {
-    let (mut out, mut undo) = (Map::new(), Undo::default());
-    out.insert("type".to_owned(), kind.into());
+    notes: &mut Vec<String>,
+) -> (Map<String, Value>, ArgumentMapping) {
+    let (mut out, mut mapping) = (Map::new(), ArgumentMapping::default());
+    out.insert("type".to_owned(), type_name.into());
     if let Some(title) = schema.remove("title").filter(|_| !is_top) {
         out.insert("title".to_owned(), title);
     }
-    match kind {
+    match type_name {
         "object" => {
             let all = match schema.remove("properties") {
                 Some(Value::Object(all)) => all,
                 _ => Map::new(),
             };
             if all.is_empty() && !is_top {
-                told.push("A JSON object, as text.".to_owned());
+                notes.push("A JSON object, as a string.".to_owned());
                 if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
-                    told.push(format!("Its values: {values}."));
+                    notes.push(format!("Its values: {values}."));
                 }
                 out.insert("type".to_owned(), "string".into());
-                return (out, Undo { text: Some(TextOf::Object), ..Undo::default() });
+                return (out, ArgumentMapping { text: Some(JsonText::Object), ..ArgumentMapping::default() });
             }
-            let shown = properties(all, &mut undo, safe_argument, value);
+            let shown = properties(all, &mut mapping, safe_argument, value_schema);
             if let Some(Value::Array(names)) = schema.remove("required") {
                 out.insert("required".to_owned(), names.into());
-                rename_required(&mut out, &undo);
-                // What is required must be there.
+                rename_required(&mut out, &mapping);
+                // Required properties must exist.
                 if let Some(Value::Array(names)) = out.get_mut("required") {
                     names.retain(|name| name.as_str().is_some_and(|name| shown.contains_key(name)));
                     if names.is_empty() {
@@ -245,30 +249,30 @@ fn typed(
                     _ => json!({}),
                 },
             };
-            let (items, inner) = value(items);
-            undo.items = (!inner.is_empty()).then(|| Box::new(inner));
+            let (items, inner) = value_schema(items);
+            mapping.items = (!inner.is_empty()).then(|| Box::new(inner));
             out.insert("items".to_owned(), items);
         }
-        "string" => texts(&mut schema, &mut out),
+        "string" => string_enum(&mut schema, &mut out),
         _ => {}
     }
     let of = |table: &[(&str, &'static [&'static str])]| {
-        table.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, words)| words)
+        table.iter().find(|(known, _)| *known == type_name).map_or(&[][..], |(_, words)| words)
     };
-    for keyword in of(&KNOWN) {
+    for keyword in of(&KEYWORDS_BY_TYPE) {
         out.extend(schema.remove_entry(*keyword));
     }
     let known_format =
-        schema.get("format").and_then(Value::as_str).is_some_and(|it| of(&FORMATS).contains(&it));
+        schema.get("format").and_then(Value::as_str).is_some_and(|it| of(&FORMATS_BY_TYPE).contains(&it));
     if known_format {
         out.extend(schema.remove_entry("format"));
     }
-    tell(&schema, told);
-    (out, undo)
+    describe_keywords(&schema, notes);
+    (out, mapping)
 }
 
-/// Texts to choose from: only texts, and none that is empty.
-fn texts(schema: &mut Map<String, Value>, out: &mut Map<String, Value>) {
+/// Copies an `enum` of strings, without empty ones.
+fn string_enum(schema: &mut Map<String, Value>, out: &mut Map<String, Value>) {
     let Some(Value::Array(all)) = schema.get("enum") else { return };
     let good: Vec<Value> =
         all.iter().filter(|one| one.as_str().is_some_and(|one| !one.is_empty())).cloned().collect();
@@ -281,11 +285,11 @@ fn texts(schema: &mut Map<String, Value>, out: &mut Map<String, Value>) {
     out.insert("enum".to_owned(), good.into());
 }
 
-/// What is not taken, in words.
-fn tell(schema: &Map<String, Value>, told: &mut Vec<String>) {
-    for keyword in TOLD {
+/// Describes unsupported keywords as text.
+fn describe_keywords(schema: &Map<String, Value>, notes: &mut Vec<String>) {
+    for keyword in DESCRIBED_KEYWORDS {
         let Some(value) = schema.get(keyword).filter(|value| **value != Value::Null) else { continue };
-        told.push(match (keyword, value) {
+        notes.push(match (keyword, value) {
             ("enum", Value::Array(all)) => {
                 let words: Vec<_> = all.iter().map(ToString::to_string).collect();
                 format!("One of {}.", words.join(", "))
@@ -296,11 +300,11 @@ fn tell(schema: &Map<String, Value>, told: &mut Vec<String>) {
     }
 }
 
-fn value(schema: Value) -> (Value, Undo) {
+fn value_schema(schema: Value) -> (Value, ArgumentMapping) {
     let members = match schema {
         Value::Object(members) => members,
         _ => Map::new(),
     };
-    let (members, undo) = gemini(members, false);
-    (Value::Object(members), undo)
+    let (members, mapping) = gemini(members, false);
+    (Value::Object(members), mapping)
 }

@@ -1,16 +1,16 @@
-//! A schema without references: what they refer to stands in their place.
+//! Inlines the references of a JSON Schema.
 //!
-//! Invariant: the result is bounded in size and depth, whatever refers to whatever; nothing outside of the schema is
-//! looked at.
+//! Invariant: the result is bounded in size and depth, even for recursive references, and nothing outside the schema is
+//! read.
 
 use serde_json::{Map, Value, json};
 
-/// Schemas in one schema, with those that references stand for.
-const MOST: usize = 4_000;
+/// Subschemas in one schema, including inlined ones.
+const MAX_SCHEMAS: usize = 4_000;
 /// Levels of nesting.
-const DEEPEST: usize = 48;
-/// Keywords that say nothing once there are no references.
-const GONE: [&str; 9] = [
+const MAX_DEPTH: usize = 48;
+/// Keywords without a meaning once references are inlined.
+const DROPPED_KEYWORDS: [&str; 9] = [
     "$ref",
     "$defs",
     "definitions",
@@ -22,48 +22,46 @@ const GONE: [&str; 9] = [
     "$comment",
 ];
 
-/// Why a schema cannot be written without references.
+/// Errors of schemas that cannot be inlined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InlineError {
-    /// It would be too large.
     #[error("its schema is too large")]
     TooLarge,
-    /// It would be too deep.
     #[error("its schema is nested too deeply")]
     TooDeep,
 }
 
-/// The schema with what its references refer to in their place. Where one leads back to itself, any value is taken.
-pub(super) fn inlined(root: &Value) -> Result<Value, InlineError> {
-    Inlining { root, left: MOST, on_the_way: Vec::new() }.schema(root, 0)
+/// Replaces references by their targets. A recursive reference becomes a schema that accepts any value.
+pub(super) fn inline_refs(root: &Value) -> Result<Value, InlineError> {
+    RefInliner { root, remaining: MAX_SCHEMAS, active_refs: Vec::new() }.schema(root, 0)
 }
 
-struct Inlining<'a> {
+struct RefInliner<'a> {
     root: &'a Value,
-    left: usize,
-    /// The references that are being followed.
-    on_the_way: Vec<String>,
+    remaining: usize,
+    /// References being resolved, to detect recursion.
+    active_refs: Vec<String>,
 }
 
-impl Inlining<'_> {
+impl RefInliner<'_> {
     fn schema(&mut self, schema: &Value, depth: usize) -> Result<Value, InlineError> {
-        self.left = self.left.checked_sub(1).ok_or(InlineError::TooLarge)?;
-        if depth > DEEPEST {
+        self.remaining = self.remaining.checked_sub(1).ok_or(InlineError::TooLarge)?;
+        if depth > MAX_DEPTH {
             return Err(InlineError::TooDeep);
         }
         let Value::Object(members) = schema else { return Ok(schema.clone()) };
         let mut out = match members.get("$ref").and_then(Value::as_str) {
-            Some(to) => self.referred(to, depth)?,
+            Some(to) => self.resolve_ref(to, depth)?,
             None => Map::new(),
         };
-        for (name, value) in members.iter().filter(|(name, _)| !GONE.contains(&name.as_str())) {
+        for (name, value) in members.iter().filter(|(name, _)| !DROPPED_KEYWORDS.contains(&name.as_str())) {
             let value = self.keyword(name, value, depth)?;
             out.insert(name.clone(), value);
         }
         Ok(Value::Object(out))
     }
 
-    /// The value of a keyword, with the schemas in it.
+    /// Inlines the subschemas of a keyword.
     fn keyword(&mut self, name: &str, value: &Value, depth: usize) -> Result<Value, InlineError> {
         match (name, value) {
             ("properties" | "patternProperties" | "dependentSchemas", Value::Object(all)) => {
@@ -94,22 +92,24 @@ impl Inlining<'_> {
         }
     }
 
-    fn referred(&mut self, to: &str, depth: usize) -> Result<Map<String, Value>, InlineError> {
-        let any = |what: String| {
-            let Value::Object(any) = json!({ "description": what }) else { unreachable!("it is an object") };
+    fn resolve_ref(&mut self, to: &str, depth: usize) -> Result<Map<String, Value>, InlineError> {
+        let any = |description: String| {
+            let Value::Object(any) = json!({ "description": description }) else {
+                unreachable!("it is an object")
+            };
             any
         };
         let name = to.rsplit('/').next().unwrap_or(to);
-        if self.on_the_way.iter().any(|one| one == to) {
-            return Ok(any(format!("Again the same as `{name}` around it.")));
+        if self.active_refs.iter().any(|one| one == to) {
+            return Ok(any(format!("Same as the enclosing `{name}`.")));
         }
         let pointer = to.strip_prefix('#').map(|pointer| pointer.replace("%24", "$"));
         let Some(target) = pointer.and_then(|pointer| self.root.pointer(&pointer)).cloned() else {
             return Ok(any(String::new()));
         };
-        self.on_the_way.push(to.to_owned());
+        self.active_refs.push(to.to_owned());
         let found = self.schema(&target, depth + 1);
-        self.on_the_way.pop();
+        self.active_refs.pop();
         Ok(match found? {
             Value::Object(found) => found,
             _ => Map::new(),
@@ -122,15 +122,15 @@ mod tests {
     use super::*;
 
     fn check(schema: Value, due: &str) {
-        let said = match inlined(&schema) {
+        let result = match inline_refs(&schema) {
             Ok(schema) => schema.to_string(),
             Err(error) => error.to_string(),
         };
-        assert_eq!(said, due);
+        assert_eq!(result, due);
     }
 
     #[test]
-    fn references_are_replaced() {
+    fn inlines_references() {
         check(
             json!({ "$schema": "x", "properties": { "a": { "$ref": "#/$defs/A", "description": "An a." }, "$ref": { "type": "string" } },
                 "$defs": { "A": { "type": "integer", "description": "Any." } } }),
@@ -144,17 +144,17 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_back_ends() {
+    fn recursive_references_end() {
         check(
             json!({ "properties": { "next": { "$ref": "#/$defs/Node" } },
                 "$defs": { "Node": { "type": "object", "properties": { "next": { "$ref": "#/$defs/Node" } } } } }),
-            r#"{"properties":{"next":{"type":"object","properties":{"next":{"description":"Again the same as `Node` around it."}}}}}"#,
+            r#"{"properties":{"next":{"type":"object","properties":{"next":{"description":"Same as the enclosing `Node`."}}}}}"#,
         );
     }
 
     #[test]
-    fn what_grows_is_refused() {
-        // Each doubles the one before.
+    fn rejects_schemas_that_grow_too_large() {
+        // Each definition doubles the next one.
         let defs: Map<String, Value> = (0..15)
             .map(|n| {
                 let next = json!({ "$ref": format!("#/$defs/D{}", n + 1) });

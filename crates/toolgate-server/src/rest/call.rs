@@ -1,7 +1,7 @@
-//! A call over REST: a body becomes a caller's request, and the result an envelope.
+//! Tool calls over REST: a body becomes a request, and the result an envelope.
 //!
-//! Arguments are handed on as the bytes they came in. Invariant: [`call_request`] is the only place where a
-//! request of the runtime is made, and whoever leaves takes its call along: what is dropped here is cancelled at its
+//! Arguments are passed on as the bytes received. Invariant: [`call_request`] is the only place that builds requests to
+//! the runtime. A client that disconnects cancels its call: the future is dropped, which cancels the call at the
 //! server.
 
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use axum::response::Response;
 use hyper::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use toolgate_mcp::{Along, Trace};
-use toolgate_runtime::{CallRequest, Origin};
+use toolgate_mcp::{Forwarded, TraceContext};
+use toolgate_runtime::{CallOrigin, CallRequest};
 use toolgate_types::Caller;
-use toolgate_types::json::{Arguments, Raw};
+use toolgate_json::{CallArguments, RawJson};
 
-use super::{Guest, POLICY_READ, tools};
-use crate::Door;
-use crate::admit::{Refusal, demand};
-use crate::running::{Counted, Phase};
-use crate::{answer, body};
+use super::{Authenticated, POLICY_READ, tools};
+use crate::Gateway;
+use crate::auth::{HttpError, require_permission};
+use crate::lifecycle::{CountGuard, Phase};
+use crate::{body, response};
 
-/// The longest text in a context.
-const LONGEST: usize = 256;
+/// Maximum length of a string in the context.
+const MAX_CONTEXT_BYTES: usize = 256;
 
-/// What a body says, by its members.
+/// Members of a request body.
 #[derive(Default)]
-struct Sent {
+struct CallBody {
     tool: Option<String>,
     caller: Option<String>,
-    arguments: Option<Raw>,
-    context: Context,
+    arguments: Option<RawJson>,
+    context: RequestContext,
 }
 
-/// Where a call comes from and what it belongs to, in the words of the tool contract.
+/// Origin of a call, as defined by the tool contract.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Context {
+struct RequestContext {
     user_id: Option<String>,
     session_id: Option<String>,
     correlation_id: Option<String>,
@@ -52,144 +52,154 @@ struct Context {
 }
 
 pub(crate) async fn call(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let name = tools::path(name)?;
-    let sent = Sent::read(&door, &headers, body, &["arguments", "context"]).await?;
-    door.call(guest, name, sent).await
+    let call_body = CallBody::read(&gateway, &headers, body, &["arguments", "context"]).await?;
+    gateway.call(auth, name, call_body).await
 }
 
 pub(crate) async fn execute(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let members = ["name", "tool", "arguments", "input", "args", "context"];
-    let mut sent = Sent::read(&door, &headers, body, &members).await?;
-    let name = sent
+    let mut call_body = CallBody::read(&gateway, &headers, body, &members).await?;
+    let name = call_body
         .tool
         .take()
-        .ok_or_else(|| Refusal::invalid("the body does not say which tool").hint("add `name`"))?;
-    door.call(guest, name, sent).await
+        .ok_or_else(|| HttpError::invalid("the body names no tool").hint("add `name`"))?;
+    gateway.call(auth, name, call_body).await
 }
 
-pub(crate) async fn why(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+pub(crate) async fn explain_policy(
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    demand(&guest.caller, POLICY_READ)?;
+) -> Result<Response, HttpError> {
+    require_permission(&auth.caller, POLICY_READ)?;
     let members = ["caller", "tool", "name", "arguments", "context"];
-    let mut sent = Sent::read(&door, &headers, body, &members).await?;
-    let name = sent
+    let mut call_body = CallBody::read(&gateway, &headers, body, &members).await?;
+    let name = call_body
         .tool
         .take()
-        .ok_or_else(|| Refusal::invalid("the body does not say which tool").hint("add `tool`"))?;
-    let who = sent.caller.take();
-    let caller = match who.as_deref() {
-        None => Caller::clone(&guest.caller),
-        Some(id) => match door.gate.caller(id) {
+        .ok_or_else(|| HttpError::invalid("the body names no tool").hint("add `tool`"))?;
+    let id = call_body.caller.take();
+    let caller = match id.as_deref() {
+        None => Caller::clone(&auth.caller),
+        Some(id) => match gateway.authenticator.caller(id) {
             Some(caller) => Caller::clone(&caller),
-            None => return Err(Refusal::not_found(format!("there is no caller `{id}`"))),
+            None => return Err(HttpError::not_found(format!("there is no caller `{id}`"))),
         },
     };
-    let request = call_request(&guest, name, sent);
-    let explanation = door.runtime.explain(&caller, &request).ok_or_else(|| tools::unknown(&request.name))?;
+    let request = call_request(&auth, name, call_body);
+    let explanation =
+        gateway.runtime.explain(&caller, &request).ok_or_else(|| tools::no_tool(&request.name))?;
     let mut document = json!(explanation);
     document["caller"] = json!(caller.id);
     document["tool"] = json!(request.name);
-    Ok(answer::document(&document))
+    Ok(response::json(&document))
 }
 
-impl Door {
-    /// Counts something that is waited for at the end, or says why it is not let in.
-    pub(crate) fn let_in(&self) -> Result<Counted<'_>, Refusal> {
-        self.running.call().map_err(|phase| match phase {
-            Phase::Starting => Refusal::unavailable("it is starting").after(Duration::from_secs(1)),
-            _ => {
-                Refusal::unavailable("it is stopping, and lets no new calls in").after(Duration::from_secs(5))
+impl Gateway {
+    /// Counts a call for the shutdown, or rejects it if calls are not accepted.
+    pub(crate) fn begin_call(&self) -> Result<CountGuard<'_>, HttpError> {
+        self.lifecycle.begin_call().map_err(|phase| match phase {
+            Phase::Starting => {
+                HttpError::unavailable("the gateway is starting").retry_after(Duration::from_secs(1))
             }
+            _ => HttpError::unavailable("the gateway is stopping and accepts no new calls")
+                .retry_after(Duration::from_secs(5)),
         })
     }
 
-    async fn call(&self, guest: Guest, name: String, sent: Sent) -> Result<Response, Refusal> {
-        let _counted = self.let_in()?;
-        let request = call_request(&guest, name, sent);
+    async fn call(
+        &self,
+        auth: Authenticated,
+        name: String,
+        call_body: CallBody,
+    ) -> Result<Response, HttpError> {
+        let _call = self.begin_call()?;
+        let request = call_request(&auth, name, call_body);
         let trace = request.trace.clone();
-        let called = self.runtime.call(&guest.caller, request).await;
-        let mut response = answer::called(&called);
-        answer::identified(&mut response, &trace);
+        let called = self.runtime.call(&auth.caller, request).await;
+        let mut response = response::call_result(&called);
+        response::set_request_ids(&mut response, &trace);
         Ok(response)
     }
 }
 
-/// The request as the runtime knows it.
-fn call_request(guest: &Guest, name: String, sent: Sent) -> CallRequest {
-    let Context { user_id, session_id, correlation_id, trace_id, agent_version, metadata, .. } = sent.context;
-    let mut trace = guest.trace.clone();
-    // What the request itself says in its headers counts more.
-    if let Some(id) = correlation_id.filter(|_| !guest.identified) {
-        trace = Trace::new(&id).within(trace.trace_id());
+/// Builds the request to the runtime.
+fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> CallRequest {
+    let RequestContext { user_id, session_id, correlation_id, trace_id, agent_version, metadata, .. } =
+        call_body.context;
+    let mut trace = auth.trace.clone();
+    // Headers take precedence over the body.
+    if let Some(id) = correlation_id.filter(|_| !auth.has_correlation_id) {
+        trace = TraceContext::new(&id).with_parent(trace.trace_id());
     }
-    if let Some(id) = trace_id.filter(|_| !guest.traced) {
-        trace = trace.within(&id);
+    if let Some(id) = trace_id.filter(|_| !auth.has_traceparent) {
+        trace = trace.with_parent(&id);
     }
-    let arguments = sent.arguments.map_or_else(Arguments::none, Arguments::from);
-    let origin = Origin {
+    let arguments = call_body.arguments.map_or_else(CallArguments::empty, CallArguments::from);
+    let origin = CallOrigin {
         user: user_id,
         session: session_id,
         agent_version,
         metadata: metadata.map(Json::Object),
-        along: Along::default(),
+        forwarded: Forwarded::default(),
         hidden: false,
     };
-    CallRequest { name, arguments, trace, origin, whole: false }
+    CallRequest { name, arguments, trace, origin, full_result: false }
 }
 
-impl Sent {
-    /// Reads a body that may have these members, and no other: a member that nobody knows is a mistake of
-    /// whoever sent it.
-    async fn read(door: &Door, headers: &HeaderMap, body: Body, may: &[&str]) -> Result<Self, Refusal> {
-        let raw = body::read(headers, body, door.max_body).await?;
+impl CallBody {
+    /// Reads a body with these members. Unknown members are rejected, because they are mistakes of the client.
+    async fn read(
+        gateway: &Gateway,
+        headers: &HeaderMap,
+        body: Body,
+        allowed: &[&str],
+    ) -> Result<Self, HttpError> {
+        let raw = body::read_json(headers, body, gateway.max_body).await?;
         if !is_object(&raw) {
-            return Err(Refusal::invalid("the body is not an object"));
+            return Err(HttpError::invalid("the body is not an object"));
         }
-        let mut sent = Self::default();
+        let mut call_body = Self::default();
         for (name, value) in raw.members() {
-            if !may.contains(&&*name) {
-                let known: Vec<_> = may.iter().map(|name| format!("`{name}`")).collect();
-                return Err(Refusal::invalid(format!(
-                    "the body has a member `{name}`, which is not known here"
-                ))
-                .hint(format!("it may have {}", known.join(", "))));
+            if !allowed.contains(&&*name) {
+                let known: Vec<_> = allowed.iter().map(|name| format!("`{name}`")).collect();
+                return Err(HttpError::invalid(format!("unknown member `{name}` in the body"))
+                    .hint(format!("allowed members: {}", known.join(", "))));
             }
-            sent.take(&name, value, &raw)?;
+            call_body.take(&name, value, &raw)?;
         }
-        Ok(sent)
+        Ok(call_body)
     }
 
-    fn take(&mut self, name: &str, value: &str, whole: &Raw) -> Result<(), Refusal> {
-        let twice = || Refusal::invalid(format!("`{name}` says what another member says already"));
+    fn take(&mut self, name: &str, value: &str, whole: &RawJson) -> Result<(), HttpError> {
+        let twice = || HttpError::invalid(format!("`{name}` repeats another member"));
         let text = || {
             serde_json::from_str::<String>(value)
-                .map_err(|_| Refusal::invalid(format!("`{name}` is not a text")))
+                .map_err(|_| HttpError::invalid(format!("`{name}` is not a string")))
         };
         match name {
             "name" | "tool" if self.tool.is_some() => return Err(twice()),
             "name" | "tool" => self.tool = Some(text()?),
             "caller" => self.caller = Some(text()?),
-            "context" => self.context = Context::read(value)?,
+            "context" => self.context = RequestContext::read(value)?,
             _ if self.arguments.is_some() => return Err(twice()),
             _ => {
                 let arguments = whole.slice(value);
                 if !is_object(&arguments) {
-                    return Err(Refusal::invalid(format!("`{name}` is not an object")));
+                    return Err(HttpError::invalid(format!("`{name}` is not an object")));
                 }
                 self.arguments = Some(arguments);
             }
@@ -198,18 +208,20 @@ impl Sent {
     }
 }
 
-fn is_object(raw: &Raw) -> bool {
-    raw.get().trim_start().starts_with('{')
+fn is_object(raw: &RawJson) -> bool {
+    raw.as_str().trim_start().starts_with('{')
 }
 
-impl Context {
-    fn read(value: &str) -> Result<Self, Refusal> {
+impl RequestContext {
+    fn read(value: &str) -> Result<Self, HttpError> {
         let context: Self = serde_json::from_str(value)
-            .map_err(|error| Refusal::invalid(format!("`context` is not what it should be: {error}")))?;
+            .map_err(|error| HttpError::invalid(format!("invalid `context`: {error}")))?;
         let Self { user_id, session_id, agent_id, agent_version, timestamp, .. } = &context;
-        let long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > LONGEST);
+        let long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > MAX_CONTEXT_BYTES);
         if [user_id, session_id, agent_id, agent_version, timestamp].into_iter().any(long) {
-            return Err(Refusal::invalid(format!("a text in `context` has more than {LONGEST} bytes")));
+            return Err(HttpError::invalid(format!(
+                "a string in `context` has more than {MAX_CONTEXT_BYTES} bytes"
+            )));
         }
         Ok(context)
     }

@@ -1,7 +1,7 @@
-//! Tools and servers that are registered, changed and removed over HTTP.
+//! Endpoints that register, change and remove tools and servers.
 //!
-//! A change goes through the registry's queue like any other; here it gets its name, its caller's right to make it, and
-//! its answer. Invariant: what is answered with success is safe on the disk and in use.
+//! Every change goes through the queue of the registry. Here it gets its name, its permission checks, and its response.
+//! Invariant: a successful response means the change is on disk and in use.
 
 use std::sync::Arc;
 
@@ -12,241 +12,257 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use serde_json::{Map, Value as Json, json};
-use toolgate_store::document::{Act, Kind, Op, Unfit};
-use toolgate_store::registry::{Change, Done, Problem, Problems, Refused, Registry};
-use toolgate_store::store::Rev;
+use toolgate_store::document::{EntryAction, EntryError, EntryKind, EntryOp};
+use toolgate_store::registry::{
+    ChangeError, CommittedChange, Registry, RegistryChange, RegistryProblem, RegistryProblems,
+};
+use toolgate_store::store::Revision;
 
-use super::{Guest, SERVERS_WRITE, TOOLS_WRITE, guard, tools};
-use crate::Door;
-use crate::admit::Refusal;
-use crate::answer::Details;
-use crate::{answer, body};
+use super::{Authenticated, SERVERS_WRITE, TOOLS_WRITE, guard, tools};
+use crate::Gateway;
+use crate::auth::HttpError;
+use crate::response::ErrorDetails;
+use crate::{body, response};
 
 pub(crate) async fn add_tool(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    guest.demand(TOOLS_WRITE)?;
-    let entry = entry(&door, &headers, body).await?;
+) -> Result<Response, HttpError> {
+    auth.require(TOOLS_WRITE)?;
+    let entry = entry(&gateway, &headers, body).await?;
     let name = name_in(&entry)?;
-    door.change(&guest, &headers, Op { kind: Kind::Tool, name, act: Act::Add(entry) }).await
+    gateway
+        .change(&auth, &headers, EntryOp { kind: EntryKind::Tool, name, action: EntryAction::Add(entry) })
+        .await
 }
 
 pub(crate) async fn add_server(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    guest.demand(SERVERS_WRITE)?;
-    let mut entry = entry(&door, &headers, body).await?;
+) -> Result<Response, HttpError> {
+    auth.require(SERVERS_WRITE)?;
+    let mut entry = entry(&gateway, &headers, body).await?;
     let name = name_in(&entry)?;
-    // In its file the name is the key.
+    // In the file, the name is the key of the entry.
     entry.shift_remove("name");
-    door.change(&guest, &headers, Op { kind: Kind::Server, name, act: Act::Add(entry) }).await
+    gateway
+        .change(&auth, &headers, EntryOp { kind: EntryKind::Server, name, action: EntryAction::Add(entry) })
+        .await
 }
 
 pub(crate) async fn change_tool(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     method: Method,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    door.change_one(&guest, Kind::Tool, method, tools::path(name)?, headers, body).await
+) -> Result<Response, HttpError> {
+    gateway.change_one(&auth, EntryKind::Tool, method, tools::path(name)?, headers, body).await
 }
 
-/// Changes a tool whose name is part of the route, as that of `execute` and of `search` is.
+/// Changes a tool whose name is a fixed part of the route: `execute` or `search`.
 pub(crate) async fn change_routed(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    door.change_one(
-        &guest,
-        Kind::Tool,
-        method,
-        uri.path().rsplit('/').next().unwrap_or_default().to_owned(),
-        headers,
-        body,
-    )
-    .await
+) -> Result<Response, HttpError> {
+    gateway
+        .change_one(
+            &auth,
+            EntryKind::Tool,
+            method,
+            uri.path().rsplit('/').next().unwrap_or_default().to_owned(),
+            headers,
+            body,
+        )
+        .await
 }
 
 pub(crate) async fn change_server(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     method: Method,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    door.change_one(&guest, Kind::Server, method, tools::path(name)?, headers, body).await
+) -> Result<Response, HttpError> {
+    gateway.change_one(&auth, EntryKind::Server, method, tools::path(name)?, headers, body).await
 }
 
-impl Door {
-    /// An answer that tells of the registry as it is now.
-    pub(crate) fn tagged(&self, mut response: Response) -> Response {
+impl Gateway {
+    /// Adds the current registry revision as the `ETag`.
+    pub(crate) fn with_etag(&self, mut response: Response) -> Response {
         if let Some(registry) = self.registry() {
-            answer::tagged(&mut response, registry.state().rev);
+            response::set_etag(&mut response, registry.state().rev);
         }
         response
     }
 
     async fn change_one(
         &self,
-        guest: &Guest,
-        kind: Kind,
+        auth: &Authenticated,
+        kind: EntryKind,
         method: Method,
         name: String,
         headers: HeaderMap,
         body: Body,
-    ) -> Result<Response, Refusal> {
-        guest.demand(if kind == Kind::Tool { TOOLS_WRITE } else { SERVERS_WRITE })?;
+    ) -> Result<Response, HttpError> {
+        auth.require(if kind == EntryKind::Tool { TOOLS_WRITE } else { SERVERS_WRITE })?;
         let act = if method == Method::DELETE {
-            Act::Remove
+            EntryAction::Remove
         } else {
             let mut entry = entry(self, &headers, body).await?;
-            if kind == Kind::Server
-                && let Some(own) = entry.shift_remove("name")
-                && own != name.as_str()
+            if kind == EntryKind::Server
+                && let Some(body_name) = entry.shift_remove("name")
+                && body_name != name.as_str()
             {
-                return Err(refusal(&Unfit::OtherName { name, found: format!("`{own}`") }.into(), ""));
+                return Err(registry_error(
+                    &EntryError::NameMismatch { name, found: format!("`{body_name}`") }.into(),
+                    "",
+                ));
             }
-            if method == Method::PUT { Act::Replace(entry) } else { Act::Patch(entry) }
+            if method == Method::PUT { EntryAction::Replace(entry) } else { EntryAction::Patch(entry) }
         };
-        self.change(guest, &headers, Op { kind, name, act }).await
+        self.change(auth, &headers, EntryOp { kind, name, action: act }).await
     }
 
-    /// Makes a change, and tells what came of it.
-    async fn change(&self, guest: &Guest, headers: &HeaderMap, op: Op) -> Result<Response, Refusal> {
-        let _counted = self.let_in()?;
+    /// Submits a change and responds with its outcome.
+    async fn change(
+        &self,
+        auth: &Authenticated,
+        headers: &HeaderMap,
+        op: EntryOp,
+    ) -> Result<Response, HttpError> {
+        let _call = self.begin_call()?;
         let registry = self.registry().ok_or_else(|| {
-            Refusal::unavailable("nothing can be changed here")
-                .hint("the output of `toolgate serve` says why")
+            HttpError::unavailable("tools and servers cannot be changed on this gateway")
+                .hint("see the output of `toolgate serve` for the reason")
         })?;
-        if !guest.at_machine {
-            guard::check(&op, &guest.caller, &registry.state(), &self.allowed).await?;
+        if !auth.via_socket {
+            guard::check(&op, &auth.caller, &registry.state(), &self.allowed).await?;
         }
         let expect = expected(headers, registry)?;
         let (kind, name) = (op.kind, op.name.clone());
-        let (status, removed) = match op.act {
-            Act::Add(_) => (StatusCode::CREATED, false),
-            Act::Replace(_) | Act::Patch(_) => (StatusCode::OK, false),
-            Act::Remove => (StatusCode::NO_CONTENT, true),
+        let (status, removed) = match op.action {
+            EntryAction::Add(_) => (StatusCode::CREATED, false),
+            EntryAction::Replace(_) | EntryAction::Patch(_) => (StatusCode::OK, false),
+            EntryAction::Remove => (StatusCode::NO_CONTENT, true),
         };
-        let outcome = registry.submit(Change { expect, op }).await;
-        let Done { rev, notes } = outcome.map_err(|refused| refusal(&refused, &name))?;
-        tracing::info!(caller = %guest.caller.id, "{} `{name}` was changed, revision {rev}", kind.label());
+        let outcome = registry.submit(RegistryChange { expect, op }).await;
+        let CommittedChange { rev, notes } = outcome.map_err(|refused| registry_error(&refused, &name))?;
+        tracing::info!(caller = %auth.caller.id, "{} `{name}` was changed, revision {rev}", kind.label());
         if removed {
             let mut response = status.into_response();
-            answer::tagged(&mut response, rev);
+            response::set_etag(&mut response, rev);
             return Ok(response);
         }
         let mut document = json!({ "name": name, "revision": rev, "notes": notes });
         match kind {
-            Kind::Tool => {
+            EntryKind::Tool => {
                 let catalog = self.runtime.catalog();
-                let tool = catalog.resolve(&name).filter(|tool| self.runtime.may_see(&guest.caller, tool));
+                let tool = catalog.resolve(&name).filter(|tool| self.runtime.may_see(&auth.caller, tool));
                 document["tool"] = json!(tool.map(AsRef::as_ref));
             }
-            Kind::Server => {
-                self.arrival(&name).await;
+            EntryKind::Server => {
+                self.wait_until_ready(&name).await;
                 document["server"] = json!(self.status(&name));
             }
         }
-        let mut response = answer::with_status(status, &document);
-        answer::tagged(&mut response, rev);
-        let place = format!("/v1/{}/{name}", if kind == Kind::Tool { "tools" } else { "servers" });
-        if let (StatusCode::CREATED, Ok(place)) = (status, HeaderValue::from_str(&place)) {
-            response.headers_mut().insert(header::LOCATION, place);
+        let mut response = response::json_with_status(status, &document);
+        response::set_etag(&mut response, rev);
+        let location = format!("/v1/{}/{name}", if kind == EntryKind::Tool { "tools" } else { "servers" });
+        if let (StatusCode::CREATED, Ok(location)) = (status, HeaderValue::from_str(&location)) {
+            response.headers_mut().insert(header::LOCATION, location);
         }
         Ok(response)
     }
 }
 
-/// The entry that a body holds.
-async fn entry(door: &Door, headers: &HeaderMap, body: Body) -> Result<Map<String, Json>, Refusal> {
-    let raw = body::read(headers, body, door.max_body).await?;
-    serde_json::from_str(raw.get()).map_err(|_| Refusal::invalid("the body is not an object"))
+/// Reads an entry from the body.
+async fn entry(gateway: &Gateway, headers: &HeaderMap, body: Body) -> Result<Map<String, Json>, HttpError> {
+    let raw = body::read_json(headers, body, gateway.max_body).await?;
+    serde_json::from_str(raw.as_str()).map_err(|_| HttpError::invalid("the body is not an object"))
 }
 
-fn name_in(entry: &Map<String, Json>) -> Result<String, Refusal> {
+fn name_in(entry: &Map<String, Json>) -> Result<String, HttpError> {
     let name = entry.get("name").and_then(Json::as_str);
     name.map(ToOwned::to_owned).ok_or_else(|| {
         let message = "the entry has no `name`";
-        Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message).hint("add it")
+        HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message).hint("add `name`")
     })
 }
 
-/// The revision that a change depends on: that in `If-Match`. One that is not ours is that of no registry.
-fn expected(headers: &HeaderMap, registry: &Registry) -> Result<Option<Rev>, Refusal> {
+/// Reads the expected revision from `If-Match`. A tag that is not the current one is a conflict.
+fn expected(headers: &HeaderMap, registry: &Registry) -> Result<Option<Revision>, HttpError> {
     let current = registry.state().rev;
     let mut given = headers.get_all(header::IF_MATCH).iter().peekable();
     if given.peek().is_none() {
         return Ok(None);
     }
-    let own = format!("\"{current}\"");
+    let body_name = format!("\"{current}\"");
     for value in given {
         for tag in value.to_str().unwrap_or_default().split(',').map(str::trim) {
             if tag == "*" {
                 return Ok(None);
             }
-            if tag == own {
+            if tag == body_name {
                 return Ok(Some(current));
             }
         }
     }
-    Err(refusal(&Refused::Conflict { current }, ""))
+    Err(registry_error(&ChangeError::Conflict { current }, ""))
 }
 
-/// Why a change was not made, with all that is wrong.
-fn refusal(refused: &Refused, name: &str) -> Refusal {
+/// Converts a rejected change to an HTTP error, with all problems found.
+fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
     let status = match refused {
-        Refused::Unfit(Unfit::Exists { .. } | Unfit::File(_)) | Refused::Unreadable(_) => {
-            StatusCode::CONFLICT
+        ChangeError::Entry(EntryError::Exists { .. } | EntryError::File(_))
+        | ChangeError::FilesRejected(_) => StatusCode::CONFLICT,
+        ChangeError::Entry(EntryError::Missing { .. }) => StatusCode::NOT_FOUND,
+        ChangeError::Entry(EntryError::NameMismatch { .. }) | ChangeError::Invalid(_) => {
+            StatusCode::UNPROCESSABLE_ENTITY
         }
-        Refused::Unfit(Unfit::Missing { .. }) => StatusCode::NOT_FOUND,
-        Refused::Unfit(Unfit::OtherName { .. }) | Refused::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        Refused::Conflict { .. } => StatusCode::PRECONDITION_FAILED,
-        Refused::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        ChangeError::Conflict { .. } => StatusCode::PRECONDITION_FAILED,
+        ChangeError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     let (message, problems, hint) = match refused {
-        Refused::Invalid(Problems(problems)) => {
-            (format!("`{name}` is refused, and nothing was changed"), problems.clone(), None)
+        ChangeError::Invalid(RegistryProblems(problems)) => {
+            (format!("`{name}` was rejected, and nothing was changed"), problems.clone(), None)
         }
-        Refused::Unreadable(Problems(problems)) => {
-            let message = "the files are not in order, and nothing was changed".to_owned();
-            (message, problems.clone(), Some("whoever wrote to them has to mend them"))
+        ChangeError::FilesRejected(RegistryProblems(problems)) => {
+            let message = "the registry files have errors, and nothing was changed".to_owned();
+            (message, problems.clone(), Some("fix the files, then try again"))
         }
-        Refused::Unavailable(error) => {
-            let problem = Problem { message: error.0.to_string(), place: None, hint: None };
+        ChangeError::Unavailable(error) => {
+            let problem = RegistryProblem { message: error.0.to_string(), place: None, hint: None };
             (refused.to_string(), vec![problem], Some("nothing was changed; try again later"))
         }
-        Refused::Unfit(Unfit::Exists { .. }) => {
-            (refused.to_string(), Vec::new(), Some("PUT or PATCH changes it"))
+        ChangeError::Entry(EntryError::Exists { .. }) => {
+            (refused.to_string(), Vec::new(), Some("use PUT or PATCH to change it"))
         }
-        Refused::Unfit(Unfit::Missing { .. }) => {
-            let hint = "POST makes it; what the project file itself names is changed there";
+        ChangeError::Entry(EntryError::Missing { .. }) => {
+            let hint = "use POST to create it; entries of the project file are changed there";
             (refused.to_string(), Vec::new(), Some(hint))
         }
-        Refused::Unfit(Unfit::File(_)) => {
+        ChangeError::Entry(EntryError::File(_)) => {
             let hint = "`registries` in toolgate.yaml names the files that hold tools and servers";
             (refused.to_string(), Vec::new(), Some(hint))
         }
         refused => (refused.to_string(), Vec::new(), None),
     };
     let revision = match refused {
-        Refused::Conflict { current } => Some(*current),
+        ChangeError::Conflict { current } => Some(*current),
         _ => None,
     };
-    let details = Some(Box::new(Details { problems, revision }));
-    let refusal = Refusal::new(status, refused.code(), message);
-    Refusal { hint: hint.map(ToOwned::to_owned), details, ..refusal }
+    let details = Some(Box::new(ErrorDetails { problems, revision }));
+    let error = HttpError::new(status, refused.code(), message);
+    HttpError { hint: hint.map(ToOwned::to_owned), details, ..error }
 }

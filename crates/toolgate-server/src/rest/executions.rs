@@ -1,4 +1,4 @@
-//! `/v1/executions`: what was called, by whom, and how it ended. The questions are those of `toolgate log`.
+//! `/v1/executions`: queries of the execution log, with the filters of `toolgate log`.
 
 use std::fmt::Write as _;
 use std::io;
@@ -19,26 +19,26 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
-use toolgate_audit::project::{Cursor, Following, moment};
-use toolgate_audit::{Filter, ProjectLog};
+use toolgate_audit::project::{CallCursor, ProjectFollower, parse_time};
+use toolgate_audit::{CallFilter, ProjectLog};
 use toolgate_types::ErrorCode;
 
-use super::{EXECUTIONS_READ, Guest, tools};
-use crate::Door;
-use crate::admit::{Refusal, demand};
-use crate::answer;
+use super::{Authenticated, EXECUTIONS_READ, tools};
+use crate::Gateway;
+use crate::auth::{HttpError, require_permission};
+use crate::response;
 
-/// Calls on a page where nothing is said, and at most.
-const PAGE: usize = 50;
-const LARGEST_PAGE: usize = 1_000;
-/// How often a log that is followed is looked at, and how long a stream may say nothing.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-const LIFE_SIGN: Duration = Duration::from_secs(15);
+/// Executions per page: default and maximum.
+const DEFAULT_PAGE: usize = 50;
+const MAX_PAGE: usize = 1_000;
+/// Interval at which a followed log is polled, and the keep-alive interval of streams.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Which calls.
+/// Filters of executions.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wanted {
+pub(crate) struct ExecutionQuery {
     tool: Option<String>,
     caller: Option<String>,
     status: Option<String>,
@@ -49,79 +49,82 @@ pub(crate) struct Wanted {
     cursor: Option<String>,
 }
 
-impl Wanted {
-    fn filter(self) -> Result<Filter, Refusal> {
+impl ExecutionQuery {
+    fn filter(self) -> Result<CallFilter, HttpError> {
         let Self { tool, caller, status, since, until, grep, .. } = self;
         let time = |text: Option<String>| {
-            let time = text.map(|text| moment(&text, Timestamp::now())).transpose();
-            time.map_err(|error| Refusal::invalid(error.to_string()))
+            let time = text.map(|text| parse_time(&text, Timestamp::now())).transpose();
+            time.map_err(|error| HttpError::invalid(error.to_string()))
         };
         let (since, until) = (time(since)?, time(until)?);
-        Ok(Filter { tool, caller, status, since, until, grep, ..Filter::default() })
+        Ok(CallFilter { tool, caller, status, since, until, grep, ..CallFilter::default() })
     }
 }
 
 pub(crate) async fn list(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Response, Refusal> {
-    demand(&guest.caller, EXECUTIONS_READ)?;
-    let wanted = tools::query(wanted)?;
-    let (cursor, limit) = (wanted.cursor.clone(), wanted.limit);
-    let filter = wanted.filter()?;
-    let cursor = cursor.map(|text| text.parse::<Cursor>()).transpose();
-    let cursor = cursor.map_err(|error| Refusal::invalid(error.to_string()))?;
-    let limit = limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
-    let page = door.read_log(move |log, go_on| log.page(&filter, cursor.as_ref(), limit, go_on)).await?;
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
+    query: Result<Query<ExecutionQuery>, QueryRejection>,
+) -> Result<Response, HttpError> {
+    require_permission(&auth.caller, EXECUTIONS_READ)?;
+    let query = tools::query(query)?;
+    let (cursor, limit) = (query.cursor.clone(), query.limit);
+    let filter = query.filter()?;
+    let cursor = cursor.map(|text| text.parse::<CallCursor>()).transpose();
+    let cursor = cursor.map_err(|error| HttpError::invalid(error.to_string()))?;
+    let limit = limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
+    let page = gateway
+        .read_log(move |log, keep_going| log.page(&filter, cursor.as_ref(), limit, keep_going))
+        .await?;
     let next = page.next.map(|next| next.to_string());
-    Ok(answer::document(&json!({ "executions": page.calls, "next": next })))
+    Ok(response::json(&json!({ "executions": page.calls, "next": next })))
 }
 
 pub(crate) async fn show(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
-    demand(&guest.caller, EXECUTIONS_READ)?;
+) -> Result<Response, HttpError> {
+    require_permission(&auth.caller, EXECUTIONS_READ)?;
     let id = tools::path(id)?;
-    let wanted = id.clone();
-    let call = door.read_log(move |log, _| log.show(&wanted)).await?;
+    let wanted_id = id.clone();
+    let call = gateway.read_log(move |log, _| log.show(&wanted_id)).await?;
     let absent = || {
-        Refusal::not_found(format!("there is no call `{id}`")).hint("`GET /v1/executions` lists the newest")
+        HttpError::not_found(format!("there is no call `{id}`")).hint("`GET /v1/executions` lists the newest")
     };
-    call.map(|call| answer::document(&call)).ok_or_else(absent)
+    call.map(|call| response::json(&call)).ok_or_else(absent)
 }
 
-/// Calls as they end, until the client leaves or the door closes.
+/// Streams executions as they end, until the client leaves or the gateway closes.
 pub(crate) async fn stream(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Response, Refusal> {
-    demand(&guest.caller, EXECUTIONS_READ)?;
-    let wanted = tools::query(wanted)?;
-    if wanted.limit.is_some() || wanted.cursor.is_some() {
-        return Err(Refusal::invalid("a stream has no pages").hint("leave `limit` and `cursor` out"));
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
+    query: Result<Query<ExecutionQuery>, QueryRejection>,
+) -> Result<Response, HttpError> {
+    require_permission(&auth.caller, EXECUTIONS_READ)?;
+    let query = tools::query(query)?;
+    if query.limit.is_some() || query.cursor.is_some() {
+        return Err(HttpError::invalid("a stream has no pages").hint("leave `limit` and `cursor` out"));
     }
-    let filter = wanted.filter()?;
-    let place = Arc::clone(&door.log_streams).try_acquire_owned().map_err(|_| {
+    let filter = query.filter()?;
+    let permit = Arc::clone(&gateway.log_streams).try_acquire_owned().map_err(|_| {
         let code = ErrorCode::Overloaded.label();
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, "too many streams are open").after(LIFE_SIGN)
+        HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many streams are open")
+            .retry_after(KEEP_ALIVE)
     })?;
-    let following = door.read_log(move |log, _| log.follow(&filter)).await?;
-    // Whoever reads this knows that nothing is missed from here on.
+    let following = gateway.read_log(move |log, _| log.follow(&filter)).await?;
+    // Tells the client that nothing is missed from here on.
     let first = futures_util::stream::once(async { Ok::<_, io::Error>(Bytes::from_static(b": open\n\n")) });
-    let rest = futures_util::stream::try_unfold((following, place), |(following, place)| async move {
+    let rest = futures_util::stream::try_unfold((following, permit), |(following, permit)| async move {
         let (following, events) = events(following).await?;
-        Ok(Some((events, (following, place))))
+        Ok(Some((events, (following, permit))))
     });
-    // It ends with the door, and with the key or token that opened it.
-    let (gate, standing) = (Arc::clone(&door), guest.standing);
+    // The stream ends with the gateway, and with the credential that opened it.
+    let (shared, lifetime) = (Arc::clone(&gateway), auth.lifetime);
     let closing = async move {
         tokio::select! {
-            () = gate.running.closing() => {}
-            () = gate.gate.over(standing) => {}
+            () = shared.lifecycle.closing() => {}
+            () = shared.authenticator.wait_for_expiry(lifetime) => {}
         }
     };
     let mut response = Response::new(Body::from_stream(first.chain(rest).take_until(Box::pin(closing))));
@@ -130,9 +133,9 @@ pub(crate) async fn stream(
     Ok(response)
 }
 
-/// What ended next, as events; or a sign of life, so that whoever is gone is noticed.
-async fn events(mut following: Following) -> io::Result<(Following, Bytes)> {
-    let quiet = Instant::now() + LIFE_SIGN;
+/// Waits for the next executions and renders them as events. A keep-alive comment detects disconnected clients.
+async fn events(mut following: ProjectFollower) -> io::Result<(ProjectFollower, Bytes)> {
+    let keep_alive_at = Instant::now() + KEEP_ALIVE;
     loop {
         let polled = spawn_blocking(move || following.poll().map(|calls| (following, calls)));
         let calls;
@@ -144,39 +147,39 @@ async fn events(mut following: Following) -> io::Result<(Following, Bytes)> {
             let data = serde_json::to_string(call).map_err(io::Error::other)?;
             let _ = write!(text, "id: {}\nevent: execution\ndata: {data}\n\n", call.id());
         }
-        if text.is_empty() && Instant::now() >= quiet {
+        if text.is_empty() && Instant::now() >= keep_alive_at {
             text.push_str(":\n\n");
         }
         if !text.is_empty() {
             return Ok((following, text.into()));
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Says to whoever reads that nobody waits for it any more.
-struct Leaving(Arc<AtomicBool>);
+/// Cancels a blocking log query when its request is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Leaving {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-impl Door {
-    /// Reads files, so it is done where nobody waits for the thread; and not by too many at once.
+impl Gateway {
+    /// Queries the log on a blocking thread, limited to a few at a time.
     async fn read_log<T: Send + 'static>(
         &self,
         read: impl FnOnce(&ProjectLog, &dyn Fn() -> bool) -> io::Result<T> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let _one_of_few = self.log_readers.acquire().await;
-        let left = Arc::new(AtomicBool::new(false));
-        let _leaving = Leaving(Arc::clone(&left));
+    ) -> Result<T, HttpError> {
+        let _permit = self.log_readers.acquire().await;
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let _cancel = CancelOnDrop(Arc::clone(&cancelled));
         let log = self.log.clone();
-        let task = tokio::task::spawn_blocking(move || read(&log, &|| !left.load(Ordering::Relaxed)));
+        let task = tokio::task::spawn_blocking(move || read(&log, &|| !cancelled.load(Ordering::Relaxed)));
         let failed = |error: &dyn std::fmt::Display| {
             tracing::error!("the execution log cannot be read: {error}");
-            Refusal::unavailable("the execution log cannot be read")
+            HttpError::unavailable("the execution log cannot be read")
         };
         task.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
     }

@@ -1,9 +1,8 @@
-//! What an entry that came over the network may say. The operator's files are not asked any of this.
+//! Checks of registry entries that arrive over the network. Files of the operator are not checked.
 //!
-//! Three things: only who was given `servers:exec` by its name says what runs on this machine, and it is a program that
-//! the operator allows; an entry reads no variable
-//! that the project does not read anyway; and an address leads to the internet, or to a network that the operator
-//! allows. Invariant: nothing is started, and nothing is sent but questions for names.
+//! There are three. Only callers with `servers:exec`, granted by its exact name, may register a command, and only one
+//! the operator allows. An entry may read only variables that the project already reads. A URL must point to the
+//! internet, or to a network the operator allows. Invariant: a check starts nothing, and sends only DNS queries.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,90 +11,105 @@ use hyper::StatusCode;
 use serde_json::{Map, Value as Json};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
-use toolgate_store::document::{Act, Kind, Op};
-use toolgate_store::registry::{Problem, State};
+use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
+use toolgate_store::registry::{RegistryProblem, RegistryState};
 use toolgate_types::Caller;
-use toolgate_types::network::{Network, inside};
+use toolgate_mcp::network::non_public_network;
+use toolgate_types::network::Network;
 use toolgate_types::server::Transport;
 use url::{Host, Position, Url};
 
 use super::SERVERS_EXEC;
-use crate::admit::{Refusal, demand_by_name};
-use crate::answer::Details;
+use crate::auth::{HttpError, require_explicit_permission};
+use crate::response::ErrorDetails;
 
-/// Keys of a server that say what runs here, or which of its files are read.
-const LOCAL: [&str; 10] =
+/// Keys of a server entry that run a command on this machine, or read its files.
+const LOCAL_KEYS: [&str; 10] =
     ["command", "args", "server", "env", "env_file", "envFile", "cwd", "encoding", "config", "tls"];
-/// How long a name may take to be found.
-const LOOKUP: Duration = Duration::from_secs(3);
+/// Time limit of a DNS lookup.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the operator allows.
+/// Networks and commands the operator allows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Allowed {
-    /// Networks that are not the internet.
+pub(crate) struct AllowList {
+    /// Allowed internal networks.
     pub(crate) networks: Vec<Network>,
-    /// Programs; any where nothing is said.
+    /// Allowed commands; `None` allows any.
     pub(crate) commands: Option<Vec<String>>,
 }
 
-/// Whether a caller may make this change.
-pub(super) async fn check(op: &Op, caller: &Caller, state: &State, allowed: &Allowed) -> Result<(), Refusal> {
-    let (Act::Add(entry) | Act::Replace(entry) | Act::Patch(entry)) = &op.act else { return Ok(()) };
-    if op.kind == Kind::Server && runs_here(op, entry, state) {
-        demand_by_name(caller, SERVERS_EXEC)?;
-        command(op, entry, state, allowed)?;
+/// Checks that a caller may make a change.
+pub(super) async fn check(
+    op: &EntryOp,
+    caller: &Caller,
+    state: &RegistryState,
+    allowed: &AllowList,
+) -> Result<(), HttpError> {
+    let (EntryAction::Add(entry) | EntryAction::Replace(entry) | EntryAction::Patch(entry)) = &op.action
+    else {
+        return Ok(());
+    };
+    if op.kind == EntryKind::Server && is_local(op, entry, state) {
+        require_explicit_permission(caller, SERVERS_EXEC)?;
+        check_command(op, entry, state, allowed)?;
     }
-    variables(entry, state)?;
-    if op.kind == Kind::Server {
-        for address in addresses(entry) {
-            leads_outside(address, &allowed.networks).await?;
+    check_variables(entry, state)?;
+    if op.kind == EntryKind::Server {
+        for url in urls(entry) {
+            check_url(url, &allowed.networks).await?;
         }
     }
     Ok(())
 }
 
-/// Whether an entry, or what it is a part of, is about a process of this machine.
-fn runs_here(op: &Op, entry: &Map<String, Json>, state: &State) -> bool {
+/// Returns true if an entry, or the entry it patches, is about a process on this machine.
+fn is_local(op: &EntryOp, entry: &Map<String, Json>, state: &RegistryState) -> bool {
     let kind = ["transport", "type"].iter().filter_map(|key| entry.get(*key)?.as_str());
-    if LOCAL.iter().any(|key| entry.contains_key(*key)) || kind.into_iter().any(|kind| kind == "stdio") {
+    if LOCAL_KEYS.iter().any(|key| entry.contains_key(*key)) || kind.into_iter().any(|kind| kind == "stdio") {
         return true;
     }
-    let there = state.documents.of(Kind::Server).is_some_and(|servers| servers.entry(&op.name).is_some());
+    let there =
+        state.documents.get(EntryKind::Server).is_some_and(|servers| servers.entry(&op.name).is_some());
     let remote =
         state.checked.servers.iter().any(|server| {
             server.name.as_str() == op.name && !matches!(server.transport, Transport::Stdio(_))
         });
-    // One that is left out is not known any better, so it is taken for one that runs here.
-    matches!(op.act, Act::Patch(_)) && there && !remote
+    // An entry that is not in the checked configuration is unknown, so it is treated as local.
+    matches!(op.action, EntryAction::Patch(_)) && there && !remote
 }
 
-/// Whether the program of an entry is one that may be run. What an entry that is patched does not say stays as it
-/// was written, and an entry without a program of its own names none that is allowed.
-fn command(op: &Op, entry: &Map<String, Json>, state: &State, allowed: &Allowed) -> Result<(), Refusal> {
+/// Checks that the command of an entry is allowed. A patch without a command keeps the existing one. An entry without
+/// any command is rejected.
+fn check_command(
+    op: &EntryOp,
+    entry: &Map<String, Json>,
+    state: &RegistryState,
+    allowed: &AllowList,
+) -> Result<(), HttpError> {
     let Some(commands) = &allowed.commands else { return Ok(()) };
     let written = || {
-        let servers = state.documents.of(Kind::Server)?;
+        let servers = state.documents.get(EntryKind::Server)?;
         serde_json::from_str::<Map<String, Json>>(servers.entry(&op.name)?).ok()
     };
-    let written = if matches!(op.act, Act::Patch(_)) { written() } else { None };
+    let written = if matches!(op.action, EntryAction::Patch(_)) { written() } else { None };
     let own = entry.get("command").or_else(|| written.as_ref()?.get("command"));
     let own = own.and_then(Json::as_str);
     if own.is_some_and(|own| commands.iter().any(|command| command == own)) && !entry.contains_key("server") {
         return Ok(());
     }
     let message = match own {
-        Some(own) => format!("`{own}` is not a program that may be run"),
-        None => "it does not say in `command` which program runs".to_owned(),
+        Some(own) => format!("command `{own}` is not allowed"),
+        None => "the entry has no `command`".to_owned(),
     };
-    Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "command_refused", message)
-        .hint("`serve.allow_commands` in toolgate.yaml names programs that may be registered"))
+    Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "command_refused", message)
+        .hint("`serve.allow_commands` in toolgate.yaml lists the allowed commands"))
 }
 
-/// Every variable of an entry is one that the project reads anyway.
-fn variables(entry: &Map<String, Json>, state: &State) -> Result<(), Refusal> {
+/// Checks that an entry reads only variables the project already reads.
+fn check_variables(entry: &Map<String, Json>, state: &RegistryState) -> Result<(), HttpError> {
     let mut unknown = Vec::new();
     for value in entry.values() {
-        each_text(value, &mut |text| {
+        visit_strings(value, &mut |text| {
             for part in text.split("${").skip(1) {
                 let name = part.split('}').next().unwrap_or_default();
                 let name = name.split_once(":-").map_or(name, |(name, _)| name);
@@ -109,90 +123,90 @@ fn variables(entry: &Map<String, Json>, state: &State) -> Result<(), Refusal> {
     if unknown.is_empty() {
         return Ok(());
     }
-    let problem = |name: String| Problem {
-        message: format!("`${{{name}}}` is not a variable that this project uses"),
+    let problem = |name: String| RegistryProblem {
+        message: format!("`${{{name}}}` is not a variable of this project"),
         place: None,
-        hint: Some("whoever has the files can add it there, or with `toolgate servers add`".to_owned()),
+        hint: Some("add it to the project files, or use `toolgate servers add` on the machine".to_owned()),
     };
-    let message = "an entry that comes over HTTP reads no other variables than the files do";
+    let message = "an entry registered over HTTP can use only variables that the project files use";
     let problems = unknown.into_iter().map(problem).collect();
-    let details = Some(Box::new(Details { problems, revision: None }));
-    let refusal = Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message);
-    Err(Refusal { details, ..refusal })
+    let details = Some(Box::new(ErrorDetails { problems, revision: None }));
+    let error = HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message);
+    Err(HttpError { details, ..error })
 }
 
-fn each_text(value: &Json, see: &mut dyn FnMut(&str)) {
+fn visit_strings(value: &Json, see: &mut dyn FnMut(&str)) {
     match value {
         Json::String(text) => see(text),
-        Json::Array(items) => items.iter().for_each(|item| each_text(item, see)),
+        Json::Array(items) => items.iter().for_each(|item| visit_strings(item, see)),
         Json::Object(entries) => entries.iter().for_each(|(key, value)| {
             see(key);
-            each_text(value, see);
+            visit_strings(value, see);
         }),
         _ => {}
     }
 }
 
-/// The addresses that an entry makes us talk to.
-fn addresses(entry: &Map<String, Json>) -> Vec<&str> {
-    let mut found: Vec<&str> = entry.get("url").and_then(Json::as_str).into_iter().collect();
+/// URLs the gateway would connect to because of an entry.
+fn urls(entry: &Map<String, Json>) -> Vec<&str> {
+    let mut urls: Vec<&str> = entry.get("url").and_then(Json::as_str).into_iter().collect();
     if let Some(Json::Object(oauth)) = entry.get("oauth") {
-        found.extend(oauth.values().filter_map(Json::as_str).filter(|text| text.contains("://")));
+        urls.extend(oauth.values().filter_map(Json::as_str).filter(|text| text.contains("://")));
     }
-    found
+    urls
 }
 
-/// Whether an address leads to the internet, or to where the operator allows.
-async fn leads_outside(address: &str, allowed: &[Network]) -> Result<(), Refusal> {
-    let url = Url::parse(address).map_err(|_| blocked("it is not an address"))?;
+/// Checks that a URL points to the internet, or to an allowed network (SSRF protection).
+async fn check_url(address: &str, allowed: &[Network]) -> Result<(), HttpError> {
+    let url = Url::parse(address).map_err(|_| url_blocked("it is not a valid URL"))?;
     if !matches!(url.scheme(), "http" | "https" | "ws" | "wss") {
-        return Err(blocked("an MCP server has an address with `https`, `http`, `wss` or `ws`"));
+        return Err(url_blocked("its scheme is not `https`, `http`, `wss` or `ws`"));
     }
-    // What different readers could take for different hosts.
+    // Parsers disagree about the host of such URLs.
     let odd = |c: char| c.is_control() || c.is_whitespace() || c == '\\';
     if address.contains(odd) || !url.username().is_empty() || url.password().is_some() {
-        return Err(blocked("its host is not clear"));
+        return Err(url_blocked("its host is ambiguous"));
     }
     if url[..Position::BeforePath].contains('$') {
-        return Err(blocked("a variable says where it leads"));
+        return Err(url_blocked("its host contains a variable"));
     }
     let addresses = match url.host() {
         Some(Host::Ipv4(address)) => vec![IpAddr::V4(address)],
         Some(Host::Ipv6(address)) => vec![IpAddr::V6(address)],
-        Some(Host::Domain(name)) => found(name, url.port_or_known_default().unwrap_or(443)).await?,
-        None => return Err(blocked("it has no host")),
+        Some(Host::Domain(name)) => resolve_host(name, url.port_or_known_default().unwrap_or(443)).await?,
+        None => return Err(url_blocked("it has no host")),
     };
     let refused = |address: &&IpAddr| !allowed.iter().any(|network| network.contains(**address));
-    match addresses.iter().filter(refused).find_map(|address| inside(*address)) {
-        Some(what) => Err(blocked(&format!("it leads to {what}"))
-            .hint("`serve.allow_networks` in toolgate.yaml names networks that may be registered")),
+    match addresses.iter().filter(refused).find_map(|address| non_public_network(*address)) {
+        Some(network) => Err(url_blocked(&format!("it points to {network}"))
+            .hint("`serve.allow_networks` in toolgate.yaml lists the allowed networks")),
         None => Ok(()),
     }
 }
 
-/// All addresses that a name has now.
-async fn found(name: &str, port: u16) -> Result<Vec<IpAddr>, Refusal> {
+/// Resolves a host name to all its addresses.
+async fn resolve_host(name: &str, port: u16) -> Result<Vec<IpAddr>, HttpError> {
     let bare = name.trim_end_matches('.');
     if bare == "localhost" || bare.ends_with(".localhost") {
         return Ok(vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
     }
-    let unknown = || blocked("its host is not found, so nobody knows where it leads");
-    let addresses = timeout(LOOKUP, lookup_host((name, port))).await.map_err(|_| unknown())?;
+    let unknown = || url_blocked("its host cannot be resolved");
+    let addresses = timeout(LOOKUP_TIMEOUT, lookup_host((name, port))).await.map_err(|_| unknown())?;
     let addresses: Vec<_> = addresses.map_err(|_| unknown())?.map(|address| address.ip()).collect();
     if addresses.is_empty() { Err(unknown()) } else { Ok(addresses) }
 }
 
-fn blocked(why: &str) -> Refusal {
-    let message = format!("the address is refused: {why}");
-    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "ssrf_blocked", message)
+fn url_blocked(reason: &str) -> HttpError {
+    let message = format!("the URL is not allowed: {reason}");
+    HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "ssrf_blocked", message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Spellings of this machine, of metadata and of inner networks, and what is not HTTP at all.
-    const INNER: [&str; 30] = [
+    /// Spellings of loopback, metadata and internal addresses, and URLs that are not HTTP.
+    const INTERNAL_URLS: [&str; 30] = [
         "http://127.0.0.1/",
         "http://127.1/",
         "http://0x7f.1/",
@@ -226,18 +240,18 @@ mod tests {
     ];
 
     #[tokio::test]
-    async fn addresses_that_lead_inside() {
-        for address in INNER {
-            let refusal = leads_outside(address, &[]).await.expect_err(address);
-            assert_eq!((refusal.status.as_u16(), refusal.code), (422, "ssrf_blocked"), "{address}");
+    async fn rejects_urls_of_internal_hosts() {
+        for address in INTERNAL_URLS {
+            let error = check_url(address, &[]).await.expect_err(address);
+            assert_eq!((error.status.as_u16(), error.code), (422, "ssrf_blocked"), "{address}");
         }
         for address in ["https://8.8.8.8/mcp", "wss://[2606:4700::1111]/", "http://1.1.1.1:8080/${PATH_OF}"] {
-            assert!(leads_outside(address, &[]).await.is_ok(), "{address}");
+            assert!(check_url(address, &[]).await.is_ok(), "{address}");
         }
     }
 
     #[tokio::test]
-    async fn networks_that_are_allowed_and_no_other() {
+    async fn allows_only_listed_networks() {
         let allowed = ["10.0.0.0/8".parse().unwrap()];
         for (address, passes) in [
             ("http://10.1.2.3/", true),
@@ -248,7 +262,7 @@ mod tests {
             ("http://[64:ff9b::a00:1]/", false),
             ("http://127.0.0.1/", false),
         ] {
-            assert_eq!(leads_outside(address, &allowed).await.is_ok(), passes, "{address}");
+            assert_eq!(check_url(address, &allowed).await.is_ok(), passes, "{address}");
         }
     }
 }

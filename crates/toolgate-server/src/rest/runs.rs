@@ -1,8 +1,8 @@
-//! `/v1/runs`: tasks for the agent, and what became of them.
+//! `/v1/runs`: start, list, follow and stop agent runs.
 //!
-//! A run acts as the caller who began it, so it may do what that caller may. It goes on whether somebody watches or not:
-//! what is watched is its journal, so whoever comes back misses nothing. Invariant: a caller sees and stops its own runs,
-//! those of others with `runs:read` and `runs:stop`; one that is somebody else's reads like one that is not there.
+//! A run acts as the caller that started it, with the permissions of that caller. It continues without a watcher; a
+//! watcher reads the journal, so a reconnect misses nothing. Invariant: a caller sees and stops its own runs, and those
+//! of others only with `runs:read` and `runs:stop`. A run of another caller looks like a missing one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,178 +22,177 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use toolgate_types::ErrorCode;
 
-use super::{Guest, RUNS_READ, RUNS_START, RUNS_STOP, tools};
-use crate::Door;
-use crate::admit::{Refusal, demand};
-use crate::runs::{Followed, Live, NoRun, Runs, Task};
-use crate::{answer, body};
+use super::{Authenticated, RUNS_READ, RUNS_START, RUNS_STOP, tools};
+use crate::Gateway;
+use crate::auth::{HttpError, require_permission};
+use crate::runs::{ActiveRun, RunFollower, RunRequest, RunService, RunStartError};
+use crate::{body, response};
 
-/// Bytes of a task.
-const LONGEST_TASK: usize = 256 << 10;
-/// How often a run is looked at that goes on somewhere else, or says nothing.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long nothing is said, before it is shown that somebody is there.
-const LIFE_SIGN: Duration = Duration::from_secs(15);
-/// How long a run that ends with the door has to say so.
-const LAST_WORD: Duration = Duration::from_secs(1);
+/// Maximum size of a task.
+const MAX_TASK_BYTES: usize = 256 << 10;
+/// Interval at which a run is polled that is quiet, or active in another process.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Keep-alive interval of streams.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Time for a run that ends with the gateway to write its last event.
+const FINAL_EVENT_GRACE: Duration = Duration::from_secs(1);
 
-/// What to do.
+/// Request body: a new task, or a run to resume.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct RunBody {
     task: Option<String>,
     resume: Option<String>,
 }
 
-/// Begins a run, or goes on with one; its events come as they happen.
+/// Starts or resumes a run, and streams its events.
 pub(crate) async fn start(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    guest.demand(RUNS_START)?;
-    let raw = body::read(&headers, body, door.max_body).await?;
-    let wanted: Wanted =
-        raw.parse().map_err(|error| Refusal::invalid(format!("the body is no task: {error}")))?;
-    let task = match wanted {
-        Wanted { task: Some(task), resume: None }
-            if !task.trim().is_empty() && task.len() <= LONGEST_TASK =>
+) -> Result<Response, HttpError> {
+    auth.require(RUNS_START)?;
+    let raw = body::read_json(&headers, body, gateway.max_body).await?;
+    let body: RunBody =
+        raw.parse().map_err(|error| HttpError::invalid(format!("the request body is invalid: {error}")))?;
+    let task = match body {
+        RunBody { task: Some(task), resume: None }
+            if !task.trim().is_empty() && task.len() <= MAX_TASK_BYTES =>
         {
-            Task::New(task)
+            RunRequest::New(task)
         }
-        Wanted { task: None, resume: Some(id) } => Task::Resume(id),
+        RunBody { task: None, resume: Some(id) } => RunRequest::Resume(id),
         _ => {
             let hint = r#"send `{"task": "…"}`, or `{"resume": "ID"}`"#;
-            return Err(
-                Refusal::invalid("the body has either a `task` that says something, or `resume`").hint(hint)
-            );
+            return Err(HttpError::invalid("the body needs either a non-empty `task` or `resume`").hint(hint));
         }
     };
-    let runs = agent(&door)?;
-    let place = door.going.place().ok_or_else(|| {
+    let runs = require_agent(&gateway)?;
+    let slot = gateway.active_runs.acquire_slot().ok_or_else(|| {
         let code = ErrorCode::Overloaded.label();
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, "too many runs go on")
+        HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many runs are active")
     })?;
-    let (caller, live) = (guest.caller.as_ref().clone(), Live::default());
-    // It ends when it is told to, with the door, and with the key or token that began it.
-    let (gate, standing, told) = (Arc::clone(&door), guest.standing, Arc::clone(&live.stop));
+    let (caller, handle) = (auth.caller.as_ref().clone(), ActiveRun::default());
+    // The run stops on request, with the gateway, and with the credential that started it.
+    let (shared, lifetime, stopped) = (Arc::clone(&gateway), auth.lifetime, Arc::clone(&handle.stop));
     let stop = Box::pin(async move {
         tokio::select! {
-            () = told.notified() => {}
-            () = gate.running.closing() => {}
-            () = gate.gate.over(standing) => {}
+            () = stopped.notified() => {}
+            () = shared.lifecycle.closing() => {}
+            () = shared.authenticator.wait_for_expiry(lifetime) => {}
         }
     });
-    let events = live.heard.subscribe();
-    let started = runs.start(caller, task, live.ear(), stop).map_err(refused)?;
-    // Nobody works on it yet: turns that have ended are those of before.
+    let events = handle.events.subscribe();
+    let started = runs.start(caller, task, handle.event_sink(), stop).map_err(run_error)?;
+    // The run is not executed yet, so all turns in the journal are from before.
     let run = started.run.clone();
-    let (followed, turns, before) = read(move || {
-        let gone = || std::io::Error::other("it is gone");
-        let before = runs.follow(&run)?.ok_or_else(gone)?.news()?;
-        let turns = before.iter().filter(|(_, event)| event["event"] == "said").count();
-        let last = before.last().map_or(0, |(number, _)| *number);
-        Ok((runs.follow(&run)?.ok_or_else(gone)?, turns as u64, last))
+    let (follower, turns, resumed_after) = read(move || {
+        let missing = || std::io::Error::other("the run is gone");
+        let earlier = runs.follow(&run)?.ok_or_else(missing)?.new_events()?;
+        let turns = earlier.iter().filter(|(_, event)| event["event"] == "said").count();
+        let last = earlier.last().map_or(0, |(number, _)| *number);
+        Ok((runs.follow(&run)?.ok_or_else(missing)?, turns as u64, last))
     })
     .await?;
-    live.turns.store(turns, Ordering::Relaxed);
-    live.before.store(before, Ordering::Relaxed);
-    let place_of = format!("/v1/runs/{}", started.run);
-    door.going.add(started, live, door.running.last_words(), place);
-    let watching = Watching { before, ..Watching::new(followed, 0, Some(events)) };
-    let mut response = watched(&door, &guest, watching);
-    if let Ok(place) = HeaderValue::from_str(&place_of) {
-        response.headers_mut().insert(header::LOCATION, place);
+    handle.turns.store(turns, Ordering::Relaxed);
+    handle.resumed_after.store(resumed_after, Ordering::Relaxed);
+    let location = format!("/v1/runs/{}", started.run);
+    gateway.active_runs.add(started, handle, gateway.lifecycle.delay_shutdown(), slot);
+    let watcher = RunWatcher { resumed_after, ..RunWatcher::new(follower, 0, Some(events)) };
+    let mut response = stream_response(&gateway, &auth, watcher);
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
 }
 
-/// What happens in a run: from its beginning, or after the event that a client saw last.
+/// Streams the events of a run, from the first one, or after `Last-Event-ID`.
 pub(crate) async fn events(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     headers: HeaderMap,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let id = tools::path(id)?;
     let after = match headers.get("last-event-id").map(HeaderValue::to_str) {
         None => 0,
         Some(given) => given.ok().and_then(|given| given.trim().parse().ok()).ok_or_else(|| {
-            Refusal::invalid("`Last-Event-ID` is no number of an event")
-                .hint("leave it out to begin with the first")
+            HttpError::invalid("`Last-Event-ID` is not an event number")
+                .hint("leave it out to start with the first event")
         })?,
     };
-    // Before anything is read, so that nothing is missed in between.
-    let live = door.going.get(&id);
-    let heard = live.as_ref().map(|live| live.heard.subscribe());
-    let before = live.map_or(0, |live| live.before.load(Ordering::Relaxed));
-    let followed = own(&door, &guest, &id, RUNS_READ).await?;
-    let watching = Watching { before, ..Watching::new(followed, after, heard) };
-    Ok(watched(&door, &guest, watching))
+    // Subscribe before the journal is read, so that no event is missed in between.
+    let handle = gateway.active_runs.get(&id);
+    let live_events = handle.as_ref().map(|handle| handle.events.subscribe());
+    let resumed_after = handle.map_or(0, |handle| handle.resumed_after.load(Ordering::Relaxed));
+    let follower = accessible_run(&gateway, &auth, &id, RUNS_READ).await?;
+    let watcher = RunWatcher { resumed_after, ..RunWatcher::new(follower, after, live_events) };
+    Ok(stream_response(&gateway, &auth, watcher))
 }
 
-/// Ends a run. What it had done stays, and it can go on.
+/// Stops a run. Its journal stays, and it can be resumed.
 pub(crate) async fn stop(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let id = tools::path(id)?;
-    own(&door, &guest, &id, RUNS_STOP).await?;
-    let idle = || {
-        let message = format!("nobody works on run `{id}` here");
-        Refusal::new(StatusCode::CONFLICT, "conflict", message).hint("`GET /v1/runs` says which go on")
+    accessible_run(&gateway, &auth, &id, RUNS_STOP).await?;
+    let not_active = || {
+        let message = format!("run `{id}` is not active on this gateway");
+        HttpError::new(StatusCode::CONFLICT, "conflict", message)
+            .hint("`GET /v1/runs` shows which runs are active")
     };
-    door.going.get(&id).ok_or_else(idle)?.stop.notify_one();
-    let mut response = answer::document(&json!({ "run": id, "state": "stopping" }));
+    gateway.active_runs.get(&id).ok_or_else(not_active)?.stop.notify_one();
+    let mut response = response::json(&json!({ "run": id, "state": "stopping" }));
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
 }
 
-/// A run that a caller may have: its own, or with a permission that of anybody.
-async fn own(
-    door: &Door,
-    guest: &Guest,
+/// Returns a run of the caller, or of any caller given the permission.
+async fn accessible_run(
+    gateway: &Gateway,
+    auth: &Authenticated,
     id: &str,
     others: &'static str,
-) -> Result<Box<dyn Followed>, Refusal> {
-    let (runs, wanted) = (agent(door)?, id.to_owned());
-    let all = guest.at_machine || demand(&guest.caller, others).is_ok();
-    let mine = |run: &dyn Followed| all || run.caller() == guest.caller.id.as_str();
-    let absent = || Refusal::not_found(format!("there is no run `{id}`")).hint("`GET /v1/runs` lists them");
-    read(move || runs.follow(&wanted)).await?.filter(|run| mine(&**run)).ok_or_else(absent)
+) -> Result<Box<dyn RunFollower>, HttpError> {
+    let (runs, run_id) = (require_agent(gateway)?, id.to_owned());
+    let all = auth.via_socket || require_permission(&auth.caller, others).is_ok();
+    let is_accessible = |run: &dyn RunFollower| all || run.caller() == auth.caller.id.as_str();
+    let absent = || HttpError::not_found(format!("there is no run `{id}`")).hint("`GET /v1/runs` lists them");
+    read(move || runs.follow(&run_id)).await?.filter(|run| is_accessible(&**run)).ok_or_else(absent)
 }
 
-/// Somebody who watches a run.
-struct Watching {
-    /// None while it is read.
-    followed: Option<Box<dyn Followed>>,
-    /// Events up to this one were seen.
+/// State of a client that follows a run.
+struct RunWatcher {
+    /// `None` only during a read on a blocking thread.
+    follower: Option<Box<dyn RunFollower>>,
+    /// Number of the last event the client has seen.
     after: u64,
-    /// Ends up to this one are those of before it was taken up again.
-    before: u64,
-    /// What is told as it happens, where the run goes on here.
-    heard: Option<broadcast::Receiver<(u64, Json)>>,
-    /// Turns whose end was told.
+    /// `ended` events up to this number are from before the run was resumed.
+    resumed_after: u64,
+    /// Live events, if the run is active here.
+    live_events: Option<broadcast::Receiver<(u64, Json)>>,
+    /// Number of finished turns sent to the client.
     turns: u64,
-    /// Whether there is nothing more to come.
-    over: bool,
+    /// True if no more events will follow.
+    ended: bool,
 }
 
-/// An answer that tells as it happens, as long as the door is open and the key counts.
-fn watched(door: &Arc<Door>, guest: &Guest, watching: Watching) -> Response {
-    let stream = futures_util::stream::try_unfold(watching, |watching| async move {
-        Ok::<_, std::io::Error>(watching.next().await?.map(|(text, watching)| (Bytes::from(text), watching)))
+/// Streams events until the run ends, the gateway closes, or the credential expires.
+fn stream_response(gateway: &Arc<Gateway>, auth: &Authenticated, watcher: RunWatcher) -> Response {
+    let stream = futures_util::stream::try_unfold(watcher, |watcher| async move {
+        Ok::<_, std::io::Error>(watcher.next().await?.map(|(text, watcher)| (Bytes::from(text), watcher)))
     });
-    let (gate, standing) = (Arc::clone(door), guest.standing);
+    let (shared, lifetime) = (Arc::clone(gateway), auth.lifetime);
     let closing = async move {
         tokio::select! {
-            () = gate.running.closing() => {}
-            () = gate.gate.over(standing) => {}
+            () = shared.lifecycle.closing() => {}
+            () = shared.authenticator.wait_for_expiry(lifetime) => {}
         }
-        // Whatever ends with it has a last word.
-        tokio::time::sleep(LAST_WORD).await;
+        // Give the run time to write its last event.
+        tokio::time::sleep(FINAL_EVENT_GRACE).await;
     };
     let mut response = Response::new(Body::from_stream(stream.take_until(Box::pin(closing))));
     let kind = HeaderValue::from_static("text/event-stream");
@@ -201,58 +200,63 @@ fn watched(door: &Arc<Door>, guest: &Guest, watching: Watching) -> Response {
     response
 }
 
-impl Watching {
-    fn new(followed: Box<dyn Followed>, after: u64, heard: Option<broadcast::Receiver<(u64, Json)>>) -> Self {
-        Self { followed: Some(followed), after, before: 0, heard, turns: 0, over: false }
+impl RunWatcher {
+    fn new(
+        follower: Box<dyn RunFollower>,
+        after: u64,
+        live_events: Option<broadcast::Receiver<(u64, Json)>>,
+    ) -> Self {
+        Self { follower: Some(follower), after, resumed_after: 0, live_events, turns: 0, ended: false }
     }
 
-    /// What there is to tell next; nothing at the end.
+    /// Waits for the next events and renders them. `None` at the end.
     async fn next(mut self) -> std::io::Result<Option<(String, Self)>> {
-        let quiet = Instant::now() + LIFE_SIGN;
+        let keep_alive_at = Instant::now() + KEEP_ALIVE;
         loop {
-            if self.over {
+            if self.ended {
                 return Ok(None);
             }
-            let text = self.news().await?;
-            if !text.is_empty() || self.over {
+            let text = self.read_events().await?;
+            if !text.is_empty() || self.ended {
                 return Ok(Some((text, self)));
             }
-            if Instant::now() >= quiet {
+            if Instant::now() >= keep_alive_at {
                 return Ok(Some((":\n\n".to_owned(), self)));
             }
-            // Words as they come have no number: they are told again with the whole turn, and not after it.
-            match timeout(LOOK_EVERY, heard(&mut self.heard)).await {
-                Ok((turn, event)) if !is_kept(&event) && turn >= self.turns => {
-                    return Ok(Some((told(None, &event), self)));
+            // Partial text has no number. It is sent live, again with the whole turn, and never after that turn.
+            match timeout(POLL_INTERVAL, next_live_event(&mut self.live_events)).await {
+                Ok((turn, event)) if !is_persisted(&event) && turn >= self.turns => {
+                    return Ok(Some((sse_event(None, &event), self)));
                 }
                 _ => {}
             }
         }
     }
 
-    /// What was written down since.
-    async fn news(&mut self) -> std::io::Result<String> {
-        let mut followed = self.followed.take().expect("it is put back");
-        let read = tokio::task::spawn_blocking(move || {
-            // Asked first: what is written after this is read then.
-            let goes_on = followed.goes_on();
-            let news = followed.news();
-            (followed, goes_on, news)
+    /// Reads new journal entries.
+    async fn read_events(&mut self) -> std::io::Result<String> {
+        let mut follower = self.follower.take().expect("it is put back after each read");
+        let reading = tokio::task::spawn_blocking(move || {
+            // Ask first: entries written after this check are still read below.
+            let is_active = follower.is_active();
+            let events = follower.new_events();
+            (follower, is_active, events)
         });
-        let (followed, goes_on, news) = read.await.map_err(std::io::Error::other)?;
-        self.followed = Some(followed);
-        let news = news.inspect_err(|error| tracing::error!("a run cannot be read: {error}"))?;
-        let is_end = |(number, event): &(u64, Json)| event["event"] == "ended" && *number > self.before;
-        let ended = news.last().is_some_and(is_end);
-        self.over = ended || !goes_on;
-        self.turns += news.iter().filter(|(_, event)| event["event"] == "said").count() as u64;
-        let new = news.iter().filter(|(number, _)| *number > self.after);
-        Ok(new.map(|(number, event)| told(Some(*number), event)).collect())
+        let (follower, is_active, events) = reading.await.map_err(std::io::Error::other)?;
+        self.follower = Some(follower);
+        let events = events.inspect_err(|error| tracing::error!("a run cannot be read: {error}"))?;
+        let is_end =
+            |(number, event): &(u64, Json)| event["event"] == "ended" && *number > self.resumed_after;
+        let ended = events.last().is_some_and(is_end);
+        self.ended = ended || !is_active;
+        self.turns += events.iter().filter(|(_, event)| event["event"] == "said").count() as u64;
+        let unseen = events.iter().filter(|(number, _)| *number > self.after);
+        Ok(unseen.map(|(number, event)| sse_event(Some(*number), event)).collect())
     }
 }
 
-/// The next of what is told as it happens; never where nothing is.
-async fn heard(from: &mut Option<broadcast::Receiver<(u64, Json)>>) -> (u64, Json) {
+/// Waits for the next live event. Pending forever if the run is not active here.
+async fn next_live_event(from: &mut Option<broadcast::Receiver<(u64, Json)>>) -> (u64, Json) {
     loop {
         let Some(receiver) = from else { return std::future::pending().await };
         match receiver.recv().await {
@@ -263,62 +267,66 @@ async fn heard(from: &mut Option<broadcast::Receiver<(u64, Json)>>) -> (u64, Jso
     }
 }
 
-/// Whether an event is written down.
-fn is_kept(event: &Json) -> bool {
+/// Returns true if an event is written to the journal.
+fn is_persisted(event: &Json) -> bool {
     !matches!(event["event"].as_str(), Some("text" | "again" | "note"))
 }
 
-fn told(number: Option<u64>, event: &Json) -> String {
+fn sse_event(number: Option<u64>, event: &Json) -> String {
     let name = event["event"].as_str().unwrap_or("event");
     let id = number.map(|number| format!("id: {number}\n")).unwrap_or_default();
     format!("{id}event: {name}\ndata: {event}\n\n")
 }
 
-pub(crate) async fn list(State(door): State<Arc<Door>>, guest: Guest) -> Result<Response, Refusal> {
-    let runs = agent(&door)?;
+pub(crate) async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
+) -> Result<Response, HttpError> {
+    let runs = require_agent(&gateway)?;
     let mut all = read(move || runs.list()).await?;
-    if demand(&guest.caller, RUNS_READ).is_err() && !guest.at_machine {
-        all.retain(|run| run["caller"] == guest.caller.id.as_str());
+    if require_permission(&auth.caller, RUNS_READ).is_err() && !auth.via_socket {
+        all.retain(|run| run["caller"] == auth.caller.id.as_str());
     }
-    Ok(answer::document(&json!({ "runs": all })))
+    Ok(response::json(&json!({ "runs": all })))
 }
 
 pub(crate) async fn show(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let id = tools::path(id)?;
-    let runs = agent(&door)?;
-    let wanted = id.clone();
-    let run = read(move || runs.show(&wanted)).await?;
-    let all = guest.at_machine || demand(&guest.caller, RUNS_READ).is_ok();
-    // One that is somebody else's reads like one that is not there.
-    let run = run.filter(|run| all || run["caller"] == guest.caller.id.as_str());
-    let absent = || Refusal::not_found(format!("there is no run `{id}`")).hint("`GET /v1/runs` lists them");
-    run.map(|run| answer::document(&run)).ok_or_else(absent)
+    let runs = require_agent(&gateway)?;
+    let body = id.clone();
+    let run = read(move || runs.show(&body)).await?;
+    let all = auth.via_socket || require_permission(&auth.caller, RUNS_READ).is_ok();
+    // A run of another caller looks like a missing one.
+    let run = run.filter(|run| all || run["caller"] == auth.caller.id.as_str());
+    let absent = || HttpError::not_found(format!("there is no run `{id}`")).hint("`GET /v1/runs` lists them");
+    run.map(|run| response::json(&run)).ok_or_else(absent)
 }
 
-fn agent(door: &Door) -> Result<Arc<dyn Runs>, Refusal> {
-    let none = || Refusal::unavailable("there is no agent here").hint("the log of the server says why");
-    door.runs().cloned().ok_or_else(none)
+fn require_agent(gateway: &Gateway) -> Result<Arc<dyn RunService>, HttpError> {
+    let none =
+        || HttpError::unavailable("no agent is configured").hint("see the log of the gateway for the reason");
+    gateway.runs().cloned().ok_or_else(none)
 }
 
-fn refused(error: NoRun) -> Refusal {
+fn run_error(error: RunStartError) -> HttpError {
     match error {
-        NoRun::Absent(message) => Refusal::not_found(message).hint("`GET /v1/runs` lists them"),
-        NoRun::Busy(message) => Refusal::new(StatusCode::CONFLICT, "conflict", message),
-        NoRun::Failed(message) => Refusal::unavailable(message),
+        RunStartError::NotFound(message) => HttpError::not_found(message).hint("`GET /v1/runs` lists them"),
+        RunStartError::Busy(message) => HttpError::new(StatusCode::CONFLICT, "conflict", message),
+        RunStartError::Failed(message) => HttpError::unavailable(message),
     }
 }
 
-/// Reads files, so it is done where nobody waits for the thread.
+/// Reads files on a blocking thread.
 async fn read<T: Send + 'static>(
     read: impl FnOnce() -> std::io::Result<T> + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, HttpError> {
     let failed = |error: &dyn std::fmt::Display| {
         tracing::error!("the runs cannot be read: {error}");
-        Refusal::unavailable("the runs cannot be read")
+        HttpError::unavailable("the runs cannot be read")
     };
     let task = tokio::task::spawn_blocking(read);
     task.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))

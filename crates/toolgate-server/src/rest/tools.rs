@@ -1,4 +1,4 @@
-//! `/v1/tools`: what a caller may know of.
+//! `/v1/tools`: the tools a caller may see.
 
 use std::sync::Arc;
 
@@ -8,80 +8,83 @@ use axum::response::Response;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
-use toolgate_runtime::{CatalogTool, Decision, Hit};
+use toolgate_runtime::{CatalogTool, ChoiceDecision, SearchHit};
 use toolgate_types::tool::Category;
 use toolgate_types::{ErrorCode, ServerName};
 
-use super::Guest;
-use crate::Door;
-use crate::admit::Refusal;
-use crate::answer;
+use super::Authenticated;
+use crate::Gateway;
+use crate::auth::HttpError;
+use crate::response;
 
-/// Which tools.
+/// Filters of tools.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wanted {
+pub(crate) struct ToolQuery {
     server: Option<String>,
     category: Option<String>,
     tag: Option<String>,
 }
 
 pub(crate) async fn list(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Response, Refusal> {
-    let Wanted { server, category, tag } = query(wanted)?;
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
+    filter: Result<Query<ToolQuery>, QueryRejection>,
+) -> Result<Response, HttpError> {
+    let ToolQuery { server, category, tag } = query(filter)?;
     let fits = |tool: &CatalogTool| {
         let from = tool.server.as_ref().map(ServerName::as_str);
         server.as_deref().is_none_or(|server| from == Some(server))
             && category.as_deref().is_none_or(|name| tool.category.map(Category::label) == Some(name))
             && tag.as_ref().is_none_or(|tag| tool.tags.contains(tag))
-            && door.runtime.may_see(&guest.caller, tool)
+            && gateway.runtime.may_see(&auth.caller, tool)
     };
-    let catalog = door.runtime.catalog();
+    let catalog = gateway.runtime.catalog();
     let tools: Vec<_> = catalog.tools().map(AsRef::as_ref).filter(|tool| fits(tool)).collect();
-    Ok(door.tagged(answer::document(&json!({ "tools": tools }))))
+    Ok(gateway.with_etag(response::json(&json!({ "tools": tools }))))
 }
 
 pub(crate) async fn show(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
-    one(&door, &guest, &path(name)?)
+) -> Result<Response, HttpError> {
+    show_tool(&gateway, &auth, &path(name)?)
 }
 
-/// What is searched for.
+/// Query of a tool search.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Sought {
+pub(crate) struct SearchQuery {
     q: Option<String>,
     limit: Option<usize>,
 }
 
-/// Tools that a search gives where nothing is said, and at most.
-const FOUND: usize = 5;
-const MOST_FOUND: usize = 100;
+/// Number of search results: default and maximum.
+const DEFAULT_LIMIT: usize = 5;
+const MAX_LIMIT: usize = 100;
 
 pub(crate) async fn search(
-    State(door): State<Arc<Door>>,
-    guest: Guest,
-    sought: Result<Query<Sought>, QueryRejection>,
-) -> Result<Response, Refusal> {
-    let Sought { q, limit } = query(sought)?;
-    let Some(words) = q else { return one(&door, &guest, "search") };
-    let limit = limit.unwrap_or(FOUND).min(MOST_FOUND);
-    let looking = Arc::clone(&door);
-    // The first search reads all tools, which other requests should not wait for.
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
+    parameters: Result<Query<SearchQuery>, QueryRejection>,
+) -> Result<Response, HttpError> {
+    let SearchQuery { q, limit } = query(parameters)?;
+    let Some(words) = q else { return show_tool(&gateway, &auth, "search") };
+    let limit = limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+    let searching = Arc::clone(&gateway);
+    // The first search builds the index, so it runs on a blocking thread.
     let found = tokio::task::spawn_blocking(move || {
-        (looking.runtime.search(&guest.caller, &words, limit), looking.runtime.choose(&guest.caller, &words))
+        (
+            searching.runtime.search(&auth.caller, &words, limit),
+            searching.runtime.choose(&auth.caller, &words),
+        )
     });
-    let (hits, choice) = found.await.map_err(|_| Refusal::invalid("the search could not be finished"))?;
+    let (hits, choice) = found.await.map_err(|_| HttpError::invalid("the search failed"))?;
     let rounded = |value: f32| (f64::from(value) * 10_000.0).round() / 10_000.0;
-    let shown = |hit: &Hit| json!({ "name": hit.name, "score": rounded(hit.score) });
-    let tool = choice.hits.first().filter(|_| choice.decision == Decision::Tool).map(|hit| &hit.name);
-    Ok(answer::document(&json!({
+    let shown = |hit: &SearchHit| json!({ "name": hit.name, "score": rounded(hit.score) });
+    let tool = choice.hits.first().filter(|_| choice.decision == ChoiceDecision::Tool).map(|hit| &hit.name);
+    Ok(response::json(&json!({
         "decision": choice.decision.name(),
         "confidence": rounded(choice.confidence),
         "tool": tool,
@@ -90,27 +93,30 @@ pub(crate) async fn search(
     })))
 }
 
-pub(crate) async fn show_execute(State(door): State<Arc<Door>>, guest: Guest) -> Result<Response, Refusal> {
-    one(&door, &guest, "execute")
+pub(crate) async fn show_execute(
+    State(gateway): State<Arc<Gateway>>,
+    auth: Authenticated,
+) -> Result<Response, HttpError> {
+    show_tool(&gateway, &auth, "execute")
 }
 
-fn one(door: &Door, guest: &Guest, name: &str) -> Result<Response, Refusal> {
-    let catalog = door.runtime.catalog();
-    let tool = catalog.resolve(name).filter(|tool| door.runtime.may_see(&guest.caller, tool));
-    tool.map(|tool| door.tagged(answer::document(tool.as_ref()))).ok_or_else(|| unknown(name))
+fn show_tool(gateway: &Gateway, auth: &Authenticated, name: &str) -> Result<Response, HttpError> {
+    let catalog = gateway.runtime.catalog();
+    let tool = catalog.resolve(name).filter(|tool| gateway.runtime.may_see(&auth.caller, tool));
+    tool.map(|tool| gateway.with_etag(response::json(tool.as_ref()))).ok_or_else(|| no_tool(name))
 }
 
-/// One that a caller may not know of reads like one that is not there.
-pub(crate) fn unknown(name: &str) -> Refusal {
+/// A tool the caller may not see gets the same error as a missing one.
+pub(crate) fn no_tool(name: &str) -> HttpError {
     let message = format!("there is no tool `{name}`");
-    Refusal::new(StatusCode::NOT_FOUND, ErrorCode::ToolNotFound.label(), message)
+    HttpError::new(StatusCode::NOT_FOUND, ErrorCode::ToolNotFound.label(), message)
         .hint("`GET /v1/tools` lists them all")
 }
 
-pub(crate) fn path(name: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
-    name.map(|Path(name)| name).map_err(|error| Refusal::invalid(error.body_text()))
+pub(crate) fn path(name: Result<Path<String>, PathRejection>) -> Result<String, HttpError> {
+    name.map(|Path(name)| name).map_err(|error| HttpError::invalid(error.body_text()))
 }
 
-pub(crate) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
-    query.map(|Query(query)| query).map_err(|error| Refusal::invalid(error.body_text()))
+pub(crate) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, HttpError> {
+    query.map(|Query(query)| query).map_err(|error| HttpError::invalid(error.body_text()))
 }

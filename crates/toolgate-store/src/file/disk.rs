@@ -1,29 +1,29 @@
-//! What the file backend asks of a disk. The real one is here; the tests have one that forgets.
+//! The file system operations of the file backend. The real disk is here; the tests have a simulated one.
 //!
-//! Invariant: every call that can fail or be the last one before a crash is a call of its own.
+//! Invariant: every operation that can fail, or be the last one before a crash, is a separate method.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How the name of a file ends that is written to be renamed.
-pub const TEMPORARY: &str = ".toolgate-tmp";
-/// A registry of 100,000 tools fits; the reader of configurations takes no more either.
-const LARGEST_BYTES: u64 = 64 << 20;
-/// How long another process may be in the middle of a change.
-const TURN: Duration = Duration::from_secs(10);
+/// Suffix of temporary files.
+pub const TEMPORARY_SUFFIX: &str = ".toolgate-tmp";
+/// Maximum size of a file: enough for 100,000 tools, and the same limit as for configuration files.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Maximum time to wait for the lock while another process makes a change.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What tells that a file was written.
+/// File metadata that changes with every write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileStamp {
     modified: Option<SystemTime>,
     size: u64,
     inode: u64,
 }
 
-impl Stamp {
-    /// Of a file, where there is one.
-    pub fn of(path: &Path) -> Option<Self> {
+impl FileStamp {
+    /// Reads the stamp of a file. Returns `None` if there is no such file.
+    pub fn read(path: &Path) -> Option<Self> {
         let data = fs_err::metadata(path).ok()?;
         #[cfg(unix)]
         let inode = std::os::unix::fs::MetadataExt::ino(&data);
@@ -32,37 +32,33 @@ impl Stamp {
         Some(Self { modified: data.modified().ok(), size: data.len(), inode })
     }
 
-    /// Whether a later write is sure to have another stamp: clocks of file systems are coarse.
+    /// Returns true if any later write is sure to change the stamp: file system timestamps are coarse.
     pub fn is_settled(&self, now: SystemTime) -> bool {
         let age = self.modified.and_then(|modified| now.duration_since(modified).ok());
         age.is_some_and(|age| age > Duration::from_secs(2))
     }
 }
 
-/// A place for files.
+/// File system operations.
 pub trait Disk: Clone + Send + Sync + 'static {
-    /// A file that is being written.
     type File;
-    /// As long as it is held, no other process changes anything.
-    type Turn;
+    /// Lock guard: while it is held, no other process makes changes.
+    type Lock;
 
-    /// Waits for the turn to change files in these folders.
-    fn turn(&self, folders: &[PathBuf]) -> io::Result<Self::Turn>;
-    /// What a file holds; `None` where there is none.
+    /// Waits for the lock on these folders.
+    fn lock(&self, folders: &[PathBuf]) -> io::Result<Self::Lock>;
+    /// Reads a file. Returns `None` if it does not exist.
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
-    /// A new file; with the rights of another, where that is there.
+    /// Creates a file with the permissions of `like`, if that exists.
     fn create(&self, path: &Path, like: &Path) -> io::Result<Self::File>;
-    /// Writes all of it.
     fn write(&self, file: &mut Self::File, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was written safe. After an error the file is of no use.
+    /// Makes the contents of a file durable. After an error the file must not be used again.
     fn sync(&self, file: &mut Self::File) -> io::Result<()>;
-    /// Gives a file another name, in one step.
+    /// Renames a file atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Makes the names in a folder safe.
+    /// Makes the file names in a folder durable.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
-    /// Takes a file away.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// The files in a folder.
     fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>>;
 }
 
@@ -72,10 +68,10 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     type File = fs_err::File;
-    type Turn = Vec<fs_err::File>;
+    type Lock = Vec<fs_err::File>;
 
-    fn turn(&self, folders: &[PathBuf]) -> io::Result<Self::Turn> {
-        folders.iter().map(|folder| turn(folder)).collect()
+    fn lock(&self, folders: &[PathBuf]) -> io::Result<Self::Lock> {
+        folders.iter().map(|folder| lock_folder(folder)).collect()
     }
 
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -85,10 +81,10 @@ impl Disk for RealDisk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        bytes.reserve(usize::try_from(file.metadata()?.len().min(LARGEST_BYTES)).unwrap_or(0) + 1);
-        file.take(LARGEST_BYTES + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > LARGEST_BYTES {
-            let message = format!("`{}` is larger than {} MiB", path.display(), LARGEST_BYTES >> 20);
+        bytes.reserve(usize::try_from(file.metadata()?.len().min(MAX_FILE_BYTES)).unwrap_or(0) + 1);
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            let message = format!("`{}` is larger than {} MiB", path.display(), MAX_FILE_BYTES >> 20);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
         }
         Ok(Some(bytes))
@@ -127,15 +123,15 @@ impl Disk for RealDisk {
     }
 }
 
-/// The folder itself is what processes take turns at; another file would be in the way.
-fn turn(folder: &Path) -> io::Result<fs_err::File> {
+/// Locks a folder itself, because a separate lock file would clutter it.
+fn lock_folder(folder: &Path) -> io::Result<fs_err::File> {
     let file = fs_err::File::open(folder)?;
     let (mut pause, mut waited) = (Duration::from_millis(1), Duration::ZERO);
     loop {
         match file.file().try_lock() {
             Ok(()) => return Ok(file),
             Err(std::fs::TryLockError::Error(error)) => return Err(error),
-            Err(std::fs::TryLockError::WouldBlock) if waited >= TURN => {
+            Err(std::fs::TryLockError::WouldBlock) if waited >= LOCK_TIMEOUT => {
                 let message = format!("another process is changing `{}`", folder.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }

@@ -1,44 +1,51 @@
-//! What a batch of changes comes to: which are made, which are refused, and what the registry is then.
+//! Plans a batch of changes: applies the valid ones, rejects the others, and computes the resulting registry.
 //!
-//! A registry of ten thousand tools is not checked whole for each of them. A tool is right or wrong by its own
-//! entry and the project file, and names are unique in a document, so only the entries that change are
-//! checked; servers are few and are checked together, since two of them may want one prefix. Where tools come
-//! from other files too, everything is checked.
-//! Invariant: nothing is written here, and a refused change leaves no trace.
+//! A registry of ten thousand tools is not validated as a whole for every change. The validity of a tool depends only
+//! on its own entry and the project file, and names are unique in a document, so only changed entries are validated.
+//! Servers are few and are validated together, because two of them may claim the same prefix. If tools come from other
+//! files too, everything is validated. Invariant: nothing is written here, and a rejected change leaves no trace.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Candidate, Change, Check, Checked, Done, Problem, Problems, Refused, State};
-use crate::document::{Kind, Op};
-use crate::store::{Documents, Rev, Texts};
+use super::{
+    ChangeError, CheckFn, CheckInput, CheckedRegistry, CommittedChange, RegistryChange, RegistryProblem,
+    RegistryProblems, RegistryState,
+};
+use crate::document::{EntryKind, EntryOp};
+use crate::store::{RegistryDocuments, RegistrySources, Revision};
 
-/// A state that changes are made to.
-pub(super) struct Base {
-    pub(super) rev: Rev,
-    pub(super) documents: Documents,
-    pub(super) checked: Arc<Checked>,
+/// The state that changes are applied to.
+pub(super) struct BaseState {
+    pub(super) rev: Revision,
+    pub(super) documents: RegistryDocuments,
+    pub(super) checked: Arc<CheckedRegistry>,
 }
 
-impl Base {
-    pub(super) fn state(&self, refused: Option<Problems>) -> State {
+impl BaseState {
+    pub(super) fn state(&self, refused: Option<RegistryProblems>) -> RegistryState {
         let Self { rev, documents, checked } = self;
-        State { rev: *rev, checked: Arc::clone(checked), documents: documents.clone(), refused }
+        RegistryState {
+            rev: *rev,
+            checked: Arc::clone(checked),
+            documents: documents.clone(),
+            rejection: refused,
+        }
     }
 }
 
-/// What is to become of a batch.
-pub(super) struct Plan {
-    /// The changes that are made.
-    pub(super) ops: Vec<Op>,
-    /// For each change: nothing, or why it is not made.
-    verdicts: Vec<Result<Vec<Problem>, Refused>>,
-    documents: Documents,
-    checked: Arc<Checked>,
+/// The result of planning a batch.
+pub(super) struct BatchPlan {
+    /// Changes to commit.
+    pub(super) ops: Vec<EntryOp>,
+    /// Warnings or rejection of each change.
+    verdicts: Vec<Result<Vec<RegistryProblem>, ChangeError>>,
+    documents: RegistryDocuments,
+    checked: Arc<CheckedRegistry>,
 }
 
-impl Plan {
-    pub(super) fn new(base: &Base, changes: &[Change], check: &Check) -> Self {
+impl BatchPlan {
+    pub(super) fn new(base: &BaseState, changes: &[RegistryChange], check: &CheckFn) -> Self {
         let plan = Self {
             ops: Vec::new(),
             verdicts: Vec::new(),
@@ -65,12 +72,12 @@ impl Plan {
             }
             return together;
         }
-        // One of them is bad. One by one, each on what the good ones before it have made.
+        // At least one is invalid: apply them one by one, each on top of the valid ones before it.
         let mut plan = plan;
         for change in changes {
             let (documents, made) = (plan.documents.clone(), plan.ops.len());
             let verdict = plan.apply(base.rev, change).and_then(|()| {
-                plan.check(base, std::slice::from_ref(&change.op), check).map_err(Refused::Invalid)
+                plan.check(base, std::slice::from_ref(&change.op), check).map_err(ChangeError::Invalid)
             });
             if verdict.is_err() {
                 plan.documents = documents;
@@ -92,32 +99,43 @@ impl Plan {
         }
     }
 
-    /// Makes a change on the documents.
-    fn apply(&mut self, rev: Rev, Change { expect, op }: &Change) -> Result<(), Refused> {
-        // Whatever was made before it in this batch is a change that it did not expect.
+    /// Applies a change to the documents.
+    fn apply(
+        &mut self,
+        rev: Revision,
+        RegistryChange { expect, op }: &RegistryChange,
+    ) -> Result<(), ChangeError> {
+        // Earlier changes of the same batch count as conflicts too.
         if expect.is_some_and(|expect| expect != rev || !self.ops.is_empty()) {
-            return Err(Refused::Conflict { current: rev });
+            return Err(ChangeError::Conflict { current: rev });
         }
         self.documents.apply(op)?;
         self.ops.push(op.clone());
         Ok(())
     }
 
-    /// Checks the documents, after these changes.
-    fn check(&mut self, base: &Base, touched: &[Op], check: &Check) -> Result<(), Problems> {
-        let Documents { tools, servers } = &self.documents;
-        let known = base.documents.tools.as_ref().map_or(0, crate::document::Document::len);
+    /// Validates the documents after these changes.
+    fn check(
+        &mut self,
+        base: &BaseState,
+        touched: &[EntryOp],
+        check: &CheckFn,
+    ) -> Result<(), RegistryProblems> {
+        let RegistryDocuments { tools, servers } = &self.documents;
+        let known = base.documents.tools.as_ref().map_or(0, crate::document::RegistryDocument::len);
         let whole = base.checked.tools.len() != known;
         let names: Vec<&str> =
-            touched.iter().filter(|op| op.kind == Kind::Tool).map(|op| op.name.as_str()).collect();
+            touched.iter().filter(|op| op.kind == EntryKind::Tool).map(|op| op.name.as_str()).collect();
         let names = unique(names);
-        let texts = Texts {
-            tools: tools.as_ref().map(|tools| if whole { tools.text() } else { tools.only(&names) }.into()),
+        let texts = RegistrySources {
+            tools: tools
+                .as_ref()
+                .map(|tools| if whole { tools.text() } else { tools.render_only(&names) }.into()),
             servers: servers.as_ref().map(|servers| servers.text().into()),
         };
-        let mut checked = check(Candidate { texts: &texts, whole })?;
+        let mut checked = check(CheckInput { texts: &texts, whole })?;
         if !whole {
-            checked.tools = self.merged(&checked.tools, &names);
+            checked.tools = self.merge_tools(&checked.tools, &names);
             checked.variables.extend(base.checked.variables.iter().cloned());
             for known in &base.checked.secrets {
                 if !checked.secrets.iter().any(|own| own.expose() == known.expose()) {
@@ -129,8 +147,8 @@ impl Plan {
         Ok(())
     }
 
-    /// All tools in the order of the file: those that changed, and the others as they were.
-    fn merged(
+    /// Returns all tools in the order of the file: the changed ones from `new`, the others as they were.
+    fn merge_tools(
         &self,
         new: &[Arc<toolgate_types::ToolDefinition>],
         touched: &[&str],
@@ -141,34 +159,38 @@ impl Plan {
             by_name.remove(name);
         });
         by_name.extend(new.iter().map(|tool| (tool.name.as_str(), tool)));
-        let names = self.documents.tools.iter().flat_map(crate::document::Document::names);
+        let names = self.documents.tools.iter().flat_map(crate::document::RegistryDocument::names);
         names.filter_map(|name| by_name.get(&**name).map(|tool| Arc::clone(tool))).collect()
     }
 
-    /// What is to be known about an entry.
-    fn notes(&self, op: &Op) -> Vec<Problem> {
+    /// Returns the warnings about an entry.
+    fn notes(&self, op: &EntryOp) -> Vec<RegistryProblem> {
         let about = format!("`{}`", op.name);
         self.checked.notes.iter().filter(|note| note.message.contains(&about)).cloned().collect()
     }
 
-    /// The state after the commit.
-    pub(super) fn base(&self, rev: Rev) -> Arc<Base> {
-        Arc::new(Base { rev, documents: self.documents.clone(), checked: Arc::clone(&self.checked) })
+    /// Returns the state after the commit.
+    pub(super) fn base(&self, rev: Revision) -> Arc<BaseState> {
+        Arc::new(BaseState { rev, documents: self.documents.clone(), checked: Arc::clone(&self.checked) })
     }
 
-    /// The answers after the commit.
-    pub(super) fn outcomes(&self, rev: Rev) -> Vec<Result<Done, Refused>> {
-        let outcome = |verdict: &Result<Vec<Problem>, Refused>| match verdict {
-            Ok(notes) => Ok(Done { rev, notes: notes.clone() }),
-            Err(Refused::Conflict { .. }) => Err(Refused::Conflict { current: rev }),
+    /// Returns the replies after the commit.
+    pub(super) fn outcomes(&self, rev: Revision) -> Vec<Result<CommittedChange, ChangeError>> {
+        let outcome = |verdict: &Result<Vec<RegistryProblem>, ChangeError>| match verdict {
+            Ok(notes) => Ok(CommittedChange { rev, notes: notes.clone() }),
+            Err(ChangeError::Conflict { .. }) => Err(ChangeError::Conflict { current: rev }),
             Err(refused) => Err(refused.clone()),
         };
         self.verdicts.iter().map(outcome).collect()
     }
 
-    /// The answers where the commit failed.
-    pub(super) fn failed(&self, rev: Rev, why: &Refused) -> Vec<Result<Done, Refused>> {
-        let outcome = |outcome: Result<Done, Refused>| outcome.and_then(|_| Err(why.clone()));
+    /// Returns the replies after a failed commit.
+    pub(super) fn failed_outcomes(
+        &self,
+        rev: Revision,
+        why: &ChangeError,
+    ) -> Vec<Result<CommittedChange, ChangeError>> {
+        let outcome = |outcome: Result<CommittedChange, ChangeError>| outcome.and_then(|_| Err(why.clone()));
         self.outcomes(rev).into_iter().map(outcome).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Texts before and after a change, and what holds for all of them.
+//! Tests of the JSON editor: texts before and after a change, and properties of all changes.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use serde_json::json;
 
 use super::*;
 
-/// What a text holds: `None` where it is not JSON.
+/// Parses a text. Returns `None` if it is not JSON.
 fn held(text: &str) -> Option<Json> {
     parse_to_serde_value(text, &OPTIONS).ok()
 }
 
-fn check(before: &str, change: impl FnOnce(&mut List), after: &str) {
-    let mut list = List::parse(before).unwrap();
+fn check(before: &str, change: impl FnOnce(&mut EntryList), after: &str) {
+    let mut list = EntryList::parse(before).unwrap();
     assert_eq!(list.text(), before, "uncut");
     change(&mut list);
     assert_eq!(list.text(), after);
@@ -24,7 +24,7 @@ fn check(before: &str, change: impl FnOnce(&mut List), after: &str) {
 #[test]
 fn entries_are_added_in_the_style_of_the_file() {
     let entry = json!({ "a": 1, "b": ["x", "y"], "c": [{ "d": {} }] });
-    let add = |list: &mut List| list.push(Some("new"), &entry);
+    let add = |list: &mut EntryList| list.push(Some("new"), &entry);
     let pretty = "\"new\": {\n    \"a\": 1,\n    \"b\": [\"x\", \"y\"],\n    \"c\": [\n      {\n        \"d\": {}\n      }\n    ]\n  }";
     check("{}", add, &format!("{{\n  {pretty}\n}}"));
     check("{\n  \"old\": 1\n}\n", add, &format!("{{\n  \"old\": 1,\n  {pretty}\n}}\n"));
@@ -43,7 +43,7 @@ fn entries_are_added_in_the_style_of_the_file() {
 
 #[test]
 fn comments_and_commas_stay_where_they_are() {
-    let add = |list: &mut List| list.push(None, &json!(9));
+    let add = |list: &mut EntryList| list.push(None, &json!(9));
     check(
         "[\n  1, // one\n  2 // two  \n  // the end\n]",
         add,
@@ -56,7 +56,7 @@ fn comments_and_commas_stay_where_they_are() {
 }
 
 #[test]
-fn entries_are_taken_out() {
+fn removes_entries_and_keeps_comments() {
     let text = "[\n  1, // one\n  2, // two\n  // about three\n  3 // three\n]";
     check(text, |list| list.remove(0), "[ // one\n  2, // two\n  // about three\n  3 // three\n]");
     check(text, |list| list.remove(1), "[\n  1, // one\n  // two\n  // about three\n  3 // three\n]");
@@ -86,9 +86,9 @@ fn values_are_replaced_in_their_place() {
 }
 
 #[test]
-fn a_list_inside_another() {
+fn edits_an_inner_list() {
     let text = "{\n  \"servers\": {},\n  \"inputs\": []\n}\n";
-    let mut list = List::parse(text).unwrap();
+    let mut list = EntryList::parse(text).unwrap();
     let mut inner = list.inner("servers").unwrap().unwrap();
     inner.push(Some("a"), &json!({ "url": "x" }));
     list.put_inner("servers", &inner);
@@ -99,15 +99,49 @@ fn a_list_inside_another() {
 }
 
 #[test]
-fn what_is_not_json_is_refused() {
+fn rejects_invalid_json() {
     for text in
         ["", "[", "{\"a\"}", "{\"a\":}", "[1 2]", "[] []", "{1: 2}", "[,]", "{\"a\": [}", "\"a\"", "// x"]
     {
-        assert!(List::parse(text).is_err(), "{text}");
+        assert!(EntryList::parse(text).is_err(), "{text}");
     }
 }
 
-/// White space and comments.
+#[test]
+fn limits_depth_before_splitting() {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert_eq!(EntryList::parse(&nested(512)).unwrap().text(), nested(512));
+    assert!(matches!(EntryList::parse(&nested(520)), Err(TextError::Syntax(_))));
+    assert!(matches!(EntryList::parse(&nested(1_000_000)), Err(TextError::Syntax(_))));
+}
+
+#[test]
+fn error_messages() {
+    for (text, message) in [
+        ("// x", "it is not valid JSON: there is no value"),
+        ("1", "it is neither an object nor an array"),
+        ("{", "it is not valid JSON"),
+        // A byte order mark is rejected, not dropped.
+        ("\u{feff}{}", "it is not valid JSON"),
+    ] {
+        assert_eq!(EntryList::parse(text).unwrap_err().to_string(), message, "{text}");
+    }
+}
+
+/// Blank lines, mixed line endings and unusual spacing outside of the entry stay.
+#[test]
+fn spacing_elsewhere_stays() {
+    let text = "{\n\n\n  \"a\" :1 , \r\n\t\"b\":  2  ,\n\n\n}\r\n\n";
+    check(text, |list| list.set("b", &json!(3)), &text.replace("2", "3"));
+    check(
+        text,
+        |list| list.push(Some("c"), &json!(3)),
+        "{\n\n\n  \"a\" :1 , \r\n\t\"b\":  2  ,\r\n\t\"c\":  3,\n\n\n}\r\n\n",
+    );
+    check(text, |list| list.remove(1), "{\n\n\n  \"a\" :1 ,\n\n\n}\r\n\n");
+}
+
+/// Generates white space and comments.
 fn trivia() -> impl Strategy<Value = String> {
     proptest::collection::vec(
         prop_oneof![
@@ -122,7 +156,7 @@ fn trivia() -> impl Strategy<Value = String> {
     .prop_map(|parts| parts.concat())
 }
 
-/// An object with so many entries, written by somebody with no taste at all.
+/// Generates an object in unusual formatting.
 fn messy() -> impl Strategy<Value = String> {
     let value = prop_oneof![
         Just("1.50".to_owned()),
@@ -155,7 +189,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every comment of a text.
+/// Returns all comments of a text.
 fn remarks(text: &str) -> BTreeSet<String> {
     let mut scanner = Scanner::new(text, &ScannerOptions::default());
     let mut found = BTreeSet::new();
@@ -171,15 +205,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_the_rest_stays(text in messy(), steps in proptest::collection::vec(step(), 1..12)) {
-        let mut list = List::parse(&text).unwrap();
+    fn changes_keep_everything_else(text in messy(), steps in proptest::collection::vec(step(), 1..12)) {
+        let mut list = EntryList::parse(&text).unwrap();
         prop_assert_eq!(list.text(), text.clone());
         let mut model = held(&text).unwrap().as_object().unwrap().clone();
         for step in steps {
-            let before: Vec<_> = list.items.iter().map(|item| (item.key.as_ref().unwrap().text.clone(), item.value.clone())).collect();
+            let before: Vec<_> = list.entries.iter().map(|entry| (entry.key.as_ref().unwrap().text.clone(), entry.value.clone())).collect();
             let outside: BTreeSet<_> = {
-                let items = list.items.iter().flat_map(|item| [&item.lead, &item.tail]);
-                items.chain([&list.open, &list.end, &list.close]).flat_map(|text| remarks(text)).collect()
+                let trivia = list.entries.iter().flat_map(|entry| [&entry.before, &entry.after]);
+                trivia.chain([&list.open, &list.end, &list.close]).flat_map(|text| remarks(text)).collect()
             };
             let touched = match step {
                 Step::Set(key, value) => {
@@ -191,7 +225,7 @@ proptest! {
                 }
                 Step::Remove(key) => {
                     let key = format!("k{key}");
-                    if let Some(at) = list.at(&key) {
+                    if let Some(at) = list.position(&key) {
                         list.remove(at);
                     }
                     model.shift_remove(&key);
@@ -203,9 +237,9 @@ proptest! {
             prop_assert_eq!(now.as_ref(), Some(&Json::Object(model.clone())), "{}", text);
             let order: Vec<_> = model.keys().collect();
             prop_assert_eq!(list.keys().collect::<Vec<_>>(), order);
-            let again = List::parse(&text).unwrap();
+            let again = EntryList::parse(&text).unwrap();
             for (key, value) in before.iter().filter(|(key, _)| !key.contains(&format!("\"{touched}\""))) {
-                let kept = again.items.iter().any(|item| item.key.as_ref().unwrap().text == *key && item.value == *value);
+                let kept = again.entries.iter().any(|entry| entry.key.as_ref().unwrap().text == *key && entry.value == *value);
                 prop_assert!(kept, "{} is not what it was in {}", key, text);
             }
             let left = remarks(&text);

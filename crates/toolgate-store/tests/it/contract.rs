@@ -1,89 +1,94 @@
-//! What every backend must do. A new one gets a [`Place`] and a line at the end.
+//! The contract of every backend. To test a new one, implement [`SharedPlace`] and add a line at the end.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use toolgate_store::document::{Act, Kind};
+use toolgate_store::document::{EntryAction, EntryKind};
 use toolgate_store::file::FileStore;
-use toolgate_store::store::{CommitError, Documents, Rev, Snapshot, Store};
+use toolgate_store::store::{CommitError, RegistryDocuments, RegistrySnapshot, Revision, Store};
 
 use crate::kit::{add, map, op, paths, tool};
 
 /// Only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// State that several stores share, as several processes do.
-trait Place {
+/// State shared by several stores, as by several processes.
+trait SharedPlace {
     type Store: Store;
 
     fn new() -> Self;
     fn open(&self) -> impl Future<Output = Self::Store>;
 }
 
-fn documents(snapshot: &Snapshot) -> &Documents {
+fn documents(snapshot: &RegistrySnapshot) -> &RegistryDocuments {
     snapshot.documents.as_ref().expect("the entries can be read")
 }
 
-fn names(snapshot: &Snapshot, kind: Kind) -> Vec<String> {
-    documents(snapshot).of(kind).expect("there is a file").names().map(|name| name.to_string()).collect()
+fn names(snapshot: &RegistrySnapshot, kind: EntryKind) -> Vec<String> {
+    documents(snapshot).get(kind).expect("there is a file").names().map(|name| name.to_string()).collect()
 }
 
-async fn what_is_committed_is_there(place: impl Place) {
+async fn committed_changes_are_visible(place: impl SharedPlace) {
     let store = place.open().await;
     let before = store.snapshot().await.unwrap();
-    let server = op(Kind::Server, "files", Act::Add(map(serde_json::json!({ "command": "x" }))));
+    let server = op(EntryKind::Server, "files", EntryAction::Add(map(serde_json::json!({ "command": "x" }))));
     let done = store.commit(Some(before.rev), vec![add("b"), add("a"), server]).await.unwrap();
     assert_ne!(done.rev, before.rev);
     for snapshot in [store.snapshot().await.unwrap(), place.open().await.snapshot().await.unwrap()] {
         assert_eq!(snapshot.rev, done.rev);
         assert_eq!(snapshot.texts, done.texts);
-        assert_eq!(names(&snapshot, Kind::Tool), ["b", "a"], "in their order");
-        assert_eq!(names(&snapshot, Kind::Server), ["files"]);
+        assert_eq!(names(&snapshot, EntryKind::Tool), ["b", "a"], "in their order");
+        assert_eq!(names(&snapshot, EntryKind::Server), ["files"]);
     }
 }
 
-async fn every_act_does_what_it_says(place: impl Place) {
+async fn every_action_is_applied(place: impl SharedPlace) {
     let store = place.open().await;
     store.commit(None, vec![add("a"), add("b")]).await.unwrap();
-    let patch = Act::Patch(map(serde_json::json!({ "version": "2", "input_schema": { "type": null } })));
+    let patch =
+        EntryAction::Patch(map(serde_json::json!({ "version": "2", "input_schema": { "type": null } })));
     let ops = vec![
-        op(Kind::Tool, "a", Act::Replace(tool(7))),
-        op(Kind::Tool, "b", patch),
+        op(EntryKind::Tool, "a", EntryAction::Replace(tool(7))),
+        op(EntryKind::Tool, "b", patch),
         add("c"),
-        op(Kind::Tool, "c", Act::Remove),
+        op(EntryKind::Tool, "c", EntryAction::Remove),
     ];
     let snapshot = store.commit(None, ops).await.unwrap();
     let tools = documents(&snapshot).tools.as_ref().unwrap();
     assert!(tools.entry("a").unwrap().contains("version 7"));
     let patched: serde_json::Value = serde_json::from_str(tools.entry("b").unwrap()).unwrap();
     assert_eq!((&patched["version"], &patched["input_schema"]), (&"2".into(), &serde_json::json!({})));
-    assert_eq!(names(&snapshot, Kind::Tool), ["a", "b"]);
+    assert_eq!(names(&snapshot, EntryKind::Tool), ["a", "b"]);
 }
 
-async fn all_or_nothing(place: impl Place) {
+async fn commit_is_all_or_nothing(place: impl SharedPlace) {
     let store = place.open().await;
     let before = store.commit(None, vec![add("a")]).await.unwrap();
-    for bad in [add("a"), op(Kind::Tool, "z", Act::Remove), op(Kind::Server, "z", Act::Replace(tool(1)))] {
+    for bad in [
+        add("a"),
+        op(EntryKind::Tool, "z", EntryAction::Remove),
+        op(EntryKind::Server, "z", EntryAction::Replace(tool(1))),
+    ] {
         let outcome = store.commit(None, vec![add("b"), bad]).await;
-        assert!(matches!(outcome, Err(CommitError::Unfit(_))), "{outcome:?}");
+        assert!(matches!(outcome, Err(CommitError::Entry(_))), "{outcome:?}");
         assert_eq!(store.snapshot().await.unwrap().rev, before.rev);
         assert_eq!(place.open().await.snapshot().await.unwrap().rev, before.rev);
     }
 }
 
-async fn a_stale_revision_is_refused(place: impl Place) {
+async fn stale_revision_is_rejected(place: impl SharedPlace) {
     let (one, two) = (place.open().await, place.open().await);
     let old = one.snapshot().await.unwrap().rev;
     let new = one.commit(Some(old), vec![add("a")]).await.unwrap().rev;
     let outcome = two.commit(Some(old), vec![add("b")]).await;
     assert!(matches!(outcome, Err(CommitError::Conflict { current }) if current == new), "{outcome:?}");
-    // Without a condition it comes on top of what the other has written.
+    // Without a precondition it is applied on top of the other store's change.
     let both = two.commit(None, vec![add("b")]).await.unwrap();
-    assert_eq!(names(&both, Kind::Tool), ["a", "b"]);
+    assert_eq!(names(&both, EntryKind::Tool), ["a", "b"]);
 }
 
-async fn of_many_with_one_revision_one_wins(place: impl Place) {
+async fn one_of_concurrent_commits_wins(place: impl SharedPlace) {
     let stores = futures_util::future::join_all((0..6).map(|_| place.open())).await;
     for round in 0..5 {
         let rev = stores[0].snapshot().await.unwrap().rev;
@@ -93,17 +98,17 @@ async fn of_many_with_one_revision_one_wins(place: impl Place) {
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
     }
     let last = place.open().await.snapshot().await.unwrap();
-    assert_eq!(names(&last, Kind::Tool).len(), 5);
+    assert_eq!(names(&last, EntryKind::Tool).len(), 5);
 }
 
-async fn a_revision_says_what_is_there(place: impl Place) {
+async fn revision_identifies_the_contents(place: impl SharedPlace) {
     let store = place.open().await;
     let empty = store.commit(None, vec![add("x")]).await.unwrap().rev;
     let added = store.commit(None, vec![add("a")]).await.unwrap().rev;
-    let removed = store.commit(None, vec![op(Kind::Tool, "a", Act::Remove)]).await.unwrap().rev;
+    let removed = store.commit(None, vec![op(EntryKind::Tool, "a", EntryAction::Remove)]).await.unwrap().rev;
     assert_eq!((empty, removed), (removed, empty), "the same state has the same revision");
     assert_ne!(added, removed);
-    assert_eq!(added.to_string().parse::<Rev>(), Ok(added));
+    assert_eq!(added.to_string().parse::<Revision>(), Ok(added));
     assert_eq!(
         store.commit(Some(removed), Vec::new()).await.unwrap().rev,
         removed,
@@ -111,7 +116,7 @@ async fn a_revision_says_what_is_there(place: impl Place) {
     );
 }
 
-async fn the_last_change_is_told(place: impl Place) {
+async fn watchers_see_the_last_change(place: impl SharedPlace) {
     let (one, two) = (place.open().await, place.open().await);
     let mut watch = two.watch();
     let mut last = one.snapshot().await.unwrap().rev;
@@ -119,42 +124,41 @@ async fn the_last_change_is_told(place: impl Place) {
         last = one.commit(None, vec![add(name)]).await.unwrap().rev;
     }
     let told = tokio::time::timeout(PATIENCE, watch.wait_for(|rev| *rev == last)).await;
-    assert!(told.is_ok(), "nothing was told");
+    assert!(told.is_ok(), "no notification");
 }
 
-async fn allowances_and_leases(place: impl Place) {
+async fn quotas_and_leases(place: impl SharedPlace) {
     let store = place.open().await;
     let granted = store.lease_tokens("ann/pay", 5).await.unwrap();
     assert!((1..=5).contains(&granted), "{granted}");
     let first = store.lease("cron", Duration::from_millis(1)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
     let second = store.lease("cron", Duration::from_secs(1)).await.unwrap();
-    assert!(second > first, "who holds a lease later has a greater number");
+    assert!(second > first, "a later lease has a greater token");
 }
 
 macro_rules! store_contract {
     ($name:ident, $place:ty) => {
         store_contract!($name, $place,
-            what_is_committed_is_there every_act_does_what_it_says all_or_nothing a_stale_revision_is_refused
-            of_many_with_one_revision_one_wins a_revision_says_what_is_there the_last_change_is_told
-            allowances_and_leases);
+            committed_changes_are_visible every_action_is_applied commit_is_all_or_nothing stale_revision_is_rejected
+            one_of_concurrent_commits_wins revision_identifies_the_contents watchers_see_the_last_change
+            quotas_and_leases);
     };
     ($name:ident, $place:ty, $($rule:ident)*) => {
         mod $name {
             $(
                 #[tokio::test]
                 async fn $rule() {
-                    super::$rule(<$place as super::Place>::new()).await;
+                    super::$rule(<$place as super::SharedPlace>::new()).await;
                 }
             )*
         }
     };
 }
 
-/// A folder.
-struct Folder(TempDir);
+struct TempFolder(TempDir);
 
-impl Place for Folder {
+impl SharedPlace for TempFolder {
     type Store = FileStore;
 
     fn new() -> Self {
@@ -166,4 +170,4 @@ impl Place for Folder {
     }
 }
 
-store_contract!(files, super::Folder);
+store_contract!(files, super::TempFolder);

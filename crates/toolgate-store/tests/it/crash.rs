@@ -1,7 +1,7 @@
 //! Processes that are killed while they write.
 //!
-//! The test runs itself again as the process to kill. What that has acknowledged is compared with what is in the
-//! files after the next start. Two writers that are wrong are kept, so that the comparison is known to notice.
+//! The test starts itself as the process to kill. The changes it acknowledged are compared with the files after the
+//! next start. Two deliberately faulty writers prove that the comparison detects lost changes.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 use tokio::task::JoinSet;
-use toolgate_store::document::{Act, Document, Kind, Op};
+use toolgate_store::document::{EntryAction, EntryKind, EntryOp, RegistryDocument};
 use toolgate_store::file::FileStore;
 use toolgate_store::registry::Registry;
 
 use crate::kit::{add, change, check, nowhere, op, paths, tool};
 
 const TASK: &str = "TOOLGATE_STORE_TASK";
-/// Before a change is asked for, and behind it when it was acknowledged.
+/// Prefixes of the child's output: before a change is requested, and after it was acknowledged.
 const TRY: &str = "TRY ";
 const ACK: &str = "ACK ";
 const WRITERS: usize = 64;
@@ -35,8 +35,8 @@ fn two_hundred_kills() {
     survives(200);
 }
 
-/// Kills a process again and again, each time on what the last one has left.
-#[expect(clippy::print_stderr, reason = "how much was tested belongs to the result")]
+/// Kills a process repeatedly, each time on the files that the previous one left.
+#[expect(clippy::print_stderr, reason = "the number of tested changes is part of the result")]
 fn survives(kills: usize) {
     let folder = tempfile::tempdir().unwrap();
     let mut model = seed(folder.path());
@@ -52,39 +52,41 @@ fn survives(kills: usize) {
 }
 
 #[test]
-fn a_writer_that_acknowledges_first_is_caught() {
-    caught("early");
+fn detects_a_writer_that_acknowledges_too_early() {
+    assert_detected("early");
 }
 
 #[test]
-fn a_writer_that_writes_in_place_is_caught() {
-    caught("in_place");
+fn detects_a_writer_that_writes_in_place() {
+    assert_detected("in_place");
 }
 
-fn caught(task: &str) {
+fn assert_detected(task: &str) {
     let found = (0..40).any(|_| {
         let folder = tempfile::tempdir().unwrap();
         let mut model = seed(folder.path());
         let said = run_and_kill(task, folder.path());
         !compare(folder.path(), &mut model, &said).is_empty()
     });
-    assert!(found, "40 kills found nothing wrong with a writer that is");
+    assert!(found, "40 kills found no fault in a faulty writer");
 }
 
-/// What each entry holds, by its version; `None` where it is not there.
+/// The version of each entry; `None` if it does not exist.
 type Model = BTreeMap<String, Option<u64>>;
 
 fn seed(folder: &Path) -> Model {
-    let mut document = Document::parse(Kind::Tool, &Document::blank(Kind::Tool)).unwrap();
+    let mut document =
+        RegistryDocument::parse(EntryKind::Tool, &RegistryDocument::empty_text(EntryKind::Tool)).unwrap();
     let names: Vec<_> = (0..SEEDED).map(|n| format!("seed{n}")).collect();
     for name in &names {
-        document.apply(name, &add(name).act).unwrap();
+        document.apply(name, &add(name).action).unwrap();
     }
     fs_err::write(folder.join("tools.json"), document.text()).unwrap();
     names.into_iter().map(|name| (name, Some(1))).collect()
 }
 
-/// What is wrong with the file after a kill. An entry holds what was acknowledged last, or what was tried since.
+/// Returns the problems of the file after a kill. An entry must have the last acknowledged or a later attempted
+/// version.
 fn compare(folder: &Path, model: &mut Model, said: &[String]) -> Vec<String> {
     let text = fs_err::read_to_string(folder.join("tools.json")).unwrap();
     let document: Json = match serde_json::from_str(&text) {
@@ -120,7 +122,7 @@ fn compare(folder: &Path, model: &mut Model, said: &[String]) -> Vec<String> {
             problems.push(format!("{name} was never asked for"));
         }
     }
-    // What is there now is what the next one goes on from.
+    // The next run continues from the present contents.
     model.retain(|name, _| found.contains_key(name));
     model.extend(found);
     problems
@@ -131,12 +133,12 @@ fn entry(tool: &Json) -> (String, Option<u64>) {
     (tool["name"].as_str().unwrap_or_default().to_owned(), version)
 }
 
-/// Starts a process, kills it some time after its first acknowledgement, and gives back what it said.
+/// Starts a process, kills it shortly after its first acknowledgement, and returns its output.
 fn run_and_kill(task: &str, folder: &Path) -> Vec<String> {
     let mut child = again(task, folder);
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut text = first_acknowledgement(&mut child, &mut output);
-    // The moment of the kill is what is tested; it is not waited for anything. What it says meanwhile is read.
+    // A random moment: the kill must not wait for anything. The output is read in the meantime.
     let reader = std::thread::spawn(move || {
         let _ = output.read_to_string(&mut text);
         text
@@ -145,7 +147,7 @@ fn run_and_kill(task: &str, folder: &Path) -> Vec<String> {
     child.kill().unwrap();
     child.wait().unwrap();
     let text = reader.join().unwrap();
-    // A line without an end was not said.
+    // An incomplete line does not count.
     let whole = text.rfind('\n').map_or(0, |at| at + 1);
     let said = |line: &&str| line.starts_with(TRY) || line.starts_with(ACK);
     text[..whole].lines().filter(said).map(str::to_owned).collect()
@@ -171,10 +173,10 @@ fn first_acknowledgement(child: &mut Child, output: &mut BufReader<ChildStdout>)
     text
 }
 
-fn say(what: &str, op: &Op) {
-    let version = match &op.act {
-        Act::Remove => "-".to_owned(),
-        Act::Add(entry) | Act::Replace(entry) | Act::Patch(entry) => {
+fn say(what: &str, op: &EntryOp) {
+    let version = match &op.action {
+        EntryAction::Remove => "-".to_owned(),
+        EntryAction::Add(entry) | EntryAction::Replace(entry) | EntryAction::Patch(entry) => {
             entry["description"].as_str().unwrap().strip_prefix("version ").unwrap().to_owned()
         }
     };
@@ -183,7 +185,7 @@ fn say(what: &str, op: &Op) {
     output.flush().unwrap();
 }
 
-/// What is killed.
+/// The process that is killed.
 #[test]
 #[ignore = "run by the other tests"]
 fn child() {
@@ -197,7 +199,7 @@ fn child() {
     }
 }
 
-/// Writers that each change entries of their own, so that what an entry holds is known.
+/// Runs writers that change disjoint entries, so that the contents of each entry are known.
 fn good(folder: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -221,26 +223,31 @@ async fn write(registry: Registry, writer: usize) {
         let there = registry.state().documents.tools.as_ref().unwrap().entry(&name).is_some();
         let version = tool(fastrand::u64(2..1_000_000));
         let act = match (there, fastrand::u8(..4)) {
-            (false, _) => Act::Add(version),
-            (true, 0) => Act::Remove,
-            (true, 1) => Act::Patch(version),
-            (true, _) => Act::Replace(version),
+            (false, _) => EntryAction::Add(version),
+            (true, 0) => EntryAction::Remove,
+            (true, 1) => EntryAction::Patch(version),
+            (true, _) => EntryAction::Replace(version),
         };
-        let op = op(Kind::Tool, &name, act);
+        let op = op(EntryKind::Tool, &name, act);
         say(TRY, &op);
         registry.submit(change(op.clone())).await.unwrap();
         say(ACK, &op);
     }
 }
 
-/// Wrong in one of two ways: it acknowledges what is only in memory, or writes over what is there.
+/// Faulty in one of two ways: acknowledges changes that are only in memory, or overwrites the file in place.
 fn bad(folder: &Path, early: bool) {
     let path = folder.join("tools.json");
-    let mut document = Document::parse(Kind::Tool, &fs_err::read_to_string(&path).unwrap()).unwrap();
+    let mut document =
+        RegistryDocument::parse(EntryKind::Tool, &fs_err::read_to_string(&path).unwrap()).unwrap();
     for round in 0.. {
-        let op = op(Kind::Tool, &format!("seed{}", fastrand::usize(..SEEDED)), Act::Replace(tool(2 + round)));
+        let op = op(
+            EntryKind::Tool,
+            &format!("seed{}", fastrand::usize(..SEEDED)),
+            EntryAction::Replace(tool(2 + round)),
+        );
         say(TRY, &op);
-        document.apply(&op.name, &op.act).unwrap();
+        document.apply(&op.name, &op.action).unwrap();
         if early {
             say(ACK, &op);
             if round % 20 == 19 {

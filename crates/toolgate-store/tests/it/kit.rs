@@ -1,15 +1,17 @@
-//! Entries, changes and a check that is as strict as it needs to be.
+//! Shared test helpers: entries, changes and a minimal validator.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde_json::{Map, Value as Json, json};
-use toolgate_store::document::{Act, Document, Kind, Op};
-use toolgate_store::file::Paths;
-use toolgate_store::registry::{Candidate, Change, Check, Checked, Problem, Problems, Publish};
+use toolgate_store::document::{EntryAction, EntryKind, EntryOp, RegistryDocument};
+use toolgate_store::file::RegistryPaths;
+use toolgate_store::registry::{
+    CheckFn, CheckInput, CheckedRegistry, PublishFn, RegistryChange, RegistryProblem, RegistryProblems,
+};
 use toolgate_types::ToolDefinition;
-use toolgate_types::tool::Script;
+use toolgate_types::tool::ScriptSpec;
 
 pub(crate) fn map(value: Json) -> Map<String, Json> {
     value.as_object().expect("an object").clone()
@@ -19,28 +21,30 @@ pub(crate) fn tool(version: u64) -> Map<String, Json> {
     map(json!({ "description": format!("version {version}"), "input_schema": { "type": "object" } }))
 }
 
-pub(crate) fn op(kind: Kind, name: &str, act: Act) -> Op {
-    Op { kind, name: name.to_owned(), act }
+pub(crate) fn op(kind: EntryKind, name: &str, act: EntryAction) -> EntryOp {
+    EntryOp { kind, name: name.to_owned(), action: act }
 }
 
-pub(crate) fn add(name: &str) -> Op {
-    op(Kind::Tool, name, Act::Add(tool(1)))
+pub(crate) fn add(name: &str) -> EntryOp {
+    op(EntryKind::Tool, name, EntryAction::Add(tool(1)))
 }
 
-pub(crate) fn change(op: Op) -> Change {
-    Change { expect: None, op }
+pub(crate) fn change(op: EntryOp) -> RegistryChange {
+    RegistryChange { expect: None, op }
 }
 
-pub(crate) fn paths(folder: &Path) -> Paths {
-    Paths { tools: Some(folder.join("tools.json")), servers: Some(folder.join("mcp.json")) }
+pub(crate) fn paths(folder: &Path) -> RegistryPaths {
+    RegistryPaths { tools: Some(folder.join("tools.json")), servers: Some(folder.join("mcp.json")) }
 }
 
-/// Descriptions must not say `bad`; the rest is as it is.
-pub(crate) fn check() -> Check {
-    Arc::new(|candidate: Candidate<'_>| {
-        let problem = |message: String| Problems(vec![Problem { message, place: None, hint: None }]);
+/// Returns a validator that rejects descriptions containing `bad`.
+pub(crate) fn check() -> CheckFn {
+    Arc::new(|candidate: CheckInput<'_>| {
+        let problem =
+            |message: String| RegistryProblems(vec![RegistryProblem { message, place: None, hint: None }]);
         let text = candidate.texts.tools.as_deref().unwrap_or("{}");
-        let document = Document::parse(Kind::Tool, text).map_err(|error| problem(error.to_string()))?;
+        let document =
+            RegistryDocument::parse(EntryKind::Tool, text).map_err(|error| problem(error.to_string()))?;
         let mut tools = Vec::new();
         for name in document.names() {
             let entry = document.entry(name).expect("it has a name");
@@ -50,9 +54,9 @@ pub(crate) fn check() -> Check {
             tools.push(Arc::new(definition(name)));
         }
         if let Some(text) = &candidate.texts.servers {
-            Document::parse(Kind::Server, text).map_err(|error| problem(error.to_string()))?;
+            RegistryDocument::parse(EntryKind::Server, text).map_err(|error| problem(error.to_string()))?;
         }
-        Ok(Checked { tools, ..Checked::default() })
+        Ok(CheckedRegistry { tools, ..CheckedRegistry::default() })
     })
 }
 
@@ -63,7 +67,7 @@ fn definition(name: &str) -> ToolDefinition {
         version: "1".to_owned(),
         input_schema: serde_json::value::RawValue::from_string("{}".to_owned()).expect("it is JSON"),
         output_schema: None,
-        script: Script::new("x"),
+        script: ScriptSpec::new("x"),
         limits: toolgate_types::ToolLimits::default(),
         permissions: Vec::new(),
         category: None,
@@ -75,11 +79,11 @@ fn definition(name: &str) -> ToolDefinition {
         rate_limit: None,
         deprecated: None,
         follow_ups: Vec::new(),
-        contract: toolgate_types::tool::Level::Standard,
+        contract: toolgate_types::tool::ContractLevel::Standard,
     }
 }
 
-/// Nobody uses it.
-pub(crate) fn nowhere() -> Publish {
+/// Publishes to nothing.
+pub(crate) fn nowhere() -> PublishFn {
     Arc::new(|_| async {}.boxed())
 }

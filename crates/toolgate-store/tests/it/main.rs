@@ -1,8 +1,9 @@
-//! What the store promises, shown from outside.
+//! Guarantees of the store, tested through its public interface.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod contract;
+mod cost;
 mod crash;
 mod kit;
 mod queue;

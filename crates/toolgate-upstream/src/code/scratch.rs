@@ -1,4 +1,4 @@
-//! The folder of one call, with the program that runs in it. Both are gone when it is dropped, the program first.
+//! The scratch folder of one call, and the program that runs in it. Dropping it stops the program, then removes both.
 
 use std::fs::Permissions;
 use std::io;
@@ -10,22 +10,22 @@ use rustix::process::{Pid, test_kill_process};
 use tempfile::TempDir;
 
 use crate::process::Child;
-use crate::script::leaving::Leaving;
+use crate::script::shutdown::ShutdownTasks;
 
-/// What folders are called: with whose they are, so that those of who was killed are found.
+/// Folder names contain the process id of their owner, so that those of killed processes can be found.
 const PREFIX: &str = "call-";
 
-pub(super) struct Scratch {
+pub(super) struct ScratchDir {
     folder: Option<TempDir>,
     path: PathBuf,
     child: Option<Child>,
-    leaving: Arc<Leaving>,
+    shutdowns: Arc<ShutdownTasks>,
 }
 
-impl Scratch {
-    pub(super) fn new(root: &Path, leaving: &Arc<Leaving>) -> io::Result<Self> {
+impl ScratchDir {
+    pub(super) fn new(root: &Path, shutdowns: &Arc<ShutdownTasks>) -> io::Result<Self> {
         fs_err::create_dir_all(root)?;
-        sweep(root);
+        remove_orphans(root);
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let mut builder = tempfile::Builder::new();
         builder.prefix(&prefix).permissions(Permissions::from_mode(0o700));
@@ -34,7 +34,7 @@ impl Scratch {
             path: folder.path().to_owned(),
             folder: Some(folder),
             child: None,
-            leaving: Arc::clone(leaving),
+            shutdowns: Arc::clone(shutdowns),
         })
     }
 
@@ -51,23 +51,23 @@ impl Scratch {
         self.child.as_mut()
     }
 
-    /// Removes the folder; the program has ended.
+    /// Removes the folder. The program must have ended.
     pub(super) async fn remove(mut self) {
         self.child = None;
         if let Some(folder) = self.folder.take() {
-            // A panic there is told, and the rest is swept later.
+            // A panic in there is logged; `remove_orphans` deletes the rest later.
             let _ = tokio::task::spawn_blocking(move || remove(folder)).await;
         }
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         let (child, folder) = (self.child.take(), self.folder.take());
         if folder.is_none() {
             return;
         }
-        self.leaving.end_with(async move {
+        self.shutdowns.spawn(async move {
             if let Some(mut child) = child.filter(|child| !child.has_ended()) {
                 child.kill().await;
             }
@@ -83,29 +83,29 @@ fn remove(folder: TempDir) {
     if folder.close().is_ok() {
         return;
     }
-    // Code can make folders in which nobody may do anything.
-    open_up(&path);
+    // Code can create folders without any permissions.
+    make_writable(&path);
     if let Err(error) = fs_err::remove_dir_all(&path) {
-        tracing::warn!("what code left behind cannot be removed: {error}");
+        tracing::warn!("cannot remove a scratch folder: {error}");
     }
 }
 
-fn open_up(folder: &Path) {
+fn make_writable(folder: &Path) {
     let _ = fs_err::set_permissions(folder, Permissions::from_mode(0o700));
     for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
+            make_writable(&entry.path());
         }
     }
 }
 
-/// Removes what was left by others who were killed.
-fn sweep(root: &Path) {
+/// Removes the folders of processes that no longer exist.
+fn remove_orphans(root: &Path) {
     for entry in fs_err::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let whose = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
         let gone = |pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
-        if whose.and_then(Pid::from_raw).is_some_and(gone) {
+        if owner.and_then(Pid::from_raw).is_some_and(gone) {
             let _ = fs_err::remove_dir_all(entry.path());
         }
     }

@@ -1,36 +1,36 @@
-//! The body of a request: which argument it is, and how it is written.
+//! The body of a request: the argument it comes from, and its encoding.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::document::{Fault, Place};
-use super::encode::{Unsendable, escaped};
-use super::operation::Taken;
+use super::document::{DocumentFault, OperationContext};
+use super::encode::{EncodeError, percent_encode};
+use super::operation::ArgumentSchemaBuilder;
 
-/// A body.
+/// The request body of an operation.
 #[derive(Debug, Clone)]
-pub(super) struct Body {
+pub(super) struct RequestBody {
     argument: String,
-    /// What is said of it in `Content-Type`.
+    /// The value of `Content-Type`.
     kind: String,
-    form: Form,
+    encoding: BodyEncoding,
 }
 
-/// How a body is written.
+/// The encoding of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Form {
+enum BodyEncoding {
     Json,
     /// `a=1&b=2`.
     Fields,
-    /// Parts, some of them files: those that are named here.
+    /// Multipart; the fields named here are files.
     Parts(Vec<String>),
     Text,
-    /// The argument is base64.
+    /// Raw bytes; the argument is base64.
     Bytes,
 }
 
-/// Whether a media type is JSON.
+/// Returns true if a media type is JSON.
 pub(super) fn is_json(kind: &str) -> bool {
     let kind = essence(kind);
     kind == "application/json" || kind.ends_with("+json")
@@ -41,10 +41,13 @@ pub(super) fn essence(kind: &str) -> String {
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The body of an operation, in the form that loses the least.
-pub(super) fn of(place: &Place<'_>, taken: &mut Taken<'_>) -> Result<Option<Body>, Fault> {
-    let Some(body) = place.operation.get("requestBody") else { return Ok(None) };
-    let body = place.document.follow(body)?;
+/// Parses the request body of an operation. Of several media types, picks the one that loses the least.
+pub(super) fn parse(
+    context: &OperationContext<'_>,
+    arguments: &mut ArgumentSchemaBuilder<'_>,
+) -> Result<Option<RequestBody>, DocumentFault> {
+    let Some(body) = context.operation.get("requestBody") else { return Ok(None) };
+    let body = context.document.resolve(body)?;
     let required = body.get("required").and_then(Value::as_bool).unwrap_or_default();
     let content = body.get("content").and_then(Value::as_object);
     let rank = |kind: &str| match essence(kind).as_str() {
@@ -58,37 +61,43 @@ pub(super) fn of(place: &Place<'_>, taken: &mut Taken<'_>) -> Result<Option<Body
     };
     let best = content.into_iter().flatten().min_by_key(|(kind, _)| rank(kind));
     let Some((kind, media)) = best else {
-        return if required { Err(Fault("its body has no form that is known".to_owned())) } else { Ok(None) };
+        return if required {
+            Err(DocumentFault("its body has no supported media type".to_owned()))
+        } else {
+            Ok(None)
+        };
     };
     let kind = if kind.contains('*') { "application/json" } else { kind.as_str() };
     if !kind.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-        return Err(Fault("the media type of its body cannot be sent".to_owned()));
+        return Err(DocumentFault("the media type of its body is invalid".to_owned()));
     }
     let any = json!({});
     let schema = media.get("schema").unwrap_or(&any);
-    let form = match rank(kind) {
-        0 => Form::Json,
-        1 => Form::Fields,
-        2 => Form::Parts(files(place, schema)?),
-        3 => Form::Text,
-        4 => Form::Bytes,
-        _ => return Err(Fault(format!("its body is `{kind}`, which is not understood"))),
+    let encoding = match rank(kind) {
+        0 => BodyEncoding::Json,
+        1 => BodyEncoding::Fields,
+        2 => BodyEncoding::Parts(files(context, schema)?),
+        3 => BodyEncoding::Text,
+        4 => BodyEncoding::Bytes,
+        _ => return Err(DocumentFault(format!("its body is `{kind}`, which is not supported"))),
     };
-    let schema = match form {
-        Form::Text => json!({ "type": "string" }),
-        Form::Bytes => {
+    let schema = match encoding {
+        BodyEncoding::Text => json!({ "type": "string" }),
+        BodyEncoding::Bytes => {
             json!({ "type": "string", "contentEncoding": "base64", "description": format!("{kind} as base64") })
         }
-        Form::Json | Form::Fields | Form::Parts(_) => taken.schemas.translate(schema)?,
+        BodyEncoding::Json | BodyEncoding::Fields | BodyEncoding::Parts(_) => {
+            arguments.schemas.translate(schema)?
+        }
     };
-    let argument = taken.add(["body".to_owned(), "request_body".to_owned()], schema, required)?;
-    Ok(Some(Body { argument, kind: kind.to_owned(), form }))
+    let argument = arguments.add(["body".to_owned(), "request_body".to_owned()], schema, required)?;
+    Ok(Some(RequestBody { argument, kind: kind.to_owned(), encoding }))
 }
 
-/// The members of a form that are files: their values come as base64.
-fn files(place: &Place<'_>, schema: &Value) -> Result<Vec<String>, Fault> {
+/// The multipart fields that are files: their values are base64.
+fn files(context: &OperationContext<'_>, schema: &Value) -> Result<Vec<String>, DocumentFault> {
     let schema = match schema.get("$ref").and_then(Value::as_str) {
-        Some(reference) => place.document.follow(place.document.referred(reference)?)?,
+        Some(reference) => context.document.resolve(context.document.resolve_reference(reference)?)?,
         None => schema,
     };
     let is_file = |schema: &Value| {
@@ -100,50 +109,50 @@ fn files(place: &Place<'_>, schema: &Value) -> Result<Vec<String>, Fault> {
     Ok(files.map(|(name, _)| name.clone()).collect())
 }
 
-impl Body {
-    /// The argument that it is.
+impl RequestBody {
+    /// The name of the argument that holds the body.
     pub(super) fn argument(&self) -> &str {
         &self.argument
     }
 
-    /// Its media type and its bytes; nothing where there is none.
+    /// Encodes the body: its media type and its bytes; `None` without an argument.
     pub(super) fn write(
         &self,
         value: Option<&Value>,
         written: Option<&str>,
-    ) -> Result<Option<(String, Vec<u8>)>, Unsendable> {
+    ) -> Result<Option<(String, Vec<u8>)>, EncodeError> {
         let Some(value) = value else { return Ok(None) };
-        let bytes = match &self.form {
-            Form::Json => written.map_or_else(|| value.to_string(), str::to_owned).into_bytes(),
-            Form::Fields => self.fields(self.members(value)?)?.into_bytes(),
-            Form::Parts(files) => {
+        let bytes = match &self.encoding {
+            BodyEncoding::Json => written.map_or_else(|| value.to_string(), str::to_owned).into_bytes(),
+            BodyEncoding::Fields => self.fields(self.members(value)?)?.into_bytes(),
+            BodyEncoding::Parts(files) => {
                 let boundary = format!("{:032x}", fastrand::u128(..));
                 let bytes = self.parts(self.members(value)?, files, &boundary)?;
                 return Ok(Some((format!("multipart/form-data; boundary={boundary}"), bytes)));
             }
-            Form::Text => self.text(value)?.as_bytes().to_vec(),
-            Form::Bytes => self.decoded(self.text(value)?)?,
+            BodyEncoding::Text => self.text(value)?.as_bytes().to_vec(),
+            BodyEncoding::Bytes => self.decode_base64(self.text(value)?)?,
         };
         Ok(Some((self.kind.clone(), bytes)))
     }
 
-    fn bad(&self, why: &str) -> Unsendable {
-        Unsendable { argument: self.argument.clone(), why: why.to_owned() }
+    fn error(&self, why: &str) -> EncodeError {
+        EncodeError { argument: self.argument.clone(), why: why.to_owned() }
     }
 
-    fn members<'v>(&self, value: &'v Value) -> Result<&'v Map<String, Value>, Unsendable> {
-        value.as_object().ok_or_else(|| self.bad("is not an object"))
+    fn members<'v>(&self, value: &'v Value) -> Result<&'v Map<String, Value>, EncodeError> {
+        value.as_object().ok_or_else(|| self.error("is not an object"))
     }
 
-    fn text<'v>(&self, value: &'v Value) -> Result<&'v str, Unsendable> {
-        value.as_str().ok_or_else(|| self.bad("is not a text"))
+    fn text<'v>(&self, value: &'v Value) -> Result<&'v str, EncodeError> {
+        value.as_str().ok_or_else(|| self.error("is not a string"))
     }
 
-    fn decoded(&self, text: &str) -> Result<Vec<u8>, Unsendable> {
-        STANDARD.decode(text).map_err(|_| self.bad("is not base64"))
+    fn decode_base64(&self, text: &str) -> Result<Vec<u8>, EncodeError> {
+        STANDARD.decode(text).map_err(|_| self.error("is not base64"))
     }
 
-    fn fields(&self, members: &Map<String, Value>) -> Result<String, Unsendable> {
+    fn fields(&self, members: &Map<String, Value>) -> Result<String, EncodeError> {
         let mut fields = Vec::new();
         for (name, value) in members {
             let items = match value {
@@ -152,20 +161,20 @@ impl Body {
                 value => std::slice::from_ref(value),
             };
             for item in items {
-                let text = plain(item).unwrap_or_else(|| item.to_string());
-                fields.push(format!("{}={}", escaped(name), escaped(&text)));
+                let text = scalar_string(item).unwrap_or_else(|| item.to_string());
+                fields.push(format!("{}={}", percent_encode(name), percent_encode(&text)));
             }
         }
         Ok(fields.join("&"))
     }
 
-    /// The boundary is random, so that no value can hold it but by guessing.
+    /// Encodes multipart fields. The boundary is random, so that no value can contain it except by guessing.
     fn parts(
         &self,
         members: &Map<String, Value>,
         files: &[String],
         boundary: &str,
-    ) -> Result<Vec<u8>, Unsendable> {
+    ) -> Result<Vec<u8>, EncodeError> {
         let mut out = Vec::new();
         for (name, value) in members {
             let items = match value {
@@ -182,13 +191,13 @@ impl Body {
                         let kind =
                             format!("; filename=\"{shown}\"\r\nContent-Type: application/octet-stream");
                         out.extend_from_slice(kind.as_bytes());
-                        self.decoded(text)?
+                        self.decode_base64(text)?
                     }
                     (_, Value::Object(_) | Value::Array(_)) => {
                         out.extend_from_slice(b"\r\nContent-Type: application/json");
                         item.to_string().into_bytes()
                     }
-                    _ => plain(item).unwrap_or_default().into_bytes(),
+                    _ => scalar_string(item).unwrap_or_default().into_bytes(),
                 };
                 out.extend_from_slice(b"\r\n\r\n");
                 out.extend_from_slice(&bytes);
@@ -200,8 +209,8 @@ impl Body {
     }
 }
 
-/// A value that is no list and no object, as text.
-pub(super) fn plain(value: &Value) -> Option<String> {
+/// A scalar as a string; `None` for an array or an object.
+pub(super) fn scalar_string(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Null => Some(String::new()),

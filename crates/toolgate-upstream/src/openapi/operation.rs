@@ -1,18 +1,18 @@
-//! An operation: which arguments it takes, and where in a request each of them goes.
+//! An operation: its arguments, and the place of each in a request.
 
 use serde_json::{Map, Value, json};
 
-use super::body::Body;
-use super::document::{Fault, Place};
-use super::schema::Schemas;
-use super::security::{Credentials, Spot};
+use super::body::RequestBody;
+use super::document::{DocumentFault, OperationContext};
+use super::schema::SchemaTranslator;
+use super::security::{CredentialLocation, Credentials};
 
 /// Parameters of one operation.
-const MOST_PARAMETERS: usize = 500;
+const MAX_PARAMETERS: usize = 500;
 
-/// Headers that are not for arguments: those that the specification leaves out, those that say how the request is
-/// read, and those that are ours.
-const KEPT_HEADERS: [&str; 18] = [
+/// Headers that arguments must not set: those that the OpenAPI specification ignores, those that control how the request
+/// is parsed, and those that Toolgate sets.
+const RESERVED_HEADERS: [&str; 18] = [
     "accept",
     "accept-encoding",
     "authorization",
@@ -33,45 +33,44 @@ const KEPT_HEADERS: [&str; 18] = [
     "x-correlation-id",
 ];
 
-/// How an operation is called.
+/// The request of an operation, with placeholders for its arguments.
 #[derive(Debug, Clone)]
-pub struct Shape {
+pub struct RequestTemplate {
     pub(super) method: &'static str,
-    /// The path as the document writes it, for messages.
+    /// The path as in the document, for error messages.
     pub(super) path: String,
-    /// Its segments.
-    pub(super) segments: Vec<Vec<Piece>>,
+    pub(super) segments: Vec<Vec<PathPiece>>,
     pub(super) parameters: Vec<Parameter>,
-    pub(super) body: Option<Body>,
+    pub(super) body: Option<RequestBody>,
 }
 
-/// A part of a segment of a path.
+/// A piece of a path segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Piece {
-    /// As it is, encoded.
+pub(super) enum PathPiece {
+    /// Already percent-encoded.
     Literal(String),
-    /// A parameter, by its place.
+    /// The index of a parameter.
     Parameter(usize),
 }
 
-/// Something that a request takes, beside its body.
+/// A parameter: an input of a request besides its body.
 #[derive(Debug, Clone)]
 pub(super) struct Parameter {
-    /// Its name among the arguments.
+    /// The name among the arguments.
     pub(super) argument: String,
-    /// Its name in the request.
+    /// The name in the request.
     pub(super) name: String,
-    pub(super) place: ParameterPlace,
-    pub(super) style: Style,
+    pub(super) location: ParameterLocation,
+    pub(super) style: ParameterStyle,
     pub(super) explode: bool,
-    /// Whether its value is written as JSON.
+    /// True if the value is encoded as JSON.
     pub(super) json: bool,
-    /// The names that an object in it may have, where they become names of the query.
+    /// The allowed member names of an object, if they become names in the query.
     pub(super) members: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ParameterPlace {
+pub(super) enum ParameterLocation {
     Path,
     Query,
     Header,
@@ -79,7 +78,7 @@ pub(super) enum ParameterPlace {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum ParameterStyle {
     Simple,
     Label,
     Matrix,
@@ -89,22 +88,28 @@ pub(super) enum Style {
     Deep,
 }
 
-/// The arguments that an operation takes, while they are gathered.
-pub(super) struct Taken<'a> {
+/// Builds the schema of the arguments of one operation.
+pub(super) struct ArgumentSchemaBuilder<'a> {
     properties: Map<String, Value>,
     required: Vec<Value>,
-    pub(super) schemas: Schemas<'a>,
+    pub(super) schemas: SchemaTranslator<'a>,
 }
 
-impl<'a> Taken<'a> {
-    pub(super) fn new(schemas: Schemas<'a>) -> Self {
+impl<'a> ArgumentSchemaBuilder<'a> {
+    pub(super) fn new(schemas: SchemaTranslator<'a>) -> Self {
         Self { properties: Map::new(), required: Vec::new(), schemas }
     }
 
     /// Adds an argument under the first of these names that is free.
-    pub(super) fn add(&mut self, names: [String; 2], schema: Value, required: bool) -> Result<String, Fault> {
+    pub(super) fn add(
+        &mut self,
+        names: [String; 2],
+        schema: Value,
+        required: bool,
+    ) -> Result<String, DocumentFault> {
         let free = names.into_iter().find(|name| !self.properties.contains_key(name));
-        let name = free.ok_or_else(|| Fault("two of its parameters have one name".to_owned()))?;
+        let name =
+            free.ok_or_else(|| DocumentFault("two of its parameters have the same name".to_owned()))?;
         self.properties.insert(name.clone(), schema);
         if required {
             self.required.push(name.clone().into());
@@ -112,8 +117,8 @@ impl<'a> Taken<'a> {
         Ok(name)
     }
 
-    /// The schema of all of them.
-    pub(super) fn schema(self) -> Result<Value, Fault> {
+    /// The schema of all arguments.
+    pub(super) fn schema(self) -> Result<Value, DocumentFault> {
         let mut schema =
             json!({ "type": "object", "properties": self.properties, "additionalProperties": false });
         if !self.required.is_empty() {
@@ -127,157 +132,167 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The parameters of an operation, those of its path included.
+/// Parses the parameters of an operation, including those of its path.
 pub(super) fn parameters(
-    place: &Place<'_>,
+    context: &OperationContext<'_>,
     credentials: &Credentials,
-    taken: &mut Taken<'_>,
-    told: &mut Vec<String>,
-) -> Result<Vec<Parameter>, Fault> {
+    arguments: &mut ArgumentSchemaBuilder<'_>,
+    operation_notes: &mut Vec<String>,
+) -> Result<Vec<Parameter>, DocumentFault> {
     let list =
         |part: &'_ Value| part.get("parameters").and_then(Value::as_array).cloned().unwrap_or_default();
-    let (shared, own) = (list(place.item), list(place.operation));
-    if shared.len() + own.len() > MOST_PARAMETERS {
-        return Err(Fault(format!("it has more than {MOST_PARAMETERS} parameters")));
+    let (shared, own) = (list(context.item), list(context.operation));
+    if shared.len() + own.len() > MAX_PARAMETERS {
+        return Err(DocumentFault(format!("it has more than {MAX_PARAMETERS} parameters")));
     }
-    let mut found: Vec<(ParameterPlace, String, Value)> = Vec::new();
+    let mut found: Vec<(ParameterLocation, String, Value)> = Vec::new();
     for parameter in shared.iter().chain(&own) {
         let parameter = match parameter.get("$ref").and_then(Value::as_str) {
-            Some(reference) => place.document.follow(place.document.referred(reference)?)?,
+            Some(reference) => context.document.resolve(context.document.resolve_reference(reference)?)?,
             None => parameter,
         };
         let text = |key: &str| parameter.get(key).and_then(Value::as_str).unwrap_or_default();
         let at = match text("in") {
-            "path" => ParameterPlace::Path,
-            "query" => ParameterPlace::Query,
-            "header" => ParameterPlace::Header,
-            "cookie" => ParameterPlace::Cookie,
-            other => return Err(Fault(format!("a parameter of it is in `{other}`"))),
+            "path" => ParameterLocation::Path,
+            "query" => ParameterLocation::Query,
+            "header" => ParameterLocation::Header,
+            "cookie" => ParameterLocation::Cookie,
+            other => {
+                return Err(DocumentFault(format!(
+                    "one of its parameters has the unknown location `{other}`"
+                )));
+            }
         };
         let name = text("name");
         if name.is_empty() {
-            return Err(Fault("a parameter of it has no name".to_owned()));
+            return Err(DocumentFault("one of its parameters has no name".to_owned()));
         }
-        // What an operation says counts more than what its path says.
+        // A parameter of the operation overrides that of the path.
         found.retain(|(other, known, _)| (*other, known.as_str()) != (at, name));
         found.push((at, name.to_owned(), parameter.clone()));
     }
-    let order = |at: &ParameterPlace| *at as u8;
+    let order = |at: &ParameterLocation| *at as u8;
     found.sort_by_key(|(at, ..)| order(at));
     let mut parameters = Vec::new();
     for (at, name, parameter) in &found {
-        if let Some(why) = kept(place, credentials, *at, name) {
+        if let Some(why) = reserved_reason(context, credentials, *at, name) {
             if !why.is_empty() {
-                told.push(format!("its parameter `{name}` is left out: {why}"));
+                operation_notes.push(format!("its parameter `{name}` is left out: {why}"));
             }
             continue;
         }
-        let mut made = one(place, *at, name, parameter, taken)?;
-        made.members.retain(|member| !credentials.has(Spot::Query, member));
-        parameters.push(made);
+        let mut parsed = parse_parameter(context, *at, name, parameter, arguments)?;
+        parsed.members.retain(|member| !credentials.has(CredentialLocation::Query, member));
+        parameters.push(parsed);
     }
-    apart(&parameters)?;
+    check_distinct_names(&parameters)?;
     Ok(parameters)
 }
 
-/// Why a parameter is not for arguments; without words where that is as it should be.
-fn kept(
-    place: &Place<'_>,
+/// The reason a parameter cannot be an argument. Empty if that is expected and needs no note.
+fn reserved_reason(
+    context: &OperationContext<'_>,
     credentials: &Credentials,
-    at: ParameterPlace,
+    at: ParameterLocation,
     name: &str,
 ) -> Option<&'static str> {
     let spot = match at {
-        ParameterPlace::Path => return None,
-        ParameterPlace::Query => Spot::Query,
-        ParameterPlace::Header => Spot::Header,
-        ParameterPlace::Cookie => Spot::Cookie,
+        ParameterLocation::Path => return None,
+        ParameterLocation::Query => CredentialLocation::Query,
+        ParameterLocation::Header => CredentialLocation::Header,
+        ParameterLocation::Cookie => CredentialLocation::Cookie,
     };
     if credentials.has(spot, name) {
         return Some("");
     }
-    if at != ParameterPlace::Header {
+    if at != ParameterLocation::Header {
         return None;
     }
-    if place.spec.headers.keys().any(|header| header.eq_ignore_ascii_case(name)) {
+    if context.spec.headers.keys().any(|header| header.eq_ignore_ascii_case(name)) {
         return Some("");
     }
     let lower = name.to_ascii_lowercase();
     match lower.as_str() {
         "accept" | "content-type" | "authorization" => Some(""),
-        lower if KEPT_HEADERS.contains(&lower) => Some("no argument may set this header"),
+        lower if RESERVED_HEADERS.contains(&lower) => Some("no argument may set this header"),
         _ => None,
     }
 }
 
-fn one(
-    place: &Place<'_>,
-    at: ParameterPlace,
+fn parse_parameter(
+    context: &OperationContext<'_>,
+    at: ParameterLocation,
     name: &str,
     parameter: &Value,
-    taken: &mut Taken<'_>,
-) -> Result<Parameter, Fault> {
-    let bad = |why: &str| Fault(format!("its parameter `{name}` {why}"));
+    arguments: &mut ArgumentSchemaBuilder<'_>,
+) -> Result<Parameter, DocumentFault> {
+    let fault = |why: &str| DocumentFault(format!("its parameter `{name}` {why}"));
     let header_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if matches!(at, ParameterPlace::Header | ParameterPlace::Cookie) && !name.bytes().all(header_name) {
-        return Err(bad("has a name that cannot be sent"));
+    if matches!(at, ParameterLocation::Header | ParameterLocation::Cookie) && !name.bytes().all(header_name) {
+        return Err(fault("has a name that no header allows"));
     }
     let (schema, json) = match parameter.get("content").and_then(Value::as_object) {
         Some(content) => {
-            let (kind, media) = content.iter().next().ok_or_else(|| bad("has no content"))?;
+            let (kind, media) = content.iter().next().ok_or_else(|| fault("has no content"))?;
             if !super::body::is_json(kind) {
-                return Err(bad(&format!("is written as `{kind}`, which is not understood")));
+                return Err(fault(&format!("uses `{kind}`, which is not supported")));
             }
             (media.get("schema"), true)
         }
         None => (parameter.get("schema"), false),
     };
     let style = match (at, parameter.get("style").and_then(Value::as_str)) {
-        (ParameterPlace::Path | ParameterPlace::Header, None | Some("simple")) => Style::Simple,
-        (ParameterPlace::Path, Some("label")) => Style::Label,
-        (ParameterPlace::Path, Some("matrix")) => Style::Matrix,
-        (ParameterPlace::Query | ParameterPlace::Cookie, None | Some("form")) => Style::Form,
-        (ParameterPlace::Query, Some("spaceDelimited")) => Style::Space,
-        (ParameterPlace::Query, Some("pipeDelimited")) => Style::Pipe,
-        (ParameterPlace::Query, Some("deepObject")) => Style::Deep,
-        (_, Some(style)) => return Err(bad(&format!("has the style `{style}`, which does not go there"))),
+        (ParameterLocation::Path | ParameterLocation::Header, None | Some("simple")) => {
+            ParameterStyle::Simple
+        }
+        (ParameterLocation::Path, Some("label")) => ParameterStyle::Label,
+        (ParameterLocation::Path, Some("matrix")) => ParameterStyle::Matrix,
+        (ParameterLocation::Query | ParameterLocation::Cookie, None | Some("form")) => ParameterStyle::Form,
+        (ParameterLocation::Query, Some("spaceDelimited")) => ParameterStyle::Space,
+        (ParameterLocation::Query, Some("pipeDelimited")) => ParameterStyle::Pipe,
+        (ParameterLocation::Query, Some("deepObject")) => ParameterStyle::Deep,
+        (_, Some(style)) => {
+            return Err(fault(&format!("has the style `{style}`, which is not allowed there")));
+        }
     };
-    let explode = parameter.get("explode").and_then(Value::as_bool).unwrap_or(style == Style::Form);
+    let explode = parameter.get("explode").and_then(Value::as_bool).unwrap_or(style == ParameterStyle::Form);
     let empty = json!({});
     let schema = schema.unwrap_or(&empty);
-    let mut translated = taken.schemas.translate(schema)?;
+    let mut translated = arguments.schemas.translate(schema)?;
     if let (Some(description), Value::Object(members)) = (parameter.get("description"), &mut translated)
         && description.is_string()
         && !members.contains_key("description")
-        && !taken.schemas.is_lean()
+        && !arguments.schemas.is_lean()
     {
         members.insert("description".to_owned(), description.clone());
     }
-    let members = match place.document.follow(schema)?.get("properties").and_then(Value::as_object) {
-        Some(properties) if style == Style::Form && explode && !json => properties.keys().cloned().collect(),
+    let members = match context.document.resolve(schema)?.get("properties").and_then(Value::as_object) {
+        Some(properties) if style == ParameterStyle::Form && explode && !json => {
+            properties.keys().cloned().collect()
+        }
         _ => Vec::new(),
     };
-    let required =
-        at == ParameterPlace::Path || parameter.get("required").and_then(Value::as_bool).unwrap_or_default();
+    let required = at == ParameterLocation::Path
+        || parameter.get("required").and_then(Value::as_bool).unwrap_or_default();
     let label = match at {
-        ParameterPlace::Path => "path",
-        ParameterPlace::Query => "query",
-        ParameterPlace::Header => "header",
-        ParameterPlace::Cookie => "cookie",
+        ParameterLocation::Path => "path",
+        ParameterLocation::Query => "query",
+        ParameterLocation::Header => "header",
+        ParameterLocation::Cookie => "cookie",
     };
-    let argument = taken.add([name.to_owned(), format!("{label}_{name}")], translated, required)?;
-    Ok(Parameter { argument, name: name.to_owned(), place: at, style, explode, json, members })
+    let argument = arguments.add([name.to_owned(), format!("{label}_{name}")], translated, required)?;
+    Ok(Parameter { argument, name: name.to_owned(), location: at, style, explode, json, members })
 }
 
-/// Names that members of an object get in the query are nobody else's.
-fn apart(parameters: &[Parameter]) -> Result<(), Fault> {
-    for parameter in parameters.iter().filter(|parameter| parameter.place == ParameterPlace::Query) {
-        let others = parameters
-            .iter()
-            .filter(|other| other.place == ParameterPlace::Query && other.argument != parameter.argument);
+/// Rejects parameters whose object members would share a query name with another parameter.
+fn check_distinct_names(parameters: &[Parameter]) -> Result<(), DocumentFault> {
+    for parameter in parameters.iter().filter(|parameter| parameter.location == ParameterLocation::Query) {
+        let others = parameters.iter().filter(|other| {
+            other.location == ParameterLocation::Query && other.argument != parameter.argument
+        });
         for other in others {
             if other.members.contains(&parameter.name) {
-                return Err(Fault(format!(
+                return Err(DocumentFault(format!(
                     "its parameters `{}` and `{}` would share a name in the query",
                     parameter.name, other.name
                 )));
@@ -287,48 +302,49 @@ fn apart(parameters: &[Parameter]) -> Result<(), Fault> {
     Ok(())
 }
 
-impl Shape {
+impl RequestTemplate {
     pub(super) fn new(
-        place: &Place<'_>,
+        context: &OperationContext<'_>,
         parameters: Vec<Parameter>,
-        body: Option<Body>,
-    ) -> Result<Self, Fault> {
-        let rest = place
+        body: Option<RequestBody>,
+    ) -> Result<Self, DocumentFault> {
+        let rest = context
             .path
             .strip_prefix('/')
-            .ok_or_else(|| Fault("its path has no `/` at its start".to_owned()))?;
+            .ok_or_else(|| DocumentFault("its path does not start with `/`".to_owned()))?;
         let segments =
-            rest.split('/').map(|segment| pieces(segment, &parameters)).collect::<Result<_, _>>()?;
-        Ok(Self { method: place.method, path: place.path.to_owned(), segments, parameters, body })
+            rest.split('/').map(|segment| parse_segment(segment, &parameters)).collect::<Result<_, _>>()?;
+        Ok(Self { method: context.method, path: context.path.to_owned(), segments, parameters, body })
     }
 }
 
-/// A segment of a path, with the parameters in it.
-fn pieces(segment: &str, parameters: &[Parameter]) -> Result<Vec<Piece>, Fault> {
+/// Splits a path segment into literals and parameters.
+fn parse_segment(segment: &str, parameters: &[Parameter]) -> Result<Vec<PathPiece>, DocumentFault> {
     let mut pieces = Vec::new();
     let mut rest = segment;
-    let literal = |text: &str, pieces: &mut Vec<Piece>| {
+    let literal = |text: &str, pieces: &mut Vec<PathPiece>| {
         if !text.is_empty() {
-            pieces.push(Piece::Literal(super::encode::literal(text)));
+            pieces.push(PathPiece::Literal(super::encode::encode_literal(text)));
         }
     };
     while let Some((before, after)) = rest.split_once('{') {
         let (name, behind) =
-            after.split_once('}').ok_or_else(|| Fault("a `{` of its path has no `}`".to_owned()))?;
+            after.split_once('}').ok_or_else(|| DocumentFault("its path has an unclosed `{`".to_owned()))?;
         literal(before, &mut pieces);
-        let is = |parameter: &Parameter| parameter.place == ParameterPlace::Path && parameter.name == name;
+        let is =
+            |parameter: &Parameter| parameter.location == ParameterLocation::Path && parameter.name == name;
         let at = parameters.iter().position(is).ok_or_else(|| {
-            Fault(format!("its path holds `{{{name}}}`, and no parameter says what that is"))
+            DocumentFault(format!("its path contains `{{{name}}}`, which no parameter defines"))
         })?;
-        pieces.push(Piece::Parameter(at));
+        pieces.push(PathPiece::Parameter(at));
         rest = behind;
     }
     if rest.contains(['?', '#', '}']) {
-        return Err(Fault("its path holds a character that does not belong there".to_owned()));
+        return Err(DocumentFault("its path contains a character that no path allows".to_owned()));
     }
     literal(rest, &mut pieces);
-    if super::encode::is_dots(segment) {
-        return Err(Fault("its path holds `.` or `..`".to_owned()));
+    if super::encode::is_dot_segment(segment) {
+        return Err(DocumentFault("its path contains `.` or `..`".to_owned()));
     }
     Ok(pieces)
 }

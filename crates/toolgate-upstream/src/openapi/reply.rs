@@ -1,15 +1,15 @@
-//! What an API answered, as the reply of a server would say it.
+//! Converts the response of an API to an MCP tool result.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use toolgate_mcp::Raw;
-use toolgate_mcp::scan::Limits;
+use toolgate_mcp::RawJson;
+use toolgate_mcp::scan::ScanLimits;
 
 use super::body::{essence, is_json};
 
-/// Kinds that are text although they do not say so.
-const TEXTS: [&str; 7] = [
+/// Text media types outside of `text/*`.
+const TEXT_TYPES: [&str; 7] = [
     "application/xml",
     "application/yaml",
     "application/x-yaml",
@@ -19,21 +19,26 @@ const TEXTS: [&str; 7] = [
     "application/x-www-form-urlencoded",
 ];
 
-/// An answer: JSON is structured content and text beside it, text is text, images and sounds are what they are, and
-/// anything else is a resource. `uri` is what the last is called.
-pub(super) fn of(kind: &str, bytes: Vec<u8>, limits: Limits, uri: &str) -> Result<Raw, String> {
+/// Converts a response: JSON becomes structured content plus text; text, images and audio become content of their kind;
+/// everything else becomes an embedded resource with `uri`.
+pub(super) fn from_response(
+    kind: &str,
+    bytes: Vec<u8>,
+    limits: ScanLimits,
+    uri: &str,
+) -> Result<RawJson, String> {
     if bytes.is_empty() {
-        return Ok(Raw::of(&json!({ "content": [] })));
+        return Ok(RawJson::from_value(&json!({ "content": [] })));
     }
     if is_json(kind) {
-        let raw =
-            Raw::new(bytes.into(), limits).map_err(|error| format!("the answer is no good JSON: {error}"))?;
-        let text = raw.get().trim();
-        let said = Value::from(text);
+        let raw = RawJson::new(bytes.into(), limits)
+            .map_err(|error| format!("the answer is not valid JSON: {error}"))?;
+        let text = raw.as_str().trim();
+        let quoted = Value::from(text);
         let structured =
             if text == "null" { String::new() } else { format!(",\"structuredContent\":{text}") };
-        let reply = format!("{{\"content\":[{{\"type\":\"text\",\"text\":{said}}}]{structured}}}");
-        return Ok(Raw::trusted(reply));
+        let reply = format!("{{\"content\":[{{\"type\":\"text\",\"text\":{quoted}}}]{structured}}}");
+        return Ok(RawJson::from_trusted(reply));
     }
     let (mime, encoded) = (essence(kind), |bytes: &[u8]| STANDARD.encode(bytes));
     let block = match mime.split_once('/').map(|(top, _)| top) {
@@ -48,12 +53,13 @@ pub(super) fn of(kind: &str, bytes: Vec<u8>, limits: Limits, uri: &str) -> Resul
             }
         },
     };
-    Ok(Raw::of(&json!({ "content": [block] })))
+    Ok(RawJson::from_value(&json!({ "content": [block] })))
 }
 
-/// The text that bytes are, where they are text.
+/// The body as a string, if it is text.
 fn text(top: Option<&str>, mime: &str, kind: &str, bytes: &[u8]) -> Option<String> {
-    let is_text = top == Some("text") || mime.is_empty() || TEXTS.contains(&mime) || mime.ends_with("+xml");
+    let is_text =
+        top == Some("text") || mime.is_empty() || TEXT_TYPES.contains(&mime) || mime.ends_with("+xml");
     if !is_text {
         return None;
     }
@@ -69,12 +75,12 @@ mod tests {
     use super::*;
 
     fn check(kind: &str, bytes: &[u8], expected: &str) {
-        let made = of(kind, bytes.to_vec(), Limits::default(), "api:a/b");
-        assert_eq!(made.map_or_else(|error| error, |raw| raw.get().to_owned()), expected, "{kind}");
+        let result = from_response(kind, bytes.to_vec(), ScanLimits::default(), "api:a/b");
+        assert_eq!(result.map_or_else(|error| error, |raw| raw.as_str().to_owned()), expected, "{kind}");
     }
 
     #[test]
-    fn kinds_of_answers() {
+    fn converts_media_types() {
         check(
             "application/json; charset=utf-8",
             br#"{"n": 1.0}"#,
@@ -85,14 +91,14 @@ mod tests {
             b"[1]",
             r#"{"content":[{"type":"text","text":"[1]"}],"structuredContent":[1]}"#,
         );
-        // What looks like a reply of a server is data like any other.
+        // A body that looks like a tool result is data like any other.
         check(
             "application/json",
             br#"{"content":[],"isError":true}"#,
             r#"{"content":[{"type":"text","text":"{\"content\":[],\"isError\":true}"}],"structuredContent":{"content":[],"isError":true}}"#,
         );
         check("application/json", b"null", r#"{"content":[{"type":"text","text":"null"}]}"#);
-        check("application/json", b"{", "the answer is no good JSON: not JSON at byte 1");
+        check("application/json", b"{", "the answer is not valid JSON: invalid JSON at byte 1");
         check("", b"", r#"{"content":[]}"#);
         check("text/plain", b"hello", r#"{"content":[{"type":"text","text":"hello"}]}"#);
         check("text/plain; charset=ISO-8859-1", b"caf\xe9", r#"{"content":[{"type":"text","text":"café"}]}"#);

@@ -1,51 +1,55 @@
-//! Schemas of a document as JSON Schema 2020-12 that stands on its own.
+//! Translates the schemas of a document to self-contained JSON Schema 2020-12.
 //!
-//! What a schema refers to goes under `$defs`, each part once, so that circles stay circles. Invariant: no recursion
-//! over references, and no more parts than [`MOST_PARTS`].
+//! Referenced schemas go under `$defs`, each once, so that cycles stay cycles. Invariant: no recursion over references,
+//! and no more than [`MAX_PARTS`] parts.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-use super::document::{Document, Fault};
+use super::document::{DocumentFault, OpenApiDocument};
 use crate::schema::{check, pattern_is_linear};
 
 /// Values in the schemas of one operation.
-const MOST_PARTS: usize = 20_000;
-/// Bytes of a schema that a tool may have.
-const LARGEST: usize = 64 << 10;
+const MAX_PARTS: usize = 20_000;
+/// The largest schema of a tool.
+const MAX_BYTES: usize = 64 << 10;
 
-/// Which way the values go.
+/// The direction of the values: some properties are only sent in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     Request,
     Response,
 }
 
-/// Schemas on their way to standing on their own.
-pub(super) struct Schemas<'a> {
-    document: Document<'a>,
+/// Translates schemas and collects their references.
+pub(super) struct SchemaTranslator<'a> {
+    document: OpenApiDocument<'a>,
     direction: Direction,
-    /// Whether explanations are left out.
+    /// True if descriptions are omitted.
     lean: bool,
     /// The names under `$defs`, by reference.
     names: HashMap<String, String>,
-    /// References that were met and not looked at.
-    waiting: VecDeque<(String, &'a Value)>,
+    /// References that are not translated yet.
+    pending: VecDeque<(String, &'a Value)>,
     defs: BTreeMap<String, Value>,
     parts: usize,
 }
 
-/// Whether a tool can have a schema.
-pub(super) fn fits(schema: &Value) -> bool {
-    schema.to_string().len() <= LARGEST && check(schema).is_ok()
+/// Returns true if a schema is small and safe enough for a tool.
+pub(super) fn is_acceptable(schema: &Value) -> bool {
+    schema.to_string().len() <= MAX_BYTES && check(schema).is_ok()
 }
 
-/// One schema that stands on its own and can be used.
-pub(super) fn whole(document: Document<'_>, schema: &Value, direction: Direction) -> Result<Value, Fault> {
-    let make = |lean| {
-        let mut schemas = Schemas::new(document, direction, lean);
-        // What is found is looked up in the document again, which outlives this.
+/// Translates one schema to a self-contained one. Falls back to a lean one if the full one is too large.
+pub(super) fn translate_standalone(
+    document: OpenApiDocument<'_>,
+    schema: &Value,
+    direction: Direction,
+) -> Result<Value, DocumentFault> {
+    let translate = |lean| {
+        let mut schemas = SchemaTranslator::new(document, direction, lean);
+        // References are resolved in the document. It outlives this function.
         let translated = schemas.translate(schema)?;
         let defs = schemas.finish()?;
         let mut translated = match translated {
@@ -53,7 +57,7 @@ pub(super) fn whole(document: Document<'_>, schema: &Value, direction: Direction
             other => return Ok(other),
         };
         if !translated.contains_key("type") && leads_to_object(&translated, &defs) {
-            // Clients of older revisions of MCP look for it at the top.
+            // Clients of older MCP revisions look for `type` at the top.
             translated.insert("type".to_owned(), "object".into());
         }
         if !defs.is_empty() {
@@ -61,20 +65,22 @@ pub(super) fn whole(document: Document<'_>, schema: &Value, direction: Direction
         }
         Ok(Value::Object(translated))
     };
-    let full = make(false)?;
-    if fits(&full) && full.is_object() {
+    let full = translate(false)?;
+    if is_acceptable(&full) && full.is_object() {
         return Ok(full);
     }
-    let lean = make(true)?;
+    let lean = translate(true)?;
     match check(&lean) {
-        _ if !lean.is_object() => Err(Fault("its schema is not an object".to_owned())),
-        Err(fault) => Err(Fault(fault.to_string())),
-        Ok(()) if !fits(&lean) => Err(Fault(format!("its schema is larger than {LARGEST} bytes"))),
+        _ if !lean.is_object() => Err(DocumentFault("its schema is not an object".to_owned())),
+        Err(fault) => Err(DocumentFault(fault.to_string())),
+        Ok(()) if !is_acceptable(&lean) => {
+            Err(DocumentFault(format!("its schema is larger than {MAX_BYTES} bytes")))
+        }
         Ok(()) => Ok(lean),
     }
 }
 
-/// Whether a reference leads to a schema of objects.
+/// Returns true if a reference leads to an object schema.
 fn leads_to_object(schema: &Map<String, Value>, defs: &Map<String, Value>) -> bool {
     let mut schema = schema;
     for _ in 0..16 {
@@ -87,46 +93,45 @@ fn leads_to_object(schema: &Map<String, Value>, defs: &Map<String, Value>) -> bo
     schema.get("type").and_then(Value::as_str) == Some("object")
 }
 
-impl<'a> Schemas<'a> {
-    pub(super) fn new(document: Document<'a>, direction: Direction, lean: bool) -> Self {
+impl<'a> SchemaTranslator<'a> {
+    pub(super) fn new(document: OpenApiDocument<'a>, direction: Direction, lean: bool) -> Self {
         Self {
             document,
             direction,
             lean,
             names: HashMap::new(),
-            waiting: VecDeque::new(),
+            pending: VecDeque::new(),
             defs: BTreeMap::new(),
             parts: 0,
         }
     }
 
-    /// Whether explanations are left out.
     pub(super) fn is_lean(&self) -> bool {
         self.lean
     }
 
-    /// The parts that were referred to.
-    pub(super) fn finish(mut self) -> Result<Map<String, Value>, Fault> {
-        while let Some((name, schema)) = self.waiting.pop_front() {
+    /// Translates all pending references. Returns the contents of `$defs`.
+    pub(super) fn finish(mut self) -> Result<Map<String, Value>, DocumentFault> {
+        while let Some((name, schema)) = self.pending.pop_front() {
             let translated = self.translate(schema)?;
             self.defs.insert(name, translated);
         }
         Ok(self.defs.into_iter().collect())
     }
 
-    pub(super) fn translate(&mut self, schema: &Value) -> Result<Value, Fault> {
+    pub(super) fn translate(&mut self, schema: &Value) -> Result<Value, DocumentFault> {
         self.parts += 1;
-        if self.parts > MOST_PARTS {
-            return Err(Fault(format!("its schemas have more than {MOST_PARTS} parts")));
+        if self.parts > MAX_PARTS {
+            return Err(DocumentFault(format!("its schemas have more than {MAX_PARTS} parts")));
         }
         let members = match schema {
             Value::Bool(_) => return Ok(schema.clone()),
             Value::Object(members) => members,
-            _ => return Err(Fault("a schema of it is not an object".to_owned())),
+            _ => return Err(DocumentFault("one of its schemas is not an object".to_owned())),
         };
         if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
             let referring = json!({ "$ref": format!("#/$defs/{}", self.name(reference)?) });
-            // Before 3.1 nothing counts beside a reference.
+            // Before 3.1, siblings of `$ref` are ignored.
             return if self.document.plain_schemas && members.len() > 1 {
                 let mut beside = self.members(members)?;
                 beside.insert("$ref".to_owned(), referring["$ref"].clone());
@@ -142,12 +147,12 @@ impl<'a> Schemas<'a> {
         Ok(Value::Object(translated))
     }
 
-    /// The name under `$defs` of what is referred to.
-    fn name(&mut self, reference: &str) -> Result<String, Fault> {
+    /// The name of a reference under `$defs`.
+    fn name(&mut self, reference: &str) -> Result<String, DocumentFault> {
         if let Some(name) = self.names.get(reference) {
             return Ok(name.clone());
         }
-        let target = self.document.referred(reference)?;
+        let target = self.document.resolve_reference(reference)?;
         let last = reference.rsplit('/').next().unwrap_or_default();
         let letter =
             |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '_' };
@@ -156,14 +161,14 @@ impl<'a> Schemas<'a> {
             name = format!("{name}_{}", self.names.len());
         }
         self.names.insert(reference.to_owned(), name.clone());
-        self.waiting.push_back((name.clone(), target));
+        self.pending.push_back((name.clone(), target));
         Ok(name)
     }
 
-    fn members(&mut self, members: &Map<String, Value>) -> Result<Map<String, Value>, Fault> {
+    fn members(&mut self, members: &Map<String, Value>) -> Result<Map<String, Value>, DocumentFault> {
         let mut translated = Map::new();
         for (key, value) in members {
-            let made = match (key.as_str(), value) {
+            let value = match (key.as_str(), value) {
                 ("$ref" | "$schema" | "$id" | "$comment" | "discriminator" | "xml" | "externalDocs", _) => {
                     continue;
                 }
@@ -198,16 +203,16 @@ impl<'a> Schemas<'a> {
                 (key, _) if key.starts_with("x-") => continue,
                 (_, value) => value.clone(),
             };
-            translated.insert(key.clone(), made);
+            translated.insert(key.clone(), value);
         }
         Ok(translated)
     }
 
-    fn each(&mut self, schemas: &Map<String, Value>) -> Result<Map<String, Value>, Fault> {
+    fn each(&mut self, schemas: &Map<String, Value>) -> Result<Map<String, Value>, DocumentFault> {
         schemas.iter().map(|(name, schema)| Ok((name.clone(), self.translate(schema)?))).collect()
     }
 
-    /// What only the other side sends is not required of this one.
+    /// Drops required properties that only the other direction sends.
     fn required(&self, names: &[Value], members: &Map<String, Value>) -> Value {
         let flag = match self.direction {
             Direction::Request => "readOnly",
@@ -221,7 +226,7 @@ impl<'a> Schemas<'a> {
     }
 }
 
-/// What 3.0 says in words of its own, in the words of 2020-12.
+/// Converts 3.0 keywords (`nullable`, boolean `exclusiveMinimum`) to 2020-12.
 fn modernise(members: &Map<String, Value>, translated: &mut Map<String, Value>) {
     for (limit, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
         match translated.get(exclusive) {
@@ -254,7 +259,7 @@ fn modernise(members: &Map<String, Value>, translated: &mut Map<String, Value>) 
             let inner = Value::Object(std::mem::take(translated));
             translated.insert("anyOf".to_owned(), json!([inner, { "type": "null" }]));
         }
-        // Anything goes, and that holds nothing as well.
+        // A schema without a type accepts `null` already.
         None => {}
     }
 }

@@ -1,6 +1,6 @@
-//! As whom an operation is called: the credentials that its security schemes name.
+//! The credentials of an operation, by its security schemes.
 //!
-//! Invariant: a credential is put where its scheme says and is shown nowhere; no argument can take its place.
+//! Invariant: a credential is sent only where its scheme says and is never shown; no argument can replace it.
 
 use std::fmt;
 
@@ -9,84 +9,100 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use toolgate_types::Secret;
 
-use super::document::{Fault, Place};
+use super::document::{DocumentFault, OperationContext};
 
-/// Where a credential goes.
+/// The part of a request that carries a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spot {
+pub(super) enum CredentialLocation {
     Header,
     Query,
     Cookie,
 }
 
-/// What goes with every request of an operation.
+/// The credentials sent with every request of an operation.
 #[derive(Clone, Default)]
-pub struct Credentials(pub(super) Vec<(Spot, String, Secret)>);
+pub struct Credentials(pub(super) Vec<(CredentialLocation, String, Secret)>);
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(spot, name, _)| (spot, name))).finish()
+        f.debug_list().entries(self.0.iter().map(|(location, name, _)| (location, name))).finish()
     }
 }
 
 impl Credentials {
-    /// Whether a credential stands there; names of headers are the same in capitals.
-    pub(super) fn has(&self, spot: Spot, name: &str) -> bool {
-        let same = |other: &str| match spot {
-            Spot::Header => other.eq_ignore_ascii_case(name),
-            Spot::Query | Spot::Cookie => other == name,
+    /// Returns true if there is such a credential. Header names are case-insensitive.
+    pub(super) fn has(&self, location: CredentialLocation, name: &str) -> bool {
+        let same = |other: &str| match location {
+            CredentialLocation::Header => other.eq_ignore_ascii_case(name),
+            CredentialLocation::Query | CredentialLocation::Cookie => other == name,
         };
-        self.0.iter().any(|(taken, other, _)| *taken == spot && same(other))
+        self.0.iter().any(|(taken, other, _)| *taken == location && same(other))
     }
 }
 
-/// The first way in that the operator has all credentials for.
-pub(super) fn credentials(place: &Place<'_>, told: &mut Vec<String>) -> Result<Credentials, Fault> {
-    let root = place.document.member("security");
-    let ways = place.operation.get("security").or(root).and_then(Value::as_array);
-    let Some(ways) = ways.filter(|ways| !ways.is_empty()) else { return Ok(Credentials::default()) };
-    let names = |way: &Value| -> Vec<String> {
-        way.as_object().map(|schemes| schemes.keys().cloned().collect()).unwrap_or_default()
+/// Picks the first security requirement for which the configuration has all credentials.
+pub(super) fn credentials(
+    context: &OperationContext<'_>,
+    operation_notes: &mut Vec<String>,
+) -> Result<Credentials, DocumentFault> {
+    let root = context.document.member("security");
+    let alternatives = context.operation.get("security").or(root).and_then(Value::as_array);
+    let Some(alternatives) = alternatives.filter(|alternatives| !alternatives.is_empty()) else {
+        return Ok(Credentials::default());
     };
-    let ways: Vec<_> = ways.iter().map(names).collect();
-    let has = |way: &&Vec<String>| way.iter().all(|name| place.spec.auth.contains_key(name));
-    // One with credentials before one without: who has a key means to use it.
-    let way = ways.iter().filter(has).max_by_key(|way| !way.is_empty());
-    let Some(way) = way else {
-        // Headers of one's own may be what it takes.
-        if place.spec.headers.is_empty() {
-            let ways: Vec<_> = ways.iter().map(|way| format!("`{}`", way.join("` with `"))).collect();
-            told.push(format!("it wants {}, which `auth` does not give", ways.join(" or ")));
+    let names = |alternative: &Value| -> Vec<String> {
+        alternative.as_object().map(|schemes| schemes.keys().cloned().collect()).unwrap_or_default()
+    };
+    let alternatives: Vec<_> = alternatives.iter().map(names).collect();
+    let has =
+        |alternative: &&Vec<String>| alternative.iter().all(|name| context.spec.auth.contains_key(name));
+    // Requirements with credentials come before the empty one: a configured key is meant to be used.
+    let alternative = alternatives.iter().filter(has).max_by_key(|alternative| !alternative.is_empty());
+    let Some(alternative) = alternative else {
+        // Configured headers may satisfy the API.
+        if context.spec.headers.is_empty() {
+            let alternatives: Vec<_> = alternatives
+                .iter()
+                .map(|alternative| format!("`{}`", alternative.join("` with `")))
+                .collect();
+            operation_notes
+                .push(format!("it requires {}, which `auth` does not provide", alternatives.join(" or ")));
         }
         return Ok(Credentials::default());
     };
-    let first = |way: &Vec<String>| way.iter().map(|name| credential(place, name)).collect::<Result<_, _>>();
-    first(way).map(Credentials)
+    let first = |alternative: &Vec<String>| {
+        alternative.iter().map(|name| credential(context, name)).collect::<Result<_, _>>()
+    };
+    first(alternative).map(Credentials)
 }
 
-fn credential(place: &Place<'_>, name: &str) -> Result<(Spot, String, Secret), Fault> {
-    let bad = |why: &str| Fault(format!("its security scheme `{name}` {why}"));
+fn credential(
+    context: &OperationContext<'_>,
+    name: &str,
+) -> Result<(CredentialLocation, String, Secret), DocumentFault> {
+    let fault = |why: &str| DocumentFault(format!("its security scheme `{name}` {why}"));
     let scheme =
-        place.document.component("securitySchemes", name).ok_or_else(|| bad("is not in the document"))?;
-    let scheme = place.document.follow(scheme)?;
+        context.document.component("securitySchemes", name).ok_or_else(|| fault("is not in the document"))?;
+    let scheme = context.document.resolve(scheme)?;
     let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
-    let value = place.spec.auth.get(name).ok_or_else(|| bad("has no value"))?.expose();
-    let header = |value: String| Ok((Spot::Header, "Authorization".to_owned(), Secret::new(value)));
+    let value = context.spec.auth.get(name).ok_or_else(|| fault("has no value"))?.expose();
+    let header =
+        |value: String| Ok((CredentialLocation::Header, "Authorization".to_owned(), Secret::new(value)));
     match (text("type"), text("scheme").to_ascii_lowercase().as_str()) {
         ("http", "bearer") | ("oauth2" | "openIdConnect", _) => header(format!("Bearer {value}")),
         ("http", "basic") => header(format!("Basic {}", STANDARD.encode(value))),
         ("apiKey", _) => {
-            let spot = match text("in") {
-                "header" => Spot::Header,
-                "query" => Spot::Query,
-                "cookie" => Spot::Cookie,
-                _ => return Err(bad("does not say where its key goes")),
+            let location = match text("in") {
+                "header" => CredentialLocation::Header,
+                "query" => CredentialLocation::Query,
+                "cookie" => CredentialLocation::Cookie,
+                _ => return Err(fault("has an unknown location in `in`")),
             };
             match text("name") {
-                "" => Err(bad("has no name for its key")),
-                name => Ok((spot, name.to_owned(), Secret::new(value))),
+                "" => Err(fault("has no name for its key")),
+                name => Ok((location, name.to_owned(), Secret::new(value))),
             }
         }
-        _ => Err(bad("is of a kind that is not understood: `bearer`, `basic`, `apiKey` and `oauth2` are")),
+        _ => Err(fault("is not supported (supported: `bearer`, `basic`, `apiKey`, `oauth2`)")),
     }
 }

@@ -1,7 +1,7 @@
-//! The way to an API: one request, one answer, bounded.
+//! Sends one request to an API and reads its bounded response.
 //!
-//! Invariant: a connection is made to no address but one that was looked at after it was found: on the internet, or
-//! in a network that the operator allows. Redirects are not followed, and no proxy is asked.
+//! Invariant: every address is checked after DNS resolution, and connections are made only to the internet or to a
+//! network that the operator allows. Redirects are not followed, and no proxy is used.
 
 use std::error::Error as StdError;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,90 +11,91 @@ use std::time::Duration;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method};
-use toolgate_types::network::{Network, inside};
+use toolgate_types::network::Network;
+
+use toolgate_mcp::network::non_public_network;
 use url::{Host, Url};
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(10);
-/// The longest wait that an API is believed to ask for.
-const LONGEST_WAIT: u64 = 86_400;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest `Retry-After` that is honored, in seconds.
+const MAX_RETRY_AFTER_SECONDS: u64 = 86_400;
 
-/// Why there is no answer.
+/// A request without a response.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The address is one that must not be reached. Nothing was sent.
+    /// The address is not allowed. Nothing was sent.
     #[error("{0}")]
-    Blocked(#[from] Blocked),
-    /// Nobody is there. Nothing was sent.
+    Blocked(#[from] BlockedAddress),
+    /// The host cannot be reached. Nothing was sent.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
-    /// The connection broke; what was done is not known.
+    /// The connection broke. The request may have been executed.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// It gave more than may be given.
+    /// The response is too large.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// It wants the request elsewhere.
+    /// The API redirects.
     #[error("it redirects to `{0}`, which is not followed")]
     Redirect(String),
 }
 
-/// An address that must not be reached.
+/// An address that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("its host `{host}` leads to {what}, which is not allowed")]
-pub struct Blocked {
+pub struct BlockedAddress {
     host: String,
     what: &'static str,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
-    /// What the status is called.
+    /// The reason phrase of the status.
     pub(super) reason: &'static str,
     pub(super) kind: String,
     pub(super) retry_after: Option<Duration>,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What makes connections, and to whom.
+/// An HTTP client that connects only to allowed networks.
 #[derive(Debug, Clone)]
-pub(super) struct Sender {
+pub(super) struct HttpSender {
     client: Client,
     allowed: Arc<[Network]>,
 }
 
-impl Sender {
+impl HttpSender {
     pub(super) fn new(allowed: &[Network]) -> Result<Self, reqwest::Error> {
         let allowed: Arc<[Network]> = allowed.into();
         let client = Client::builder()
-            .dns_resolver(Arc::new(Guard { allowed: Arc::clone(&allowed) }))
+            .dns_resolver(Arc::new(GuardedResolver { allowed: Arc::clone(&allowed) }))
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(Duration::from_secs(20))
             .build()?;
         Ok(Self { client, allowed })
     }
 
-    /// Sends a request and reads the answer, up to so many bytes.
+    /// Sends a request and reads the response, up to `max_bytes` bytes.
     pub(super) async fn send(
         &self,
         method: &str,
         url: Url,
         headers: HeaderMap,
         body: Option<Vec<u8>>,
-        most: usize,
-    ) -> Result<Answer, SendError> {
-        self.literal(&url)?;
+        max_bytes: usize,
+    ) -> Result<HttpResponse, SendError> {
+        self.admit_literal(&url)?;
         let method = Method::from_bytes(method.as_bytes())
-            .map_err(|_| SendError::Unreachable("no method".to_owned()))?;
+            .map_err(|_| SendError::Unreachable("invalid method".to_owned()))?;
         let mut request = self.client.request(method, url).headers(headers);
         if let Some(body) = body {
             request = request.body(body);
         }
-        let mut response = request.send().await.map_err(failed)?;
+        let mut response = request.send().await.map_err(send_error)?;
         let status = response.status();
         let text = |name: HeaderName| {
             response.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -105,32 +106,32 @@ impl Sender {
             return Err(SendError::Redirect(to.unwrap_or_else(|| "nowhere".to_owned())));
         }
         let kind = text(reqwest::header::CONTENT_TYPE).unwrap_or_default();
-        let seconds = text(RETRY_AFTER).and_then(|wait| seconds(wait.trim()));
-        let retry_after = seconds.map(|seconds| Duration::from_secs(seconds.min(LONGEST_WAIT)));
+        let seconds = text(RETRY_AFTER).and_then(|wait| retry_after_seconds(wait.trim()));
+        let retry_after = seconds.map(|seconds| Duration::from_secs(seconds.min(MAX_RETRY_AFTER_SECONDS)));
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(broken)? {
-            if bytes.len() + chunk.len() > most {
-                return Err(SendError::TooLarge(most));
+        while let Some(chunk) = response.chunk().await.map_err(broken_error)? {
+            if bytes.len() + chunk.len() > max_bytes {
+                return Err(SendError::TooLarge(max_bytes));
             }
             bytes.extend_from_slice(&chunk);
         }
         let reason = status.canonical_reason().unwrap_or_default();
-        Ok(Answer { status: status.as_u16(), reason, kind, retry_after, bytes })
+        Ok(HttpResponse { status: status.as_u16(), reason, kind, retry_after, bytes })
     }
 
-    /// An address that is written as numbers is not asked for by name.
-    fn literal(&self, url: &Url) -> Result<(), Blocked> {
+    /// Checks an IP address in the URL: it does not pass through the resolver.
+    fn admit_literal(&self, url: &Url) -> Result<(), BlockedAddress> {
         let address = match url.host() {
             Some(Host::Ipv4(address)) => IpAddr::V4(address),
             Some(Host::Ipv6(address)) => IpAddr::V6(address),
             Some(Host::Domain(_)) | None => return Ok(()),
         };
-        admit(url.host_str().unwrap_or_default(), address, &self.allowed)
+        check_address(url.host_str().unwrap_or_default(), address, &self.allowed)
     }
 }
 
-/// A wait as seconds or as a date.
-fn seconds(text: &str) -> Option<u64> {
+/// Parses `Retry-After`: seconds or a date.
+fn retry_after_seconds(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse() {
         return Some(seconds);
     }
@@ -138,42 +139,46 @@ fn seconds(text: &str) -> Option<u64> {
     Some(at.duration_since(std::time::SystemTime::now()).unwrap_or_default().as_secs())
 }
 
-fn admit(host: &str, address: IpAddr, allowed: &[Network]) -> Result<(), Blocked> {
-    match inside(address).filter(|_| !allowed.iter().any(|network| network.contains(address))) {
-        Some(what) => Err(Blocked { host: host.to_owned(), what }),
+fn check_address(host: &str, address: IpAddr, allowed: &[Network]) -> Result<(), BlockedAddress> {
+    match non_public_network(address).filter(|_| !allowed.iter().any(|network| network.contains(address))) {
+        Some(what) => Err(BlockedAddress { host: host.to_owned(), what }),
         None => Ok(()),
     }
 }
 
-/// The addresses of a name, where every one of them may be reached.
-fn all_admitted(name: &str, found: Vec<SocketAddr>, allowed: &[Network]) -> Result<Vec<SocketAddr>, Blocked> {
-    found.iter().try_for_each(|address| admit(name, address.ip(), allowed))?;
+/// Returns the addresses of a name if all of them are allowed.
+fn check_addresses(
+    name: &str,
+    found: Vec<SocketAddr>,
+    allowed: &[Network],
+) -> Result<Vec<SocketAddr>, BlockedAddress> {
+    found.iter().try_for_each(|address| check_address(name, address.ip(), allowed))?;
     Ok(found)
 }
 
-/// Finds addresses by name, and lets none through that is not allowed: a name with one good and one bad address is
-/// refused as a whole.
-struct Guard {
+/// Resolves names to allowed addresses only. A name with one disallowed address is rejected as a whole, which prevents
+/// DNS rebinding.
+struct GuardedResolver {
     allowed: Arc<[Network]>,
 }
 
-impl Resolve for Guard {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allowed = Arc::clone(&self.allowed);
         Box::pin(async move {
             let name = name.as_str();
             let bare = name.trim_end_matches('.').to_ascii_lowercase();
             let found = if bare == "localhost" || bare.ends_with(".localhost") {
-                // This machine, whatever the network says of the name; by the address that is allowed.
+                // Always this machine, no matter what DNS says. Uses the address family that is allowed.
                 let both = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (Ipv6Addr::LOCALHOST, 0).into()];
-                let may = |address: &SocketAddr| admit(name, address.ip(), &allowed).is_ok();
-                let found: Vec<_> = both.into_iter().filter(may).collect();
+                let is_allowed = |address: &SocketAddr| check_address(name, address.ip(), &allowed).is_ok();
+                let found: Vec<_> = both.into_iter().filter(is_allowed).collect();
                 if found.is_empty() {
-                    admit(name, both[0].ip(), &allowed)?;
+                    check_address(name, both[0].ip(), &allowed)?;
                 }
                 found
             } else {
-                all_admitted(name, tokio::net::lookup_host((name, 0)).await?.collect(), &allowed)?
+                check_addresses(name, tokio::net::lookup_host((name, 0)).await?.collect(), &allowed)?
             };
             let addresses: Addrs = Box::new(found.into_iter());
             Ok(addresses)
@@ -181,24 +186,24 @@ impl Resolve for Guard {
     }
 }
 
-/// Why nothing came back. The address stays out of it: it may hold a credential.
-fn failed(error: reqwest::Error) -> SendError {
+/// Converts an error, without its URL, which may contain a credential.
+fn send_error(error: reqwest::Error) -> SendError {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(&error);
     while let Some(error) = cause {
-        if let Some(blocked) = error.downcast_ref::<Blocked>() {
+        if let Some(blocked) = error.downcast_ref::<BlockedAddress>() {
             return SendError::Blocked(blocked.clone());
         }
         cause = error.source();
     }
-    if error.is_connect() { SendError::Unreachable(told(error)) } else { broken(error) }
+    if error.is_connect() { SendError::Unreachable(root_cause(error)) } else { broken_error(error) }
 }
 
-fn broken(error: reqwest::Error) -> SendError {
-    SendError::Broken(told(error))
+fn broken_error(error: reqwest::Error) -> SendError {
+    SendError::Broken(root_cause(error))
 }
 
-/// The innermost cause, which says the most.
-fn told(error: reqwest::Error) -> String {
+/// The innermost cause, usually the best explanation.
+fn root_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut cause: &dyn StdError = &error;
     while let Some(source) = cause.source() {
@@ -207,7 +212,7 @@ fn told(error: reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// A header, if it can be sent.
+/// Builds a header; `None` if name or value is illegal.
 pub(super) fn header(name: &str, value: &str, secret: bool) -> Option<(HeaderName, HeaderValue)> {
     let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
     let mut value = HeaderValue::from_str(value).ok()?;
@@ -221,7 +226,7 @@ mod tests {
 
     async fn refused(address: &str, allowed: &[&str]) -> String {
         let allowed: Vec<Network> = allowed.iter().map(|network| network.parse().unwrap()).collect();
-        let sender = Sender::new(&allowed).unwrap();
+        let sender = HttpSender::new(&allowed).unwrap();
         let url = Url::parse(address).unwrap();
         let outcome = sender.send("GET", url, HeaderMap::new(), None, 1 << 10).await;
         match outcome {
@@ -231,9 +236,9 @@ mod tests {
         }
     }
 
-    /// However this machine and inner networks are spelled, no packet goes there.
+    /// No spelling of a loopback or private address gets through.
     #[tokio::test]
-    async fn addresses_that_lead_inside() {
+    async fn blocks_internal_addresses() {
         for address in [
             "http://127.0.0.1:1/",
             "http://127.1:1/",
@@ -256,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn networks_that_are_allowed_and_no_other() {
+    async fn allows_only_configured_networks() {
         assert_eq!(refused("http://127.0.0.1:1/", &["127.0.0.0/8"]).await, "unreachable");
         assert_eq!(refused("http://127.0.0.1:1/", &["10.0.0.0/8"]).await, "blocked");
         assert_eq!(refused("http://localhost:1/", &["127.0.0.0/8"]).await, "unreachable");
@@ -264,25 +269,25 @@ mod tests {
         assert_eq!(refused("http://[::ffff:127.0.0.1]:1/", &["127.0.0.0/8"]).await, "unreachable");
     }
 
-    /// A name counts by all that it leads to.
+    /// A name is judged by all of its addresses.
     #[test]
-    fn names_that_lead_inside() {
+    fn blocks_names_with_an_internal_address() {
         let admitted = |addresses: &[&str]| {
             let found =
                 addresses.iter().map(|address| SocketAddr::new(address.parse().unwrap(), 0)).collect();
-            all_admitted("rebind.test", found, &["10.1.0.0/16".parse().unwrap()]).map(|found| found.len())
+            check_addresses("rebind.test", found, &["10.1.0.0/16".parse().unwrap()]).map(|found| found.len())
         };
         assert_eq!(admitted(&["8.8.8.8", "2606:4700::1111", "10.1.2.3"]), Ok(3));
-        let blocked = |what| Err(Blocked { host: "rebind.test".to_owned(), what });
+        let blocked = |what| Err(BlockedAddress { host: "rebind.test".to_owned(), what });
         assert_eq!(admitted(&["8.8.8.8", "10.2.0.1"]), blocked("a private network"));
-        assert_eq!(admitted(&["::ffff:169.254.169.254"]), blocked("a cloud's metadata"));
+        assert_eq!(admitted(&["::ffff:169.254.169.254"]), blocked("a cloud metadata service"));
         assert_eq!(admitted(&["8.8.8.8", "::1"]), blocked("this machine"));
     }
 
     #[test]
-    fn waits() {
-        assert_eq!(seconds("7"), Some(7));
-        assert_eq!(seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
-        assert_eq!(seconds("soon"), None);
+    fn parses_retry_after() {
+        assert_eq!(retry_after_seconds("7"), Some(7));
+        assert_eq!(retry_after_seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(retry_after_seconds("soon"), None);
     }
 }

@@ -1,15 +1,15 @@
-//! What documents become, and what arguments become: values in, values out.
+//! Documents to tools, and arguments to requests.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use toolgate_types::api::OperationFilter;
-use toolgate_types::{ApiDocument, ApiSpec, Text};
+use toolgate_types::{ApiDocument, ApiSpec, ConfigString};
 use url::Url;
 
-use super::document::{Contents, Described, read};
-use super::encode::Request;
+use super::document::{DocumentContents, OperationTool, read_document};
+use super::encode::EncodedRequest;
 
 fn spec() -> ApiSpec {
     ApiSpec {
@@ -34,25 +34,25 @@ fn document(paths: Value) -> Value {
             "servers": [{ "url": "https://api.test/v1/" }], "paths": paths })
 }
 
-fn contents(document: &Value) -> Contents {
-    read(document, &spec(), None).unwrap()
+fn contents(document: &Value) -> DocumentContents {
+    read_document(document, &spec(), None).unwrap()
 }
 
-/// The one operation of a path with these parameters.
-fn one(path: &str, parameters: Value) -> Described {
+/// The only operation of a document, with these parameters.
+fn one(path: &str, parameters: Value) -> OperationTool {
     let operation = json!({ "operationId": "op", "parameters": parameters });
     let mut contents = contents(&document(json!({ path: { "get": operation } })));
     assert_eq!(contents.notes, Vec::<String>::new());
     contents.operations.remove(0)
 }
 
-fn request(described: &Described, arguments: &Value) -> Result<Request, String> {
+fn request(described: &OperationTool, arguments: &Value) -> Result<EncodedRequest, String> {
     let base = Url::parse("https://api.test/v1").unwrap();
     let arguments = arguments.as_object().cloned().unwrap_or_default();
     described.shape.request(&base, &arguments, &|_| None).map_err(|error| error.to_string())
 }
 
-/// What comes after `https://api.test/v1`.
+/// The URL after `https://api.test/v1`, or the error.
 fn sent(path: &str, parameter: Value, value: Value) -> String {
     let name = parameter["name"].as_str().unwrap().to_owned();
     let described = one(path, json!([parameter]));
@@ -63,7 +63,7 @@ fn sent(path: &str, parameter: Value, value: Value) -> String {
 }
 
 #[test]
-fn styles_of_a_query() {
+fn encodes_query_styles() {
     let query = |style: &str, explode: bool, value: Value| {
         let properties = json!({ "a": {}, "b": {} });
         let schema = json!({ "type": "object", "properties": properties });
@@ -88,19 +88,16 @@ fn styles_of_a_query() {
     );
     assert_eq!(
         query("form", true, json!({ "c": 1 })),
-        "argument `q` holds `c`, which the document does not name"
+        "argument `q` contains `c`, which the document does not define"
     );
-    assert_eq!(
-        query("form", true, json!([[1]])),
-        "argument `q` is nested more deeply than its style can say"
-    );
+    assert_eq!(query("form", true, json!([[1]])), "argument `q` is nested more deeply than its style allows");
     assert_eq!(query("form", true, Value::Null), "/x");
     let as_json = json!({ "name": "q", "in": "query", "content": { "application/json": { "schema": {} } } });
     assert_eq!(sent("/x", as_json, json!({ "a": [1] })), "/x?q=%7B%22a%22%3A%5B1%5D%7D");
 }
 
 #[test]
-fn styles_of_a_path() {
+fn encodes_path_styles() {
     let path = |style: &str, explode: bool, value: Value| {
         sent(
             "/a/{p}/b",
@@ -127,25 +124,25 @@ fn styles_of_a_path() {
         json!("%2e%2E"),
         json!("a\r\nb"),
     ] {
-        let told = path("simple", false, bad.clone());
-        assert!(told.starts_with("argument `p` "), "{bad}: {told}");
+        let error = path("simple", false, bad.clone());
+        assert!(error.starts_with("argument `p` "), "{bad}: {error}");
     }
     for empty in [json!(""), json!([]), json!({}), Value::Null, json!(["a", ""])] {
-        assert_eq!(path("simple", false, empty), "argument `p` is empty, and it is a part of the path");
+        assert_eq!(path("simple", false, empty), "argument `p` is empty, but it is part of the path");
     }
-    // Two that are good alone lead up together.
+    // Two values that are harmless alone would form `..` together.
     let two = json!([{ "name": "p", "in": "path" }, { "name": "q", "in": "path" }]);
     let described = one("/a/{p}{q}", two);
     assert_eq!(
         request(&described, &json!({ "p": "x", "q": "." })).unwrap_err(),
-        "argument `q` holds what does not belong in a path"
+        "argument `q` contains characters that no path allows"
     );
     let label = json!({ "name": "p", "in": "path", "style": "label" });
-    assert_eq!(sent("/a/{p}", label, json!(["", ""])), "argument `p` is empty, and it is a part of the path");
+    assert_eq!(sent("/a/{p}", label, json!(["", ""])), "argument `p` is empty, but it is part of the path");
 }
 
 #[test]
-fn headers_and_cookies() {
+fn encodes_headers_and_cookies() {
     let described = one(
         "/x",
         json!([
@@ -154,14 +151,14 @@ fn headers_and_cookies() {
             { "name": "c", "in": "cookie" },
         ]),
     );
-    let made = request(&described, &json!({ "X-List": [1, "b"], "c": "a; d=e" })).unwrap();
-    assert_eq!(made.headers, [("X-List".to_owned(), "1,b".to_owned())]);
-    assert_eq!(made.cookies, [("c".to_owned(), "a%3B%20d%3De".to_owned())]);
+    let encoded = request(&described, &json!({ "X-List": [1, "b"], "c": "a; d=e" })).unwrap();
+    assert_eq!(encoded.headers, [("X-List".to_owned(), "1,b".to_owned())]);
+    assert_eq!(encoded.cookies, [("c".to_owned(), "a%3B%20d%3De".to_owned())]);
     for bad in ["a\r\nX-Admin: 1", "a\nb", "\u{0}", "ü"] {
-        let told = request(&described, &json!({ "X-List": bad })).unwrap_err();
-        assert_eq!(told, "argument `X-List` holds a character that no header may have", "{bad:?}");
+        let error = request(&described, &json!({ "X-List": bad })).unwrap_err();
+        assert_eq!(error, "argument `X-List` contains a character that no header allows", "{bad:?}");
     }
-    // Those that say how a request is read are nobody's argument.
+    // Headers that control how a request is parsed are never arguments.
     let contents = contents(&document(json!({ "/x": { "get": {
         "parameters": [{ "name": "Host", "in": "header" }, { "name": "content-length", "in": "header" }],
     } } })));
@@ -170,7 +167,7 @@ fn headers_and_cookies() {
 }
 
 #[test]
-fn bodies() {
+fn encodes_bodies() {
     let body = |kind: &str, schema: Value, value: Value| {
         let operation =
             json!({ "requestBody": { "required": true, "content": { kind: { "schema": schema } } } });
@@ -201,7 +198,7 @@ fn bodies() {
 }
 
 #[test]
-fn schemas_of_3_0_are_translated_and_circles_stay_circles() {
+fn translates_3_0_schemas_and_keeps_cycles() {
     let mut document = document(json!({ "/x": { "post": {
         "requestBody": { "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Node" } } } },
         "responses": { "200": { "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Node" } } } } },
@@ -240,7 +237,7 @@ fn schemas_of_3_0_are_translated_and_circles_stay_circles() {
 }
 
 #[test]
-fn one_bad_operation_spoils_no_other() {
+fn a_bad_operation_affects_no_other() {
     let contents = contents(&document(json!({
         "/good": { "get": { "operationId": "good" } },
         "/net": { "get": { "operationId": "net", "parameters": [{ "$ref": "https://evil.test/x#/y" }] } },
@@ -255,18 +252,18 @@ fn one_bad_operation_spoils_no_other() {
         contents.operations.iter().map(|one| one.definition["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["good"]);
     insta::assert_snapshot!(contents.notes.join("\n"), @"
-    `GET /net` is left out: it refers to `https://evil.test/x#/y`, which is not in the document; nothing is fetched
-    `GET /none` is left out: it refers to `#/components/parameters/None`, which the document does not have
-    `GET /odd/{id}` is left out: its path holds `{id}`, and no parameter says what that is
-    `GET /up/../x` is left out: its path holds `.` or `..`
-    `/circle` is left out: its references go round in a circle
+    `GET /net` is left out: it refers to `https://evil.test/x#/y`, which is outside of the document and is not fetched
+    `GET /none` is left out: it refers to `#/components/parameters/None`, which is not in the document
+    `GET /odd/{id}` is left out: its path contains `{id}`, which no parameter defines
+    `GET /up/../x` is left out: its path contains `.` or `..`
+    `/circle` is left out: its references form a cycle
     `GET /text` is left out: it is not an object
-    `GET /elsewhere` is left out: it has `servers` of its own; `base_url` says where it is all the same
+    `GET /elsewhere` is left out: it overrides `servers`; set `base_url` to use it anyway
     ");
 }
 
 #[test]
-fn names() {
+fn picks_unique_tool_names() {
     let named = |id: Option<&str>| id.map_or_else(|| json!({}), |id| json!({ "operationId": id }));
     let contents = contents(&document(json!({
         "/pets": { "get": named(Some("list pets!")), "post": named(None) },
@@ -283,11 +280,11 @@ fn names() {
 }
 
 #[test]
-fn where_an_api_is() {
+fn resolves_the_base_url() {
     let base = |servers: Value, spec: &ApiSpec, origin: Option<&str>| {
         let document = json!({ "openapi": "3.1.0", "servers": servers });
         let origin = origin.map(|origin| Url::parse(origin).unwrap());
-        match read(&document, spec, origin.as_ref()) {
+        match read_document(&document, spec, origin.as_ref()) {
             Ok(contents) => contents.base.to_string(),
             Err(error) => error.to_string(),
         }
@@ -297,13 +294,16 @@ fn where_an_api_is() {
     assert_eq!(base(json!([{ "url": "https://a.test/x" }]), &spec, None), "https://a.test/x");
     assert_eq!(base(json!([{ "url": "/v2" }]), &spec, fetched), "https://api.test/v2");
     assert_eq!(base(json!([]), &spec, fetched), "https://api.test/");
-    assert_eq!(base(json!([]), &spec, None), "it does not say where its API is; `base_url` does");
+    assert_eq!(base(json!([]), &spec, None), "it has no base URL; set `base_url`");
     assert!(
-        base(json!([{ "url": "https://evil.test" }]), &spec, fetched).contains("came from https://api.test")
+        base(json!([{ "url": "https://evil.test" }]), &spec, fetched)
+            .contains("fetched from https://api.test")
     );
-    assert!(base(json!([{ "url": "//evil.test" }]), &spec, fetched).contains("came from https://api.test"));
+    assert!(
+        base(json!([{ "url": "//evil.test" }]), &spec, fetched).contains("fetched from https://api.test")
+    );
     for bad in ["/v2", "ftp://a.test", "https://u:p@a.test", "https://a.test/?x=1", "https://a.test/{x"] {
-        assert!(base(json!([{ "url": bad }]), &spec, None).contains("`base_url` says where it is"), "{bad}");
+        assert!(base(json!([{ "url": bad }]), &spec, None).contains("set `base_url`"), "{bad}");
     }
     let variables = json!({ "where": { "default": "eu", "enum": ["eu", "us"] } });
     let server = json!([{ "url": "https://{where}.a.test", "variables": variables }]);
@@ -311,36 +311,36 @@ fn where_an_api_is() {
     spec.variables.insert("where".to_owned(), "us".to_owned());
     assert_eq!(base(server.clone(), &spec, None), "https://us.a.test/");
     spec.variables.insert("where".to_owned(), "evil.test/".to_owned());
-    assert!(base(server, &spec, None).contains("`variables` gives one"));
-    spec.base_url = Some(Text::plain("http://b.test/api"));
+    assert!(base(server, &spec, None).contains("set it in `variables`"));
+    spec.base_url = Some(ConfigString::plain("http://b.test/api"));
     assert_eq!(base(json!([{ "url": "https://evil.test" }]), &spec, fetched), "http://b.test/api");
 }
 
 #[test]
-fn credentials_without_encryption_are_told() {
+fn notes_unencrypted_credentials() {
     let notes = |address: &str, networks: &[&str]| {
         let mut spec = spec();
-        spec.headers.insert("X-Team".to_owned(), Text::hidden("secret"));
+        spec.headers.insert("X-Team".to_owned(), ConfigString::hidden("secret"));
         spec.allow_networks = networks.iter().map(|network| network.parse().unwrap()).collect();
         let document = json!({ "openapi": "3.1.0", "servers": [{ "url": address }] });
-        read(&document, &spec, None).unwrap().notes.len()
+        read_document(&document, &spec, None).unwrap().notes.len()
     };
     assert_eq!(notes("http://a.test", &[]), 1);
     assert_eq!((notes("https://a.test", &[]), notes("http://a.test", &["10.0.0.0/8"])), (0, 0));
 }
 
 #[test]
-fn documents_that_are_none() {
-    let told = |document: Value| read(&document, &spec(), None).unwrap_err().to_string();
-    assert_eq!(told(json!([])), "it is not a document of OpenAPI 3.0 or 3.1");
-    assert_eq!(told(json!({ "swagger": "2.0" })), "it is OpenAPI 2.0, and 3.0 and 3.1 are understood");
-    assert_eq!(told(json!({ "openapi": "4.0.0" })), "it is OpenAPI 4.0.0, and 3.0 and 3.1 are understood");
+fn rejects_other_documents() {
+    let error = |document: Value| read_document(&document, &spec(), None).unwrap_err().to_string();
+    assert_eq!(error(json!([])), "it is not an OpenAPI 3.0 or 3.1 document");
+    assert_eq!(error(json!({ "swagger": "2.0" })), "OpenAPI 2.0 is not supported (supported: 3.0, 3.1)");
+    assert_eq!(error(json!({ "openapi": "4.0.0" })), "OpenAPI 4.0.0 is not supported (supported: 3.0, 3.1)");
     let many: Map<String, Value> = (0..6_000).map(|at| (format!("/p{at}"), json!({ "get": {} }))).collect();
-    assert!(told(document(Value::Object(many))).starts_with("it has more than 5000 operations"));
+    assert!(error(document(Value::Object(many))).starts_with("it has more than 5000 operations"));
 }
 
 #[test]
-fn a_schema_that_explodes_is_bounded() {
+fn exploding_schemas_are_bounded() {
     let mut schemas = Map::new();
     for level in 0..30 {
         let below = json!({ "$ref": format!("#/components/schemas/S{}", level + 1) });
@@ -358,10 +358,10 @@ fn a_schema_that_explodes_is_bounded() {
 }
 
 #[test]
-fn no_argument_takes_the_place_of_a_credential() {
+fn no_argument_replaces_a_credential() {
     let mut spec = spec();
-    spec.auth.insert("k".to_owned(), Text::hidden("secret"));
-    spec.headers.insert("X-Team".to_owned(), Text::hidden("secret"));
+    spec.auth.insert("k".to_owned(), ConfigString::hidden("secret"));
+    spec.headers.insert("X-Team".to_owned(), ConfigString::hidden("secret"));
     let object = json!({ "type": "object", "properties": { "key": {}, "a": {} } });
     let mut document =
         document(json!({ "/x": { "get": { "operationId": "x", "security": [{}, { "k": [] }], "parameters": [
@@ -371,18 +371,18 @@ fn no_argument_takes_the_place_of_a_credential() {
     ] } } }));
     document["components"] =
         json!({ "securitySchemes": { "k": { "type": "apiKey", "in": "query", "name": "key" } } });
-    let contents = read(&document, &spec, None).unwrap();
+    let contents = read_document(&document, &spec, None).unwrap();
     assert_eq!(contents.notes, Vec::<String>::new());
     let described = &contents.operations[0];
     let properties = described.definition["inputSchema"]["properties"].as_object().unwrap();
     assert_eq!(properties.keys().collect::<Vec<_>>(), ["o"]);
     assert!(request(described, &json!({ "o": { "a": 1 } })).is_ok());
-    let told = request(described, &json!({ "o": { "key": "mine" } })).unwrap_err();
-    assert_eq!(told, "argument `o` holds `key`, which the document does not name");
+    let error = request(described, &json!({ "o": { "key": "mine" } })).unwrap_err();
+    assert_eq!(error, "argument `o` contains `key`, which the document does not define");
     assert!(!format!("{described:?}").contains("secret"));
 }
 
-/// Any JSON, of the kinds that arguments have.
+/// Any JSON value.
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -405,9 +405,9 @@ fn any_value() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Whatever the arguments are, the request goes where the document says, and has no other names.
+    /// For all arguments, the request goes to the documented host and path, and contains no other names.
     #[test]
-    fn no_argument_leads_astray(
+    fn no_argument_changes_the_target(
         values in proptest::collection::vec(any_value(), 9),
         style in prop::sample::select(vec!["simple", "label", "matrix"]),
         explode in any::<bool>(),
@@ -428,29 +428,29 @@ proptest! {
         let names = ["p", "q", "f", "g", "s", "d", "j", "X-H", "c"];
         let arguments: Map<String, Value> =
             names.iter().map(ToString::to_string).zip(values).collect();
-        if let Ok(made) = request(&described, &Value::Object(arguments)) {
-            prop_assert_eq!(made.url.origin(), Url::parse("https://api.test").unwrap().origin());
-            prop_assert_eq!(made.url.username(), "");
-            prop_assert_eq!(made.url.fragment(), None);
-            let segments: Vec<_> = made.url.path_segments().unwrap().collect();
+        if let Ok(encoded) = request(&described, &Value::Object(arguments)) {
+            prop_assert_eq!(encoded.url.origin(), Url::parse("https://api.test").unwrap().origin());
+            prop_assert_eq!(encoded.url.username(), "");
+            prop_assert_eq!(encoded.url.fragment(), None);
+            let segments: Vec<_> = encoded.url.path_segments().unwrap().collect();
             prop_assert_eq!(segments.len(), 5);
             prop_assert_eq!((segments[0], segments[1], segments[4]), ("v1", "x", "w"));
             let allowed: BTreeSet<&str> = ["f", "a", "b", "g", "s", "j"].into();
-            for (name, _) in made.url.query_pairs() {
+            for (name, _) in encoded.url.query_pairs() {
                 prop_assert!(allowed.contains(&*name) || name == "d" || name.starts_with("d["), "{}", name);
             }
-            for (name, value) in &made.headers {
+            for (name, value) in &encoded.headers {
                 prop_assert_eq!(name, "X-H");
                 prop_assert!(!value.chars().any(|c| c.is_control() && c != '\t'));
             }
-            for (name, value) in &made.cookies {
+            for (name, value) in &encoded.cookies {
                 prop_assert_eq!(name, "c");
                 prop_assert!(value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';'));
             }
         }
     }
 
-    /// Whatever a document holds, reading it ends, and every tool it makes has a schema.
+    /// For all documents, reading ends, and every resulting tool has a schema.
     #[test]
     fn any_document_can_be_read(value in any_value(), other in any_value(), key in "[a-zA-Z$]{1,12}") {
         let mut document = document(json!({

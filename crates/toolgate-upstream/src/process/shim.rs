@@ -1,12 +1,12 @@
-//! The shim: a small process between Toolgate and a program, which ends the program's whole tree.
+//! The shim: a small process between Toolgate and a program. It stops the program's whole process tree.
 //!
 //! `toolgate shim [--parent PID] [--grace MS] [--limit NAME=NUMBER]… [--] PROGRAM ARGUMENT…`
 //!
-//! A group kill leaves programs alive that made a session of their own or forked twice, and nothing
-//! runs in Toolgate when it is killed by SIGKILL. So the shim is the sub-reaper of the tree, where all
-//! its orphans arrive, and watches its stdin, whose other end only Toolgate holds: a hang-up there means
-//! that stdin was closed on purpose or that Toolgate is gone. It never reads from it; the program does.
-//! Invariant: it ends after its tree. It has no thread, no runtime and no unsafe code.
+//! Killing a process group misses programs that created their own session or forked twice, and Toolgate cannot clean up
+//! if it is killed by SIGKILL. Therefore the shim is the subreaper of the tree, which inherits all orphans. It also
+//! polls its stdin, whose other end only Toolgate holds: a hang-up means that stdin was closed on purpose or that
+//! Toolgate is gone. The shim never reads from stdin; the program does. Invariant: the shim ends after its tree. It has
+//! no thread, no runtime and no unsafe code.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -23,98 +23,97 @@ use rustix::io::Errno;
 use rustix::process::{self, Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
-use super::{Limits, confine, tree};
+use super::{ProcessLimits, sandbox, tree};
 
 #[cfg(test)]
 mod tests;
 
-/// After stdin was closed, for the program to end by itself.
+/// Grace period after stdin was closed.
 pub(crate) const STDIN_GRACE: Duration = Duration::from_secs(2);
-/// Between SIGTERM and SIGKILL.
+/// Grace period between SIGTERM and SIGKILL.
 pub(crate) const TERM_GRACE: Duration = Duration::from_secs(2);
-/// The same two when Toolgate is gone: nobody waits for a good end any more.
+/// The same grace periods after Toolgate is gone. Shorter, because no caller waits for a clean exit.
 const ORPHAN_STDIN_GRACE: Duration = Duration::from_millis(200);
 const ORPHAN_TERM_GRACE: Duration = Duration::from_secs(1);
-/// Between SIGTERM and SIGKILL for what a program that ended by itself left behind.
+/// Grace period between SIGTERM and SIGKILL for processes left behind by a program that exited by itself.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 
-/// While something is being waited for, how often to look whether Toolgate is gone.
-const LOOK: Duration = Duration::from_millis(50);
-/// Between two rounds of SIGKILL, at first and at last: a process in an uninterruptible call may take
-/// long, and must not cost a processor until then.
-const FIRST_ROUND: Duration = Duration::from_millis(2);
-const LAST_ROUND: Duration = Duration::from_secs(1);
+/// The interval for checking if Toolgate is gone, during a shutdown.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Exponential backoff between rounds of SIGKILL: a process in an uninterruptible system call may take long to die, and
+/// the shim must not burn CPU until then.
+const KILL_INTERVAL_MIN: Duration = Duration::from_millis(2);
+const KILL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Exit code of wrong arguments.
-const USAGE: u8 = 2;
-/// Exit code of a program that cannot be started, as in a shell.
+/// Exit code for wrong arguments.
+const USAGE_ERROR: u8 = 2;
+/// Exit code for a program that cannot be started, as in a shell.
 pub(crate) const CANNOT_START: u8 = 127;
-/// Added to the signal that ended a program, as in a shell.
-pub(crate) const SIGNALLED: i32 = 128;
+/// Added to the signal that killed the program, as in a shell.
+pub(crate) const SIGNAL_EXIT_BASE: i32 = 128;
 
-/// Runs the shim with what follows `shim` on the command line.
+/// Runs the shim with the arguments after `shim`.
 ///
-/// To be called before anything else is set up: it is on the way of every child.
+/// Must be called before any other setup: every child starts through here.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter().peekable();
-    if args.next_if(|first| first == confine::COMMAND).is_some() {
-        return confine::main(args);
+    if args.next_if(|first| first == sandbox::SUBCOMMAND).is_some() {
+        return sandbox::main(args);
     }
-    match Args::parse(args).map(|args| run(&args)) {
+    match ShimArgs::parse(args).map(|args| run(&args)) {
         Ok(Ok(code)) => code,
-        Ok(Err(Failed { program, source })) => {
-            say(&format!("cannot start `{}`: {source}", program.display()));
+        Ok(Err(StartError { program, source })) => {
+            log_line(&format!("cannot start `{}`: {source}", program.display()));
             ExitCode::from(CANNOT_START)
         }
-        Err(Usage(what)) => {
-            say(&format!("shim: {what}"));
-            ExitCode::from(USAGE)
+        Err(UsageError(what)) => {
+            log_line(&format!("shim: {what}"));
+            ExitCode::from(USAGE_ERROR)
         }
     }
 }
 
-/// One line to whoever reads the program's stderr. Nobody may, which is no reason to fail.
-pub(super) fn say(text: &str) {
+/// Writes one line to stderr. Ignores errors, because stderr may be closed.
+pub(super) fn log_line(text: &str) {
     let _ = writeln!(io::stderr(), "toolgate: {text}");
 }
 
 /// The command line of the shim.
 #[derive(Debug)]
-pub(crate) struct Args {
-    /// Toolgate. Another parent means that it is gone.
+pub(crate) struct ShimArgs {
+    /// The process id of Toolgate. Another parent means that Toolgate is gone.
     pub(crate) parent: Option<Pid>,
     pub(crate) grace: Duration,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ProcessLimits,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
 }
 
-/// The arguments are wrong.
 #[derive(Debug)]
-struct Usage(String);
+struct UsageError(String);
 
 /// The program did not start.
 #[derive(Debug)]
-struct Failed {
+struct StartError {
     program: OsString,
     source: io::Error,
 }
 
-impl Args {
-    fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Usage> {
+impl ShimArgs {
+    fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, UsageError> {
         let mut args = args.into_iter();
-        let (mut parent, mut grace, mut limits) = (process::getppid(), STDIN_GRACE, Limits::default());
+        let (mut parent, mut grace, mut limits) = (process::getppid(), STDIN_GRACE, ProcessLimits::default());
         let program = loop {
-            let flag = args.next().ok_or_else(|| Usage("no program is given".into()))?;
+            let flag = args.next().ok_or_else(|| UsageError("no program is given".into()))?;
             if flag == "--" {
-                break args.next().ok_or_else(|| Usage("no program is given".into()))?;
+                break args.next().ok_or_else(|| UsageError("no program is given".into()))?;
             }
             if !flag.as_encoded_bytes().starts_with(b"-") {
                 break flag;
             }
             let value = args.next();
             let value = value.as_deref().and_then(OsStr::to_str).unwrap_or_default();
-            let wrong = || Usage(format!("`{value}` is not a value of `{}`", flag.display()));
+            let wrong = || UsageError(format!("`{value}` is not a valid value for `{}`", flag.display()));
             match flag.to_str() {
                 Some("--parent") => {
                     parent = Some(value.parse().ok().and_then(Pid::from_raw).ok_or_else(wrong)?);
@@ -125,13 +124,13 @@ impl Args {
                     let number = number.parse().map_err(|_| wrong())?;
                     *limits.by_name(name).ok_or_else(wrong)? = Some(number);
                 }
-                _ => return Err(Usage(format!("unknown flag `{}`", flag.display()))),
+                _ => return Err(UsageError(format!("unknown flag `{}`", flag.display()))),
             }
         };
         Ok(Self { parent, grace, limits, program, args: args.collect() })
     }
 
-    /// The same as arguments, for Toolgate's side.
+    /// The arguments that parse to this value.
     pub(crate) fn to_command_line(&self) -> Vec<OsString> {
         let mut line = vec!["--grace".into(), self.grace.as_millis().to_string().into()];
         if let Some(parent) = self.parent {
@@ -146,32 +145,32 @@ impl Args {
     }
 }
 
-fn run(args: &Args) -> Result<ExitCode, Failed> {
-    let failed = |source| Failed { program: args.program.clone(), source };
+fn run(args: &ShimArgs) -> Result<ExitCode, StartError> {
+    let failed = |source| StartError { program: args.program.clone(), source };
     close_inherited();
     isolate(&args.limits).map_err(|errno| failed(errno.into()))?;
-    let signals = Signals::register().map_err(failed)?;
+    let signals = SignalPipe::register().map_err(failed)?;
     let child = start(args).map_err(failed)?;
     release_output();
-    Ok(Watch { args, child, signals, status: None }.until_the_end())
+    Ok(TreeSupervisor { args, child, signals, status: None }.supervise_until_end())
 }
 
-/// Closes what came from Toolgate's own parent. Toolgate's descriptors close by themselves, but one that
-/// was leaked into Toolgate would be leaked on.
+/// Closes descriptors inherited from Toolgate's own parent. Toolgate opens its descriptors with close-on-exec, but one
+/// that was leaked into Toolgate would be passed on.
 fn close_inherited() {
     let Ok(listing) = fs_err::read_dir("/proc/self/fd") else { return };
     let open: Vec<i32> =
         listing.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    // The descriptor of the listing is among them, and closed already: closing it again does nothing.
+    // Contains the descriptor of the listing itself. It is already closed: closing it again is harmless.
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
         let _ = nix::unistd::close(descriptor);
     }
 }
 
-fn isolate(limits: &Limits) -> rustix::io::Result<()> {
-    // Only for people who look at a list of processes.
+fn isolate(limits: &ProcessLimits) -> rustix::io::Result<()> {
+    // Only for process listings.
     let _ = rustix::thread::set_name(c"toolgate-shim");
-    // It fails for a leader of a group, who has what we want already, or was started by hand.
+    // Fails for a process group leader, for example if started by hand. That is acceptable.
     let _ = process::setsid();
     process::set_child_subreaper(Some(process::getpid()))?;
     process::umask(Mode::RWXG | Mode::RWXO);
@@ -183,22 +182,23 @@ fn isolate(limits: &Limits) -> rustix::io::Result<()> {
     limit(Resource::As, limits.memory_bytes)
 }
 
-/// Sets a limit, or less where we may not have as much.
-fn limit(resource: Resource, wanted: Option<u64>) -> rustix::io::Result<()> {
-    let Some(wanted) = wanted else { return Ok(()) };
-    let most = process::getrlimit(resource).maximum.map_or(wanted, |most| most.min(wanted));
-    process::setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })
+/// Sets a limit, capped at our own hard limit.
+fn limit(resource: Resource, requested: Option<u64>) -> rustix::io::Result<()> {
+    let Some(requested) = requested else { return Ok(()) };
+    let capped =
+        process::getrlimit(resource).maximum.map_or(requested, |hard_limit| hard_limit.min(requested));
+    process::setrlimit(resource, Rlimit { current: Some(capped), maximum: Some(capped) })
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where children are started")]
-fn start(args: &Args) -> io::Result<Pid> {
-    // A group of its own: `kill 0` in a script must not hit the shim.
+fn start(args: &ShimArgs) -> io::Result<Pid> {
+    // A separate process group, so that `kill 0` in a script does not hit the shim.
     let child = Command::new(&args.program).args(&args.args).process_group(0).spawn().map_err(|error| {
-        let there = error.kind() == io::ErrorKind::NotFound && fs_err::metadata(&args.program).is_ok();
-        if there {
-            io::Error::other("the interpreter in its first line is not there")
+        let exists = error.kind() == io::ErrorKind::NotFound && fs_err::metadata(&args.program).is_ok();
+        if exists {
+            io::Error::other("the interpreter in its first line does not exist")
         } else if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
-            io::Error::other("it is no program; a script begins with a line such as `#!/bin/sh`")
+            io::Error::other("it is not a program; a script needs a first line such as `#!/bin/sh`")
         } else {
             error
         }
@@ -206,7 +206,7 @@ fn start(args: &Args) -> io::Result<Pid> {
     Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("it has no process id"))
 }
 
-/// Lets go of stdout and stderr, so that their end is seen when the program's tree lets go.
+/// Closes stdout and stderr, so that readers see end of file as soon as the program's tree closes them.
 fn release_output() {
     if let Ok(null) = fs_err::OpenOptions::new().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(null.file());
@@ -214,19 +214,19 @@ fn release_output() {
     }
 }
 
-/// SIGTERM, SIGINT and SIGCHLD as something that can be polled.
-struct Signals {
+/// SIGTERM, SIGINT and SIGCHLD as a descriptor that can be polled.
+struct SignalPipe {
     wake: UnixStream,
     asked_to_end: Arc<AtomicBool>,
 }
 
-impl Signals {
+impl SignalPipe {
     fn register() -> io::Result<Self> {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         let asked_to_end = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
-            // The flag first: who is woken must see it.
+            // The flag is registered first, so that it is set before the wake-up.
             signal_hook::flag::register(signal, Arc::clone(&asked_to_end))?;
             signal_hook::low_level::pipe::register(signal, woken.try_clone()?)?;
         }
@@ -235,12 +235,12 @@ impl Signals {
     }
 }
 
-/// Where the end of the tree has got to. Times are since the shim began.
+/// The stages of a shutdown. Times are relative to the start of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ShutdownStage {
     /// The program runs.
     Running,
-    /// Its stdin is closed, and it may end by itself.
+    /// Stdin is closed; the program may exit by itself.
     Waiting { since: Duration },
     /// The tree got SIGTERM.
     Terminating { since: Duration, grace: Duration },
@@ -248,25 +248,25 @@ enum Stage {
     Killing,
 }
 
-/// What can be seen at one moment.
+/// The inputs of the state machine at one moment.
 #[derive(Debug, Clone, Copy, Default)]
-struct Facts {
+struct Observation {
     now: Duration,
-    /// After stdin was closed, for the program to end by itself.
+    /// Grace period after stdin was closed.
     grace: Duration,
-    /// The program has ended. Others of its tree have not.
+    /// The program has exited, and other processes of its tree have not.
     ended: bool,
-    /// SIGTERM or SIGINT came.
+    /// SIGTERM or SIGINT arrived.
     asked_to_end: bool,
-    /// Nobody can write to stdin any more.
+    /// The other end of stdin is closed.
     hung_up: bool,
     /// Toolgate is gone.
     orphaned: bool,
 }
 
-impl Stage {
-    fn next(self, facts: Facts) -> Self {
-        let Facts { now, grace, ended, asked_to_end, hung_up, orphaned } = facts;
+impl ShutdownStage {
+    fn next(self, facts: Observation) -> Self {
+        let Observation { now, grace, ended, asked_to_end, hung_up, orphaned } = facts;
         let terminate = |grace| Self::Terminating { since: now, grace };
         match self {
             Self::Running | Self::Waiting { .. } if ended => terminate(LEFTOVER_GRACE),
@@ -285,23 +285,23 @@ impl Stage {
     }
 }
 
-struct Watch<'a> {
-    args: &'a Args,
+struct TreeSupervisor<'a> {
+    args: &'a ShimArgs,
     child: Pid,
-    signals: Signals,
-    /// How the program ended.
+    signals: SignalPipe,
+    /// The exit status of the program.
     status: Option<WaitStatus>,
 }
 
-impl Watch<'_> {
+impl TreeSupervisor<'_> {
     #[expect(clippy::disallowed_methods, reason = "the only look at the clock in this process")]
-    fn until_the_end(mut self) -> ExitCode {
+    fn supervise_until_end(mut self) -> ExitCode {
         let start = Instant::now();
-        let mut stage = Stage::Running;
+        let mut stage = ShutdownStage::Running;
         let mut hung_up = false;
-        let mut round = FIRST_ROUND;
+        let mut round = KILL_INTERVAL_MIN;
         while self.reap() {
-            let next = stage.next(Facts {
+            let next = stage.next(Observation {
                 now: start.elapsed(),
                 grace: self.args.grace,
                 ended: self.status.is_some(),
@@ -312,27 +312,27 @@ impl Watch<'_> {
             let changed = next != stage;
             stage = next;
             let pause = match stage {
-                Stage::Running => None,
-                Stage::Waiting { .. } => Some(LOOK),
-                Stage::Terminating { .. } => {
+                ShutdownStage::Running => None,
+                ShutdownStage::Waiting { .. } => Some(POLL_INTERVAL),
+                ShutdownStage::Terminating { .. } => {
                     if changed {
                         self.signal(Signal::TERM);
                     }
-                    Some(LOOK)
+                    Some(POLL_INTERVAL)
                 }
-                Stage::Killing => {
+                ShutdownStage::Killing => {
                     self.signal(Signal::KILL);
-                    round = (round * 2).min(LAST_ROUND);
+                    round = (round * 2).min(KILL_INTERVAL_MAX);
                     Some(round)
                 }
             };
-            hung_up |= self.wait(stage == Stage::Running, pause);
+            hung_up |= self.wait(stage == ShutdownStage::Running, pause);
         }
         ExitCode::from(self.status.map_or(1, exit_code))
     }
 
-    /// Collects all that have ended. Says whether any process of the tree is left: who has no child has no
-    /// descendant, since orphans become children of the sub-reaper.
+    /// Reaps all exited processes. Returns true if any process of the tree is left. Without a child there is no
+    /// descendant either, because orphans become children of the subreaper.
     fn reap(&mut self) -> bool {
         loop {
             match process::wait(WaitOptions::NOHANG) {
@@ -347,18 +347,18 @@ impl Watch<'_> {
     fn signal(&self, signal: Signal) {
         match tree::descendants(process::getpid()) {
             Ok(all) => tree::signal(&all, signal),
-            // Without `/proc`, what can be reached.
+            // Without `/proc`, only the process group can be reached.
             Err(_) => {
                 let _ = process::kill_process_group(self.child, signal);
             }
         }
     }
 
-    /// Waits for a signal, for the pause to end, and for stdin to hang up where that is news. Says whether
-    /// it did.
+    /// Waits for a signal, for the pause to end, or, if `watch_stdin` is set, for stdin to hang up. Returns true if it
+    /// did.
     fn wait(&mut self, watch_stdin: bool, pause: Option<Duration>) -> bool {
         let stdin = io::stdin();
-        // No event is asked for: a hang-up is always told, and what is to be read is not ours.
+        // No events requested: a hang-up is always reported, and the input belongs to the program.
         let mut watched =
             [PollFd::new(&self.signals.wake, PollFlags::IN), PollFd::new(&stdin, PollFlags::empty())];
         let count = if watch_stdin { 2 } else { 1 };
@@ -366,16 +366,17 @@ impl Watch<'_> {
             tv_sec: pause.as_secs().cast_signed(),
             tv_nsec: pause.subsec_nanos().into(),
         });
-        // Interrupted, or out of memory: the loop looks at everything again.
+        // On an error, such as an interrupt, the loop checks everything again.
         let _ = poll(&mut watched[..count], pause.as_ref());
         let hung_up = watch_stdin && watched[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        let mut told = [0; 64];
-        while matches!((&self.signals.wake).read(&mut told), Ok(1..)) {}
+        let mut buffer = [0; 64];
+        while matches!((&self.signals.wake).read(&mut buffer), Ok(1..)) {}
         hung_up
     }
 }
 
 fn exit_code(status: WaitStatus) -> u8 {
-    let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| SIGNALLED + signal));
+    let code =
+        status.exit_status().or_else(|| status.terminating_signal().map(|signal| SIGNAL_EXIT_BASE + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }

@@ -1,42 +1,42 @@
-//! The last lines a child said on its stderr.
+//! The last lines of a child's stderr.
 //!
-//! They explain most failures of a server, so they go into every error that concerns it. A child may
-//! write without end: it is always read, and only the end is kept. Invariant: memory is bounded, and
-//! what comes out is clean to show, whatever went in.
+//! They explain most failures of a server, so they are part of every error about it. A child may write without limit:
+//! everything is read, and only the end is kept. Invariant: memory is bounded, and the lines are safe to display, for
+//! any input.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use toolgate_types::clean::is_hidden;
+use toolgate_redact::sanitize::is_hidden;
 
-/// Bytes kept: a screen or two of any program's last words.
-const KEPT_BYTES: usize = 64 * 1024;
-/// Read at once: a whole pipe, so that a flood costs few wake-ups.
-const READ_BYTES: usize = 64 * 1024;
-/// The longest line shown; the rest of it helps nobody.
-const LINE_CHARS: usize = 500;
+/// Bytes kept, enough for a screen or two.
+const MAX_TAIL_BYTES: usize = 64 * 1024;
+/// Bytes per read: a whole pipe buffer, so that a flood causes few wake-ups.
+const READ_CHUNK_BYTES: usize = 64 * 1024;
+/// The longest line shown.
+const MAX_LINE_CHARS: usize = 500;
 
-/// The end of what a child wrote.
+/// The end of a child's stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Tail {
-    ring: Mutex<Ring>,
+pub(crate) struct StderrTail {
+    ring: Mutex<RingBuffer>,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
+struct RingBuffer {
     bytes: VecDeque<u8>,
-    /// The beginning is gone, and the first line with it.
+    /// True if the beginning was discarded, so the first line may be incomplete.
     cut: bool,
-    /// Bytes that were written in all.
+    /// All bytes written, including discarded ones.
     written: u64,
 }
 
-impl Tail {
-    /// Reads until the end, keeping the last bytes.
+impl StderrTail {
+    /// Reads until end of file, and keeps the last bytes.
     pub(crate) async fn fill(&self, mut from: impl AsyncRead + Unpin) -> io::Result<()> {
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = vec![0; READ_CHUNK_BYTES];
         loop {
             match from.read(&mut buffer).await? {
                 0 => return Ok(()),
@@ -45,7 +45,7 @@ impl Tail {
         }
     }
 
-    /// How much was written so far.
+    /// All bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         self.lock().written
     }
@@ -55,7 +55,7 @@ impl Tail {
         self.lines_since(0, count)
     }
 
-    /// The last `count` lines of what came after so much was written.
+    /// The last `count` lines after the first `written` bytes.
     pub(crate) fn lines_since(&self, written: u64, count: usize) -> Vec<String> {
         let (bytes, cut) = {
             let ring = self.lock();
@@ -64,7 +64,7 @@ impl Tail {
             (ring.bytes.iter().skip(old).copied().collect::<Vec<u8>>(), ring.cut && old == 0)
         };
         let text = String::from_utf8_lossy(&bytes);
-        // A progress bar ends its lines with `\r`.
+        // Progress bars end their lines with `\r`.
         let mut lines: Vec<&str> = text.split(['\n', '\r']).collect();
         if cut && lines.len() > 1 {
             lines.remove(0);
@@ -75,16 +75,16 @@ impl Tail {
         clean
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        // Bytes cannot be left half-written in a way that matters.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RingBuffer> {
+        // The buffer stays usable even if a panic interrupted a write.
+        self.ring.lock()
     }
 }
 
-impl Ring {
+impl RingBuffer {
     fn push(&mut self, bytes: &[u8]) {
-        let kept = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
-        let excess = (self.bytes.len() + kept.len()).saturating_sub(KEPT_BYTES);
+        let kept = &bytes[bytes.len().saturating_sub(MAX_TAIL_BYTES)..];
+        let excess = (self.bytes.len() + kept.len()).saturating_sub(MAX_TAIL_BYTES);
         self.cut |= excess > 0 || kept.len() < bytes.len();
         self.written += bytes.len() as u64;
         self.bytes.drain(..excess);
@@ -92,7 +92,7 @@ impl Ring {
     }
 }
 
-/// One line as it may be shown: no escape sequence, no character that moves or hides others.
+/// Cleans a line for display: removes escape sequences, and characters that move or hide others.
 fn clean(line: &str) -> String {
     let mut shown = String::new();
     let mut chars = line.chars().peekable();
@@ -100,9 +100,9 @@ fn clean(line: &str) -> String {
     while let Some(c) = chars.next() {
         match c {
             '\u{1b}' => match chars.next_if(|next| matches!(next, '[' | ']')) {
-                // A colour or a movement: ends with a letter.
+                // CSI (color, cursor movement): ends with a letter.
                 Some('[') => while chars.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
-                // A title or a link: ends with a bell, or with an escape and a backslash.
+                // OSC (title, link): ends with BEL, or with ESC and a backslash.
                 Some(_) => while chars.next().is_some_and(|c| c != '\u{7}' && c != '\\') {},
                 None => {}
             },
@@ -111,7 +111,7 @@ fn clean(line: &str) -> String {
             c => shown.push(c),
         }
         count += 1;
-        if count == LINE_CHARS {
+        if count == MAX_LINE_CHARS {
             shown.push('…');
             break;
         }
@@ -125,16 +125,16 @@ mod tests {
     use super::*;
 
     fn check(written: &[&[u8]], count: usize, expected: &[&str]) {
-        let tail = Tail::default();
+        let tail = StderrTail::default();
         for bytes in written {
             tail.lock().push(bytes);
         }
-        assert!(tail.lock().bytes.len() <= KEPT_BYTES);
+        assert!(tail.lock().bytes.len() <= MAX_TAIL_BYTES);
         assert_eq!(tail.lines(count), expected);
     }
 
     #[test]
-    fn the_last_lines_whole() {
+    fn returns_the_last_complete_lines() {
         check(&[b"one\ntwo\nth", b"ree\n"], 2, &["two", "three"]);
         check(&[b"one\n\n\ntwo"], 9, &["one", "two"]);
         check(&[], 9, &[]);
@@ -142,19 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_a_moment() {
-        let tail = Tail::default();
+    fn returns_lines_since_an_offset() {
+        let tail = StderrTail::default();
         tail.lock().push(b"of another\n");
-        let moment = tail.written();
-        assert!(tail.lines_since(moment, 9).is_empty());
+        let offset = tail.written();
+        assert!(tail.lines_since(offset, 9).is_empty());
         tail.lock().push(b"mine\n");
-        assert_eq!(tail.lines_since(moment, 9), ["mine"]);
-        tail.lock().push(&vec![b'z'; KEPT_BYTES]);
-        assert_eq!(tail.lines_since(moment, 9).len(), 1);
+        assert_eq!(tail.lines_since(offset, 9), ["mine"]);
+        tail.lock().push(&vec![b'z'; MAX_TAIL_BYTES]);
+        assert_eq!(tail.lines_since(offset, 9).len(), 1);
     }
 
     #[test]
-    fn what_would_deceive_is_gone() {
+    fn removes_escapes_and_invisible_characters() {
         check(&[b"\x1b[31mred\x1b[0m \x1b]0;title\x07plain\x00\x08\n"], 1, &["red plain"]);
         check(&["a\u{202e}b\u{200b}c\u{e0041}\td\n".as_bytes()], 1, &["abc d"]);
         check(&[b"caf\xe9\n"], 1, &["caf\u{fffd}"]);
@@ -162,16 +162,16 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_keeps_its_end() {
+    fn a_flood_keeps_only_its_end() {
         let line = [b'x'; 1000];
         let mut written: Vec<&[u8]> = Vec::new();
         for _ in 0..100 {
             written.extend([&line[..], b"\n"]);
         }
         written.push(b"the end\n");
-        let long = format!("{}…", "x".repeat(LINE_CHARS));
+        let long = format!("{}…", "x".repeat(MAX_LINE_CHARS));
         check(&written, 2, &[&long, "the end"]);
-        let huge = vec![b'y'; 3 * KEPT_BYTES];
+        let huge = vec![b'y'; 3 * MAX_TAIL_BYTES];
         check(&[&huge, b"\nlast"], 9, &["last"]);
         check(&[&huge], 9, &[&long.replace('x', "y")]);
     }

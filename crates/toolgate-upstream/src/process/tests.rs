@@ -1,11 +1,11 @@
-//! What can be told without a process. The rest is in `tests/process.rs`.
+//! Tests that need no process. The others are in `tests/process.rs`.
 
 use super::*;
 
 #[test]
-fn an_end_in_words() {
+fn displays_exit_statuses() {
     let check = |raw: i32, expected: &str| {
-        assert_eq!(Exit::of_shim(ExitStatus::from_raw(raw)).to_string(), expected);
+        assert_eq!(ChildExit::from_shim_status(ExitStatus::from_raw(raw)).to_string(), expected);
     };
     check(0, "exited with code 0");
     check(3 << 8, "exited with code 3");
@@ -14,15 +14,15 @@ fn an_end_in_words() {
     check((128 + 15) << 8, "was killed by signal 15 (SIGTERM)");
     check(255 << 8, "exited with code 255");
     check(9, "was killed by signal 9 (SIGKILL)");
-    assert_eq!(Exit::Signal(60).to_string(), "was killed by signal 60");
-    assert_eq!(Exit::Unknown.to_string(), "ended, and nobody saw how");
+    assert_eq!(ChildExit::Signal(60).to_string(), "was killed by signal 60");
+    assert_eq!(ChildExit::Unknown.to_string(), "ended with unknown status");
 }
 
 #[test]
-fn a_missing_program_is_explained() {
+fn explains_a_missing_program() {
     let check = |program: &str, message: &str, hint: &str| {
         let path = OsString::from("/nowhere:also-nowhere");
-        let error = resolve(&Text::plain(program), Some(&path), Path::new("/")).unwrap_err();
+        let error = resolve(&ConfigString::plain(program), Some(&path), Path::new("/")).unwrap_err();
         assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (message, Some(hint)));
     };
     check(
@@ -43,30 +43,30 @@ fn a_missing_program_is_explained() {
     check(
         "bin/frob",
         "command `bin/frob` was not found",
-        "a path is taken from the working folder of the server",
+        "relative paths start at the server's working folder",
     );
-    check("/etc/passwd", "`/etc/passwd` is not executable", "`chmod +x /etc/passwd` makes it so");
+    check("/etc/passwd", "`/etc/passwd` is not executable", "make it executable with `chmod +x /etc/passwd`");
 }
 
 #[test]
-fn secrets_stay_hidden() {
+fn debug_output_hides_secrets() {
     let spec = ChildSpec {
-        args: vec![Text::hidden("s3cret")],
-        env: BTreeMap::from([("TOKEN".into(), Some(Text::hidden("s3cret")))]),
-        ..ChildSpec::new(Text::plain("x"), "/")
+        args: vec![ConfigString::hidden("s3cret")],
+        env: BTreeMap::from([("TOKEN".into(), Some(ConfigString::hidden("s3cret")))]),
+        ..ChildSpec::new(ConfigString::plain("x"), "/")
     };
     assert!(!format!("{spec:?}").contains("s3cret"));
 }
 
 #[test]
-fn the_environment_is_ours_then_theirs() {
+fn the_child_environment_overrides_inherited_variables() {
     let spec = ChildSpec {
         env: BTreeMap::from([
-            ("PATH".into(), Some(Text::plain("/p"))),
+            ("PATH".into(), Some(ConfigString::plain("/p"))),
             ("HOME".into(), None),
-            ("X".into(), Some(Text::plain("1"))),
+            ("X".into(), Some(ConfigString::plain("1"))),
         ]),
-        ..ChildSpec::new(Text::plain("x"), "/")
+        ..ChildSpec::new(ConfigString::plain("x"), "/")
     };
     let all = spec.environment();
     assert_eq!(all.get(OsStr::new("PATH")), Some(&"/p".into()));

@@ -1,7 +1,7 @@
-//! The file of a script, looked at whenever it is used.
+//! Opens the file of a script, and checks it on every use.
 //!
-//! Its entry was checked when it was loaded, but files change. Invariant: what is run is a regular file below the
-//! folder of its registry, by no link outside of it, that not everybody may write to.
+//! The entry was checked at load time, but files change. Invariant: the script is a regular file below the folder of its
+//! registry, not reached through a link that leads outside, and not world-writable.
 
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
-use toolgate_types::tool::Script;
+use toolgate_types::tool::ScriptSpec;
 
-use super::{Job, ScriptError};
+use super::{ScriptCall, ScriptError};
 
-/// More is no script.
-const LARGEST_SOURCE: u64 = 16 * 1024 * 1024;
+/// The largest script in bytes.
+const MAX_SOURCE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What tells one version of a file from another.
+/// Identifies one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -26,43 +26,44 @@ pub(super) struct Stamp {
     changed: (i64, i64),
 }
 
-/// A file that was opened and found good.
-pub(super) struct Opened {
+/// A script file that was opened and passed all checks.
+pub(super) struct ScriptFile {
     file: fs_err::File,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: FileStamp,
     pub(super) folder: PathBuf,
 }
 
-impl Opened {
-    /// Opens the file of a script: to be read, or only to be looked at, which a program need not allow.
-    pub(super) fn new(job: &Job<'_>, read: bool) -> Result<Self, ScriptError> {
-        let path = &job.script.script_path;
+impl ScriptFile {
+    /// Opens the file: for reading, or only for checking, because an executable need not be readable.
+    pub(super) fn new(call: &ScriptCall<'_>, read: bool) -> Result<Self, ScriptError> {
+        let path = &call.script.script_path;
         let unusable = |why: &str, hint: &str| {
-            let message = format!("the script `{}` of tool `{}` {why}", job.file(), job.tool.name);
+            let message = format!("the script `{}` of tool `{}` {why}", call.file(), call.tool.name);
             ScriptError::unusable(message, hint.to_owned())
         };
-        let file = open(job.script, read).map_err(|errno| match errno {
-            Errno::NOENT | Errno::NOTDIR => unusable("does not exist", "write it, or correct `script_path`"),
+        let file = open(call.script, read).map_err(|errno| match errno {
+            Errno::NOENT | Errno::NOTDIR => unusable("does not exist", "create it, or correct `script_path`"),
             Errno::XDEV | Errno::LOOP => unusable(
-                "is reached by a link that leads out of its folder",
+                "is reached through a link that leads outside of its folder",
                 "put the file itself in the folder of the registry",
             ),
-            Errno::ACCESS | Errno::PERM => unusable("may not be read", "`chmod u+r` makes it readable"),
-            other => unusable(&format!("cannot be opened: {other}"), "`toolgate check` looks at all of them"),
+            Errno::ACCESS | Errno::PERM => unusable("is not readable", "make it readable with `chmod u+r`"),
+            other => unusable(&format!("cannot be opened: {other}"), "run `toolgate check`"),
         })?;
         let file = fs_err::File::from_parts(file.into(), path);
-        let metadata =
-            file.metadata().map_err(|error| unusable(&error.to_string(), "it was there just now"))?;
+        let metadata = file
+            .metadata()
+            .map_err(|error| unusable(&error.to_string(), "it may have been removed just now"))?;
         if !metadata.is_file() {
             return Err(unusable("is not a file", "`script_path` names a file"));
         }
         if metadata.mode() & 0o002 != 0 {
             return Err(unusable(
-                "may be changed by everybody on this machine",
-                "`chmod o-w` takes that away",
+                "is writable by every user on this machine",
+                "remove that permission with `chmod o-w`",
             ));
         }
-        let stamp = Stamp {
+        let stamp = FileStamp {
             device: metadata.dev(),
             inode: metadata.ino(),
             size: metadata.len(),
@@ -73,15 +74,15 @@ impl Opened {
         Ok(Self { file, stamp, folder })
     }
 
-    /// All of it.
     pub(super) fn source(self) -> Result<Vec<u8>, ScriptError> {
         let Self { file, stamp, .. } = self;
         let shown = file.path().display().to_string();
         let mut source = Vec::new();
-        match file.take(LARGEST_SOURCE + 1).read_to_end(&mut source) {
-            Ok(_) if source.len() as u64 <= LARGEST_SOURCE => Ok(source),
+        match file.take(MAX_SOURCE_BYTES + 1).read_to_end(&mut source) {
+            Ok(_) if source.len() as u64 <= MAX_SOURCE_BYTES => Ok(source),
             Ok(_) => {
-                let message = format!("the script `{shown}` has {} bytes, which is no script", stamp.size);
+                let message =
+                    format!("the script `{shown}` is too large ({} bytes; the limit is 16 MiB)", stamp.size);
                 Err(ScriptError::unusable(message, None))
             }
             Err(error) => Err(ScriptError::unusable(error.to_string(), None)),
@@ -89,16 +90,16 @@ impl Opened {
     }
 }
 
-fn open(script: &Script, read: bool) -> rustix::io::Result<rustix::fd::OwnedFd> {
-    let Script { script_path, folder, .. } = script;
-    // A pipe in the place of a file would wait for somebody to write.
+fn open(script: &ScriptSpec, read: bool) -> rustix::io::Result<rustix::fd::OwnedFd> {
+    let ScriptSpec { script_path, folder, .. } = script;
+    // Nonblocking, because opening a pipe would wait for a writer.
     let how = if read { OFlags::RDONLY | OFlags::NONBLOCK } else { OFlags::PATH } | OFlags::CLOEXEC;
     let Ok(below) = script_path.strip_prefix(folder) else { return Err(Errno::XDEV) };
     let root = openat(CWD, folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     match openat2(&root, below, how, Mode::empty(), beneath) {
         Err(Errno::NOSYS) => {
-            // A kernel without it: a look before, which whoever may write to the folder could outrun.
+            // Fallback for kernels without `openat2`: a check before the open, which a writer to the folder could race.
             let (real, folder) = (fs_err::canonicalize(script_path), fs_err::canonicalize(folder));
             match (real, folder) {
                 (Ok(real), Ok(folder)) if real.starts_with(&folder) => {

@@ -1,109 +1,111 @@
-//! The workers of one Python tool: as many as are needed at once, kept for a while, ended when nobody needs them.
+//! The worker pool of one Python tool: starts workers on demand, and stops those that stay idle.
 //!
-//! How many calls may run at once is decided before they get here. A worker is started for a call and not by it: a tool
-//! that takes long to load is loaded for the next call where the first one had no time to wait. Invariant: a worker
-//! that is handed out has loaded the file as it is now, and one whose call was given up is ended.
+//! The number of concurrent calls is limited before they get here. A worker starts in its own task, independent of the
+//! call that needs it: if a tool loads slowly and the first call times out, the worker is ready for the next call.
+//! Invariant: a leased worker has loaded the current version of the file, and the worker of a cancelled call is
+//! stopped.
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
-use toolgate_mcp::Raw;
-use toolgate_types::tool::Script;
+use toolgate_mcp::RawJson;
+use toolgate_types::tool::ScriptSpec;
 use toolgate_types::{ToolContext, ToolDefinition};
 
-use super::file::Opened;
-use super::leaving::Leaving;
+use super::file::ScriptFile;
+use super::shutdown::ShutdownTasks;
 use super::worker::Worker;
-use super::{Job, ScriptError};
+use super::{ScriptCall, ScriptError};
 
-/// How long a worker that nobody needs is kept.
-const IDLE: Duration = Duration::from_secs(60);
-/// For a worker to end by itself.
-const GRACE: Duration = Duration::from_secs(1);
-/// For a tool to be loaded, whether a call waits for it or not.
-const LOADING: Duration = Duration::from_secs(120);
+/// The time an idle worker is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time a worker has to exit by itself.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+/// The timeout for loading a tool, independent of the call that waits for it.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-pub(super) struct Pool {
-    script: Script,
-    leaving: Arc<Leaving>,
-    state: Mutex<State>,
-    /// A worker is there, or could not be started.
-    news: Notify,
+pub(super) struct WorkerPool {
+    script: ScriptSpec,
+    shutdowns: Arc<ShutdownTasks>,
+    state: Mutex<PoolState>,
+    /// Notifies waiting calls that a worker is ready, or failed to start.
+    changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    /// The last one that was used is used next, so that those beyond need grow old.
+struct PoolState {
+    /// Idle workers. Used last in, first out, so that surplus workers become old.
     idle: Vec<(Worker, Instant)>,
-    /// Calls that need a worker.
+    /// Calls that wait for a worker.
     waiting: usize,
     /// Workers that are loading the tool.
     starting: usize,
     starts: JoinSet<()>,
-    /// Why some could not, each for one of the calls that wait.
+    /// Errors of failed starts, each for one of the waiting calls.
     failed: Vec<ScriptError>,
-    /// Its tool is gone, or was replaced.
+    /// True if the tool was removed or replaced.
     closed: bool,
-    /// Ends those that have grown old, as long as there are any.
+    /// Stops idle workers, as long as there are any.
     sweeper: JoinSet<()>,
-    sweeps: bool,
+    sweeper_runs: bool,
 }
 
-impl Pool {
-    pub(super) fn new(script: Script, leaving: Arc<Leaving>) -> Self {
-        Self { script, leaving, state: Mutex::default(), news: Notify::new() }
+impl WorkerPool {
+    pub(super) fn new(script: ScriptSpec, shutdowns: Arc<ShutdownTasks>) -> Self {
+        Self { script, shutdowns, state: Mutex::default(), changed: Notify::new() }
     }
 
-    pub(super) fn script(&self) -> &Script {
+    pub(super) fn script(&self) -> &ScriptSpec {
         &self.script
     }
 
-    /// Makes a call, with a worker that waits or with a new one.
+    /// Runs a call in an idle worker, or in a new one.
     pub(super) async fn call(
         self: &Arc<Self>,
-        job: &Job<'_>,
-        arguments: &Raw,
+        call: &ScriptCall<'_>,
+        arguments: &RawJson,
         context: &ToolContext,
-    ) -> Result<Raw, ScriptError> {
-        let worker = self.worker(job).await?;
-        let mut out = Out { pool: self, worker: Some(worker) };
-        let worker = out.worker.as_mut().expect("it was just handed out");
-        let (given, goes_on) = worker.call(job, arguments, context).await;
-        if goes_on {
-            out.back();
+    ) -> Result<RawJson, ScriptError> {
+        let worker = self.worker(call).await?;
+        let mut lease = WorkerLease { pool: self, worker: Some(worker) };
+        let worker = lease.worker.as_mut().expect("just leased");
+        let (result, reusable) = worker.call(call, arguments, context).await;
+        if reusable {
+            lease.give_back();
         }
-        given
+        result
     }
 
-    async fn worker(self: &Arc<Self>, job: &Job<'_>) -> Result<Worker, ScriptError> {
-        let _waits = Waits::new(self);
+    async fn worker(self: &Arc<Self>, call: &ScriptCall<'_>) -> Result<Worker, ScriptError> {
+        let _waiting = WaitingCall::new(self);
         loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            // What comes after the look is not missed.
-            news.as_mut().enable();
-            if let Some(worker) = self.next(job)? {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the check, so that no notification is lost.
+            changed.as_mut().enable();
+            if let Some(worker) = self.next(call)? {
                 return Ok(worker);
             }
-            news.await;
+            changed.await;
         }
     }
 
-    /// A worker that has loaded the file as it is now; others are ended. Where there is none, as many are started as
-    /// are waited for.
-    fn next(self: &Arc<Self>, job: &Job<'_>) -> Result<Option<Worker>, ScriptError> {
-        let stamp = Opened::new(job, true)?.stamp;
+    /// Returns an idle worker that has loaded the current version of the file, and stops outdated ones. If there is
+    /// none, starts as many workers as there are waiting calls.
+    fn next(self: &Arc<Self>, call: &ScriptCall<'_>) -> Result<Option<Worker>, ScriptError> {
+        let stamp = ScriptFile::new(call, true)?.stamp;
         let mut state = self.state();
         while let Some((worker, _)) = state.idle.pop() {
-            if worker.stamp == stamp && worker.lives() {
+            if worker.stamp == stamp && worker.is_alive() {
                 return Ok(Some(worker));
             }
-            worker.end(&self.leaving, GRACE);
+            worker.stop(&self.shutdowns, STOP_GRACE);
         }
         if let Some(error) = state.failed.pop() {
             return Err(error);
@@ -111,19 +113,19 @@ impl Pool {
         while state.starts.try_join_next().is_some() {}
         while state.starting < state.waiting {
             state.starting += 1;
-            let start = Start {
+            let start = WorkerStart {
                 pool: Arc::clone(self),
-                tool: Arc::clone(job.tool),
-                limits: job.limits,
-                shim: job.shim.map(ToOwned::to_owned),
+                tool: Arc::clone(call.tool),
+                limits: call.limits,
+                shim: call.shim.map(ToOwned::to_owned),
             };
             state.starts.spawn(start.run());
         }
         Ok(None)
     }
 
-    /// A start has come to its end.
-    fn started(self: &Arc<Self>, outcome: Result<Worker, ScriptError>) {
+    /// Handles the end of a worker's start.
+    fn finish_start(self: &Arc<Self>, outcome: Result<Worker, ScriptError>) {
         self.state().starting -= 1;
         match outcome {
             Ok(worker) => self.put(worker),
@@ -133,7 +135,7 @@ impl Pool {
                     state.failed.push(error);
                 }
                 drop(state);
-                self.news.notify_waiters();
+                self.changed.notify_waiters();
             }
         }
     }
@@ -142,142 +144,148 @@ impl Pool {
         let mut state = self.state();
         if state.closed && state.waiting == 0 {
             drop(state);
-            return worker.end(&self.leaving, GRACE);
+            return worker.stop(&self.shutdowns, STOP_GRACE);
         }
         state.idle.push((worker, Instant::now()));
         while state.sweeper.try_join_next().is_some() {}
-        if !state.sweeps {
-            state.sweeps = true;
+        if !state.sweeper_runs {
+            state.sweeper_runs = true;
             state.sweeper.spawn(sweep(Arc::downgrade(self)));
         }
         drop(state);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
-    /// Ends those that nobody needs; those that run end after their call.
+    /// Stops idle workers. Busy ones stop after their call.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        self.end_unneeded(&mut state);
+        self.stop_unneeded(&mut state);
     }
 
-    /// The same, and none is started any more.
+    /// Closes the pool, and cancels workers that are starting.
     pub(super) async fn stop(&self) {
         self.close();
         let mut starts = std::mem::take(&mut self.state().starts);
         starts.shutdown().await;
     }
 
-    fn end_unneeded(&self, state: &mut State) {
+    fn stop_unneeded(&self, state: &mut PoolState) {
         if state.closed && state.waiting == 0 {
             state.sweeper.abort_all();
             for (worker, _) in state.idle.drain(..) {
-                worker.end(&self.leaving, GRACE);
+                worker.stop(&self.shutdowns, STOP_GRACE);
             }
         }
     }
 
-    /// Ends those that nobody needed for long; says when to look again.
-    fn end_old(&self) -> Option<Instant> {
+    /// Stops workers that were idle for too long. Returns the time of the next check.
+    fn stop_idle(&self) -> Option<Instant> {
         let mut state = self.state();
         let now = Instant::now();
-        let young = state.idle.partition_point(|(_, since)| *since + IDLE <= now);
+        let young = state.idle.partition_point(|(_, since)| *since + IDLE_TIMEOUT <= now);
         for (worker, _) in state.idle.drain(..young) {
-            worker.end(&self.leaving, GRACE);
+            worker.stop(&self.shutdowns, STOP_GRACE);
         }
-        let next = state.idle.first().map(|(_, since)| *since + IDLE);
-        state.sweeps = next.is_some();
+        let next = state.idle.first().map(|(_, since)| *since + IDLE_TIMEOUT);
+        state.sweeper_runs = next.is_some();
         next
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock()
     }
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("script", &self.script).finish_non_exhaustive()
+        f.debug_struct("WorkerPool").field("script", &self.script).finish_non_exhaustive()
     }
 }
 
-/// A worker on its way.
-struct Start {
-    pool: Arc<Pool>,
+/// The start of a worker.
+struct WorkerStart {
+    pool: Arc<WorkerPool>,
     tool: Arc<ToolDefinition>,
-    limits: toolgate_mcp::scan::Limits,
+    limits: toolgate_mcp::scan::ScanLimits,
     shim: Option<PathBuf>,
 }
 
-impl Start {
+impl WorkerStart {
     async fn run(self) {
         let Self { pool, tool, limits, shim } = self;
-        let leaving = Arc::clone(&pool.leaving);
-        let job = Job { tool: &tool, script: &tool.script, limits, shim: shim.as_deref(), leaving: &leaving };
-        let outcome = timeout(LOADING, Worker::start(&job)).await.unwrap_or_else(|_| {
-            let message = format!("`{}` was not loaded within {LOADING:?}", job.file());
+        let shutdowns = Arc::clone(&pool.shutdowns);
+        let call = ScriptCall {
+            tool: &tool,
+            script: &tool.script,
+            limits,
+            shim: shim.as_deref(),
+            shutdowns: &shutdowns,
+        };
+        let outcome = timeout(LOAD_TIMEOUT, Worker::start(&call)).await.unwrap_or_else(|_| {
+            let message = format!("`{}` did not load within {LOAD_TIMEOUT:?}", call.file());
             Err(ScriptError::unusable(
                 message,
-                "do less where the file is loaded, and more in the function".to_owned(),
+                "do less when the file is loaded, and more in the function".to_owned(),
             ))
         });
-        pool.started(outcome);
+        pool.finish_start(outcome);
     }
 }
 
-async fn sweep(pool: Weak<Pool>) {
-    let mut next = Instant::now() + IDLE;
+async fn sweep(pool: Weak<WorkerPool>) {
+    let mut next = Instant::now() + IDLE_TIMEOUT;
     loop {
         sleep_until(next).await;
         let Some(pool) = pool.upgrade() else { return };
-        match pool.end_old() {
+        match pool.stop_idle() {
             Some(later) => next = later,
-            // The next worker that comes back brings another.
+            // The next worker that becomes idle starts a new sweeper.
             None => return,
         }
     }
 }
 
-/// A call that needs a worker.
-struct Waits<'a>(&'a Pool);
+/// Counts a call that waits for a worker.
+struct WaitingCall<'a>(&'a WorkerPool);
 
-impl<'a> Waits<'a> {
-    fn new(pool: &'a Pool) -> Self {
+impl<'a> WaitingCall<'a> {
+    fn new(pool: &'a WorkerPool) -> Self {
         pool.state().waiting += 1;
         Self(pool)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.waiting -= 1;
         if state.waiting == 0 {
-            // What could not be started today may be tomorrow.
+            // The next call may try again.
             state.failed.clear();
         }
-        self.0.end_unneeded(&mut state);
+        self.0.stop_unneeded(&mut state);
     }
 }
 
-/// A worker that was handed out. Dropped in the middle of a call, it is ended.
-struct Out<'a> {
-    pool: &'a Arc<Pool>,
+/// A worker in use. Dropped during a call, the worker is stopped.
+struct WorkerLease<'a> {
+    pool: &'a Arc<WorkerPool>,
     worker: Option<Worker>,
 }
 
-impl Out<'_> {
-    fn back(mut self) {
+impl WorkerLease<'_> {
+    fn give_back(mut self) {
         if let Some(worker) = self.worker.take() {
             self.pool.put(worker);
         }
     }
 }
 
-impl Drop for Out<'_> {
+impl Drop for WorkerLease<'_> {
     fn drop(&mut self) {
         if let Some(worker) = self.worker.take() {
-            worker.end(&self.pool.leaving, Duration::ZERO);
+            worker.stop(&self.pool.shutdowns, Duration::ZERO);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An executable: started for a call, with the arguments on its stdin, and gone with it.
+//! Runs an executable for one call, with the arguments on its stdin.
 
 use std::io;
 use std::time::Duration;
@@ -6,92 +6,99 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::timeout;
-use toolgate_mcp::Raw;
-use toolgate_types::{Text, ToolContext};
+use toolgate_mcp::RawJson;
+use toolgate_types::{ConfigString, ToolContext};
 
-use super::file::Opened;
-use super::leaving::Held;
-use super::{Job, LAST_WORDS, ScriptError, reply};
-use crate::process::{Child, Exit};
+use super::file::ScriptFile;
+use super::shutdown::ChildGuard;
+use super::{STDERR_LINES, ScriptCall, ScriptError, reply};
+use crate::process::{Child, ChildExit};
 
-/// A call ends when its time is up, which is long before this.
-const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(24 * 60 * 60);
-/// For the rest of stdout to be read when the program and all it started are gone.
-const DRAIN: Duration = Duration::from_millis(200);
-/// Read at once.
-const CHUNK: usize = 64 * 1024;
+/// Longer than any call may run: the deadline of the call ends it first.
+const UNLIMITED_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time to read the rest of stdout after the process tree has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+const CHUNK_BYTES: usize = 64 * 1024;
 
-pub(super) async fn run(job: &Job<'_>, arguments: &Raw, context: &ToolContext) -> Result<Raw, ScriptError> {
-    let opened = Opened::new(job, false)?;
-    let path = job.script.script_path.to_string_lossy();
-    let mut spec = job.child(Text::plain(path), &opened.folder);
-    // Its stdin is closed as soon as it has the arguments.
-    spec.grace = AS_LONG_AS_IT_TAKES;
-    for (name, value) in variables(job, context) {
-        spec.env.entry(name.to_owned()).or_insert_with(|| Some(Text::plain(value)));
+pub(super) async fn run(
+    call: &ScriptCall<'_>,
+    arguments: &RawJson,
+    context: &ToolContext,
+) -> Result<RawJson, ScriptError> {
+    let opened = ScriptFile::new(call, false)?;
+    let path = call.script.script_path.to_string_lossy();
+    let mut spec = call.child(ConfigString::plain(path), &opened.folder);
+    // Stdin is closed as soon as the arguments are written.
+    spec.grace = UNLIMITED_GRACE;
+    for (name, value) in variables(call, context) {
+        spec.env.entry(name.to_owned()).or_insert_with(|| Some(ConfigString::plain(value)));
     }
-    let child = Child::spawn(&spec).map_err(|error| job.cannot_start(&error))?;
-    let mut held = Held::new(child, job.leaving);
-    let child = held.child();
+    let child = Child::spawn(&spec).map_err(|error| call.cannot_start(&error))?;
+    let mut guard = ChildGuard::new(child, call.shutdowns);
+    let child = guard.child();
     let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(ScriptError::unusable("the program has no stdin or stdout".to_owned(), None));
     };
-    let (output, exit) = converse(child, stdin, stdout, arguments, job.limits.size).await?;
-    let last_words = job.quoted(&held.child().stderr_tail(LAST_WORDS).join("\n"));
+    let (output, exit) = exchange(child, stdin, stdout, arguments, call.limits.size).await?;
+    let stderr = call.quoted(&guard.child().stderr_tail(STDERR_LINES).join("\n"));
     match exit {
-        Exit::Code(0) => {}
-        Exit::Code(_) => {
-            let said = if last_words.is_empty() { last_line(job, &output) } else { last_words };
-            let said = if said.is_empty() { ", and did not say why".to_owned() } else { format!(": {said}") };
-            return Err(ScriptError::failed(format!("`{}` {exit}{said}", job.file())));
+        ChildExit::Code(0) => {}
+        ChildExit::Code(_) => {
+            let suffix = if stderr.is_empty() { last_line(call, &output) } else { stderr };
+            let suffix = if suffix.is_empty() {
+                " without an error message".to_owned()
+            } else {
+                format!(": {suffix}")
+            };
+            return Err(ScriptError::failed(format!("`{}` {exit}{suffix}", call.file())));
         }
-        Exit::Signal(_) | Exit::Unknown => {
-            let said = if last_words.is_empty() { String::new() } else { format!(": {last_words}") };
-            return Err(ScriptError::Died(format!("`{}` {exit}{said}", job.file())));
+        ChildExit::Signal(_) | ChildExit::Unknown => {
+            let suffix = if stderr.is_empty() { String::new() } else { format!(": {stderr}") };
+            return Err(ScriptError::Died(format!("`{}` {exit}{suffix}", call.file())));
         }
     }
-    if !last_words.is_empty() {
-        tracing::debug!(tool = %job.tool.name, "stderr: {last_words}");
+    if !stderr.is_empty() {
+        tracing::debug!(tool = %call.tool.name, "stderr: {stderr}");
     }
-    reply::of_output(output, job.limits, job.tool.output_schema.is_some())
-        .map_err(|why| ScriptError::failed(format!("`{}`: {}", job.file(), job.quoted(&why))))
+    reply::from_output(output, call.limits, call.tool.output_schema.is_some())
+        .map_err(|why| ScriptError::failed(format!("`{}`: {}", call.file(), call.quoted(&why))))
 }
 
-/// What the call belongs to. A program has no other way to know.
-fn variables(job: &Job<'_>, context: &ToolContext) -> Vec<(&'static str, String)> {
+/// The environment variables that tell the program about its call.
+fn variables(call: &ScriptCall<'_>, context: &ToolContext) -> Vec<(&'static str, String)> {
     let mut all = vec![
-        ("TOOLGATE_TOOL", job.tool.name.to_string()),
+        ("TOOLGATE_TOOL", call.tool.name.to_string()),
         ("TOOLGATE_CALLER", context.agent_id.clone()),
         ("TOOLGATE_CORRELATION_ID", context.correlation_id.clone()),
         ("TOOLGATE_TRACE_ID", context.trace_id.clone()),
     ];
     all.extend(context.session_id.clone().map(|id| ("TOOLGATE_SESSION_ID", id)));
     all.extend(context.user_id.clone().map(|id| ("TOOLGATE_USER_ID", id)));
-    // What comes from a caller may hold what no variable can.
+    // A value from a caller may contain a NUL byte, and no variable can hold one.
     all.retain(|(_, value)| !value.contains('\0'));
     all
 }
 
-/// A program that says nothing on stderr may have said it on stdout.
-fn last_line(job: &Job<'_>, output: &[u8]) -> String {
+/// The last line of stdout, as the error message of a program that wrote nothing to stderr.
+fn last_line(call: &ScriptCall<'_>, output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
-    job.quoted(text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default())
+    call.quoted(text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default())
 }
 
-/// Gives it the arguments and reads what it says, both at once, until it has ended.
-async fn converse(
+/// Writes the arguments and reads the output, concurrently, until the program ends.
+async fn exchange(
     child: &Child,
     mut stdin: ChildStdin,
     mut stdout: ChildStdout,
-    arguments: &Raw,
+    arguments: &RawJson,
     limit: usize,
-) -> Result<(Vec<u8>, Exit), ScriptError> {
+) -> Result<(Vec<u8>, ChildExit), ScriptError> {
     let write = async move {
-        // One that does not want its arguments is free not to read them.
+        // The program may end without reading its arguments.
         let _ = stdin.write_all(arguments.bytes()).await;
         let _ = stdin.write_all(b"\n").await;
         drop(stdin);
-        // A program ends when it has ended, not when it has its arguments.
+        // The exit of the program ends the call, not the end of its input.
         std::future::pending().await
     };
     let mut output = Vec::new();
@@ -104,8 +111,8 @@ async fn converse(
                 Ok(child.exit().await)
             }
             exit = child.exit() => {
-                // Its tree is gone, and with it whoever could write; unless one of it was handed elsewhere.
-                if let Ok(all) = timeout(DRAIN, read).await {
+                // The tree is gone, and all writers with it, unless a descriptor was passed elsewhere.
+                if let Ok(all) = timeout(DRAIN_TIMEOUT, read).await {
                     all?;
                 }
                 Ok(exit)
@@ -114,28 +121,28 @@ async fn converse(
     };
     let exit = tokio::select! {
         exit = talk => exit,
-        () = write => unreachable!("it waits for ever"),
+        () = write => unreachable!("never completes"),
     };
     match exit {
         Ok(exit) => Ok((output, exit)),
-        Err(Unread::TooLarge) => Err(ScriptError::TooLarge { limit }),
-        Err(Unread::Io(error)) => Err(ScriptError::Died(format!("its stdout cannot be read: {error}"))),
+        Err(ReadError::TooLarge) => Err(ScriptError::TooLarge { limit }),
+        Err(ReadError::Io(error)) => Err(ScriptError::Died(format!("its stdout cannot be read: {error}"))),
     }
 }
 
-enum Unread {
+enum ReadError {
     TooLarge,
     Io(io::Error),
 }
 
-async fn read(stdout: &mut ChildStdout, output: &mut Vec<u8>, limit: usize) -> Result<(), Unread> {
+async fn read(stdout: &mut ChildStdout, output: &mut Vec<u8>, limit: usize) -> Result<(), ReadError> {
     loop {
-        output.reserve(CHUNK);
-        if stdout.read_buf(output).await.map_err(Unread::Io)? == 0 {
+        output.reserve(CHUNK_BYTES);
+        if stdout.read_buf(output).await.map_err(ReadError::Io)? == 0 {
             return Ok(());
         }
         if output.len() > limit {
-            return Err(Unread::TooLarge);
+            return Err(ReadError::TooLarge);
         }
     }
 }

@@ -1,52 +1,54 @@
-//! What a script gave, as the reply of a server would say it.
+//! Converts the output of a script to an MCP tool result.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolgate_mcp::Raw;
-use toolgate_mcp::scan::Limits;
+use toolgate_mcp::RawJson;
+use toolgate_mcp::scan::ScanLimits;
 
-/// JSON that a script gave, in the form of a reply: an object is structured content, and text beside it; anything
-/// else is text, and structured too where the tool has a schema for it. What has that form already is left alone.
-pub(super) fn of_json(bytes: Bytes, limits: Limits, has_schema: bool) -> Result<Raw, String> {
-    let raw = Raw::new(bytes, limits).map_err(|error| error.to_string())?;
-    let text = raw.get().trim();
+/// Converts JSON: an object becomes structured content plus text. Everything else becomes text, and structured content
+/// too if the tool has an output schema. JSON that already is a tool result is passed through.
+pub(super) fn from_json(bytes: Bytes, limits: ScanLimits, has_schema: bool) -> Result<RawJson, String> {
+    let raw = RawJson::new(bytes, limits).map_err(|error| error.to_string())?;
+    let text = raw.as_str().trim();
     if text == "null" {
-        return Ok(Raw::of(&serde_json::json!({ "content": [] })));
+        return Ok(RawJson::from_value(&serde_json::json!({ "content": [] })));
     }
     let is_object = text.starts_with('{');
     if is_object && is_reply(&raw) {
         return Ok(raw);
     }
-    let said = if text.starts_with('"') { text.to_owned() } else { Value::from(text).to_string() };
+    let quoted = if text.starts_with('"') { text.to_owned() } else { Value::from(text).to_string() };
     let structured =
         if is_object || has_schema { format!(",\"structuredContent\":{text}") } else { String::new() };
-    Ok(Raw::trusted(format!("{{\"content\":[{{\"type\":\"text\",\"text\":{said}}}]{structured}}}")))
+    Ok(RawJson::from_trusted(format!(
+        "{{\"content\":[{{\"type\":\"text\",\"text\":{quoted}}}]{structured}}}"
+    )))
 }
 
-/// What a program wrote. It is JSON where it looks like an object or has to be JSON, and else JSON or text.
-pub(super) fn of_output(bytes: Vec<u8>, limits: Limits, has_schema: bool) -> Result<Raw, String> {
+/// Converts stdout. It must be JSON if it starts like an object or the tool has a schema; otherwise it may be text.
+pub(super) fn from_output(bytes: Vec<u8>, limits: ScanLimits, has_schema: bool) -> Result<RawJson, String> {
     let text = String::from_utf8(bytes).map_err(|error| {
-        format!("what it wrote to stdout is not UTF-8 from byte {} on", error.utf8_error().valid_up_to())
+        format!("its stdout is not valid UTF-8 at byte {}", error.utf8_error().valid_up_to())
     })?;
     if text.trim().is_empty() {
-        return Ok(Raw::of(&serde_json::json!({ "content": [] })));
+        return Ok(RawJson::from_value(&serde_json::json!({ "content": [] })));
     }
     let must_be_json = has_schema || text.trim_start().starts_with('{');
-    let kept = (!must_be_json).then(|| text.clone());
-    match (of_json(text.into(), limits, has_schema), kept) {
+    let plain_text = (!must_be_json).then(|| text.clone());
+    match (from_json(text.into(), limits, has_schema), plain_text) {
         (Ok(reply), _) => Ok(reply),
         (Err(_), Some(text)) => {
             let text = text.strip_suffix('\n').unwrap_or(&text);
-            Ok(Raw::of(&serde_json::json!({ "content": [{ "type": "text", "text": text }] })))
+            Ok(RawJson::from_value(&serde_json::json!({ "content": [{ "type": "text", "text": text }] })))
         }
-        (Err(why), None) => Err(format!("what it wrote to stdout is not JSON: {why}")),
+        (Err(why), None) => Err(format!("its stdout is not JSON: {why}")),
     }
 }
 
-/// Whether an object has a list of content, as a reply of a server has.
-fn is_reply(raw: &Raw) -> bool {
+/// Returns true if an object has a content list, as a tool result has.
+fn is_reply(raw: &RawJson) -> bool {
     #[derive(Deserialize)]
     struct Shape<'a> {
         #[serde(borrow)]
@@ -57,7 +59,7 @@ fn is_reply(raw: &Raw) -> bool {
         #[serde(rename = "type")]
         _kind: String,
     }
-    let shape: Result<Shape<'_>, _> = raw.look();
+    let shape: Result<Shape<'_>, _> = raw.parse_borrowed();
     shape.is_ok_and(|shape| {
         shape.content.iter().all(|block| serde_json::from_str::<Block>(block.get()).is_ok())
     })
@@ -68,13 +70,13 @@ mod tests {
     use super::*;
 
     fn check(written: &str, has_schema: bool, expected: &str) {
-        let given = of_output(written.as_bytes().to_vec(), Limits::default(), has_schema);
-        let given = given.map_or_else(|error| error, |raw| raw.get().to_owned());
-        assert_eq!(given, expected, "{written}");
+        let result = from_output(written.as_bytes().to_vec(), ScanLimits::default(), has_schema);
+        let result = result.map_or_else(|error| error, |raw| raw.as_str().to_owned());
+        assert_eq!(result, expected, "{written}");
     }
 
     #[test]
-    fn json_and_text() {
+    fn converts_json_and_text() {
         check(
             "{\"n\": 1.0}\n",
             false,
@@ -90,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_left_alone() {
-        for whole in [
+    fn passes_tool_results_through() {
+        for reply in [
             r#"{"content":[{"type":"text","text":"a"}],"isError":true}"#,
             r#"{"content":[{"type":"image","data":"","mimeType":"image/png"}],"structuredContent":{"a":1}}"#,
             r#"{"content":[]}"#,
         ] {
-            check(whole, false, whole);
+            check(reply, false, reply);
         }
         let other = r#"{"content":[1]}"#;
         let text = Value::from(other);
@@ -108,14 +110,15 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_json_must_be_json() {
+    fn rejects_invalid_json() {
         for (written, has_schema) in
             [("{\"a\": NaN}", false), ("{\"a\": ", false), ("NaN", true), ("hello", true)]
         {
-            let error = of_output(written.as_bytes().to_vec(), Limits::default(), has_schema).unwrap_err();
-            assert!(error.starts_with("what it wrote to stdout is not JSON: "), "{written}: {error}");
+            let error =
+                from_output(written.as_bytes().to_vec(), ScanLimits::default(), has_schema).unwrap_err();
+            assert!(error.starts_with("its stdout is not JSON: "), "{written}: {error}");
         }
-        let error = of_output(b"caf\xe9".to_vec(), Limits::default(), false).unwrap_err();
-        assert_eq!(error, "what it wrote to stdout is not UTF-8 from byte 3 on");
+        let error = from_output(b"caf\xe9".to_vec(), ScanLimits::default(), false).unwrap_err();
+        assert_eq!(error, "its stdout is not valid UTF-8 at byte 3");
     }
 }

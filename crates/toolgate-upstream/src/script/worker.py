@@ -1,12 +1,12 @@
-# A Python tool, ready to be called. Started by Toolgate; the tool itself never sees this module.
+# Loads a Python tool and serves calls to it. Started by Toolgate; the tool itself never sees this module.
 #
-# Frames come on stdin and go to what was stdout: four bytes of length, one of kind, then the rest.
-# Invariant: nothing but frames is written there. Whatever the tool prints, it or a program that it
-# starts, goes to stderr.
+# Requests arrive on stdin: four bytes of length, then JSON (the second one is the source of the tool). Frames go to
+# the original stdout: four bytes of length, one byte of kind, then the body. Invariant: only frames are written there.
+# Everything that the tool prints, itself or through a program that it starts, goes to stderr.
 import sys
 
 if sys.path and sys.path[0] in ("", "."):
-    del sys.path[0]  # A file beside the tool must not take the place of what is imported here.
+    del sys.path[0]  # A file beside the tool must not shadow the imports of this module.
 
 import os
 import inspect
@@ -31,7 +31,7 @@ def receive():
 
 def send(kind, body):
     if os.getpid() != process:
-        os._exit(0)  # A fork of the tool that came back here.
+        os._exit(0)  # A fork of the tool returned to this code.
     rest = memoryview((len(body) + 1).to_bytes(4, "big") + kind + body)
     while rest:
         rest = rest[target.write(rest):]
@@ -43,21 +43,21 @@ def encode(value):
 
 
 def failure(error, skip):
-    """What an exception says, and where it came from, without the lines of this file."""
+    """Encodes an exception with its traceback, without the frames of this file."""
     trace = error.__traceback__
     for _ in range(skip):
         trace = trace.tb_next if trace else None
     try:
         message = str(error)
     except Exception:
-        message = "it cannot say why"
+        message = "the exception has no printable message"
     try:
         lines = "".join(traceback.format_exception(type(error), error, trace))
     except Exception:
         lines = ""
-    told = {"type": type(error).__name__, "message": message, "traceback": lines[-8000:]}
-    told["missing"] = error.name if isinstance(error, ModuleNotFoundError) else None
-    return json.dumps(told).encode("utf-8")
+    fields = {"type": type(error).__name__, "message": message, "traceback": lines[-8000:]}
+    fields["missing"] = error.name if isinstance(error, ModuleNotFoundError) else None
+    return json.dumps(fields).encode("utf-8")
 
 
 class NoFunction(Exception):
@@ -65,7 +65,7 @@ class NoFunction(Exception):
 
 
 def load(setup, code):
-    """The function of the tool, and how it wants to be called."""
+    """Returns the function of the tool, and its calling convention."""
     module = type(sys)("toolgate_tool")
     module.__file__ = setup["path"]
     sys.modules[module.__name__] = module
@@ -74,8 +74,8 @@ def load(setup, code):
     exec(compile(code, setup["path"], "exec"), module.__dict__)
     function = getattr(module, setup["entrypoint"], None)
     if not callable(function):
-        there = [name for name, value in vars(module).items() if inspect.isfunction(value)]
-        raise NoFunction(", ".join(there[:20]))
+        names = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+        raise NoFunction(", ".join(names[:20]))
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -83,7 +83,7 @@ def load(setup, code):
     places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     names = [one.name for one in parameters]
     rest = any(one.kind == one.VAR_POSITIONAL for one in parameters)
-    # `run(text, language)` takes the arguments by their names, `run(args)` all of them at once.
+    # `run(text, language)` takes the arguments by name, `run(args)` takes all of them as one dict.
     by_name = not rest and (not places or places[0].name in setup["properties"])
     if "context" in names and "context" not in setup["properties"]:
         return function, by_name, "context"
@@ -95,7 +95,7 @@ loop = None
 
 
 def finish(value):
-    """Waits for what an `async` function began."""
+    """Runs the awaitable of an `async` function to completion."""
     global loop
     if loop is None:
         import asyncio

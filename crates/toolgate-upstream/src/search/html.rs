@@ -1,6 +1,6 @@
-//! Text in HTML: what a person would read of it.
+//! Extracts the text from HTML.
 
-/// The text without its tags, with entities as what they stand for.
+/// Removes tags and decodes entities.
 pub(super) fn text(html: &str) -> String {
     let mut text = String::with_capacity(html.len());
     let mut rest = html;
@@ -19,14 +19,14 @@ pub(super) fn text(html: &str) -> String {
     text
 }
 
-/// What follows a tag, where one begins here. `a < b` is none.
+/// The rest after a tag; `None` if no tag starts here, as in `a < b`.
 fn tag(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('<')?;
     inner.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!')).then_some(())?;
     inner.split_once('>').map(|(_, after)| after)
 }
 
-/// What follows an entity, where one begins here; its character is added.
+/// The rest after an entity; `None` if no entity starts here. Appends its character.
 fn entity<'a>(text: &'a str, to: &mut String) -> Option<&'a str> {
     let (name, after) = text.strip_prefix('&')?.split_once(';').filter(|(name, _)| name.len() <= 8)?;
     let character = match name {
@@ -50,7 +50,7 @@ fn entity<'a>(text: &'a str, to: &mut String) -> Option<&'a str> {
 }
 
 #[test]
-fn what_a_person_reads() {
+fn extracts_text_from_html() {
     for (html, read) in [
         ("plain", "plain"),
         ("a <b>bold</b> word", "a bold word"),

@@ -1,4 +1,4 @@
-//! The search engines: how each is asked, and how its answer is read.
+//! The search engines: builds their requests, and parses their responses.
 
 use std::sync::LazyLock;
 
@@ -8,45 +8,45 @@ use reqwest::{Client, RequestBuilder};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use toolgate_types::builtins::{Provider, WebSearch};
+use toolgate_types::builtins::{SearchProvider, WebSearchConfig};
 use url::Url;
 
-use super::{Found, TimeRange, Wanted, html};
+use super::{SearchQuery, SearchResult, TimeRange, html};
 
-/// The question in an engine's words; `None` where its address or its key cannot be sent.
+/// Builds the request of an engine; `None` if its URL or its key cannot be sent.
 pub(super) fn request(
     client: &Client,
-    rules: &WebSearch,
-    wanted: &Wanted,
-    most: usize,
+    config: &WebSearchConfig,
+    search: &SearchQuery,
+    max_results: usize,
 ) -> Option<RequestBuilder> {
-    let mut url = Url::parse(rules.url.expose()).ok()?;
-    let key = rules.key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default();
+    let mut url = Url::parse(config.url.expose()).ok()?;
+    let key = config.key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default();
     let mut secret = HeaderValue::from_str(&key).ok()?;
     secret.set_sensitive(true);
-    let query = wanted.query.trim();
-    Some(match rules.provider {
-        Provider::Searxng => {
+    let query = search.query.trim();
+    Some(match config.provider {
+        SearchProvider::Searxng => {
             if !url.path().ends_with("/search") {
                 let path = format!("{}/search", url.path().trim_end_matches('/'));
                 url.set_path(&path);
             }
             url.query_pairs_mut().append_pair("q", query).append_pair("format", "json");
-            if let Some(range) = wanted.time_range {
+            if let Some(range) = search.time_range {
                 url.query_pairs_mut().append_pair("time_range", range.word());
             }
             client.get(url).header(ACCEPT, "application/json")
         }
-        Provider::Brave => {
-            url.query_pairs_mut().append_pair("q", query).append_pair("count", &most.to_string());
-            if let Some(range) = wanted.time_range {
+        SearchProvider::Brave => {
+            url.query_pairs_mut().append_pair("q", query).append_pair("count", &max_results.to_string());
+            if let Some(range) = search.time_range {
                 url.query_pairs_mut().append_pair("freshness", &format!("p{}", &range.word()[..1]));
             }
             client.get(url).header(ACCEPT, "application/json").header("X-Subscription-Token", secret)
         }
-        Provider::Tavily => {
-            let mut body = json!({ "query": query, "max_results": most });
-            if let Some(range) = wanted.time_range {
+        SearchProvider::Tavily => {
+            let mut body = json!({ "query": query, "max_results": max_results });
+            if let Some(range) = search.time_range {
                 body["time_range"] = range.word().into();
             }
             let mut bearer = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
@@ -57,9 +57,9 @@ pub(super) fn request(
                 .header("Content-Type", "application/json")
                 .body(body.to_string())
         }
-        Provider::Duckduckgo => {
+        SearchProvider::Duckduckgo => {
             url.query_pairs_mut().append_pair("q", query);
-            if let Some(range) = wanted.time_range {
+            if let Some(range) = search.time_range {
                 url.query_pairs_mut().append_pair("df", &range.word()[..1]);
             }
             client.get(url).header(ACCEPT, "text/html")
@@ -78,37 +78,41 @@ impl TimeRange {
     }
 }
 
-/// What an engine answered, or how it is wrong.
-pub(super) fn found(provider: Provider, body: &str) -> Result<Vec<Found>, String> {
+/// Parses a response. The error is phrased to follow the name of the engine.
+pub(super) fn parse_results(provider: SearchProvider, body: &str) -> Result<Vec<SearchResult>, String> {
     match provider {
-        Provider::Searxng => Ok(read::<Searxng>(body)?.results.iter().filter_map(Listed::found).collect()),
-        Provider::Brave => {
-            let web = read::<Brave>(body)?.web.unwrap_or_default();
-            Ok(web.results.iter().filter_map(BraveResult::found).collect())
+        SearchProvider::Searxng => {
+            Ok(read::<SearxngResponse>(body)?.results.iter().filter_map(ListedResult::to_result).collect())
         }
-        Provider::Tavily => Ok(read::<Tavily>(body)?.results.iter().filter_map(Listed::found).collect()),
-        Provider::Duckduckgo => duckduckgo(body),
+        SearchProvider::Brave => {
+            let web = read::<BraveResponse>(body)?.web.unwrap_or_default();
+            Ok(web.results.iter().filter_map(BraveResult::to_result).collect())
+        }
+        SearchProvider::Tavily => {
+            Ok(read::<TavilyResponse>(body)?.results.iter().filter_map(ListedResult::to_result).collect())
+        }
+        SearchProvider::Duckduckgo => duckduckgo(body),
     }
 }
 
 fn read<T: DeserializeOwned>(body: &str) -> Result<T, String> {
-    // What it said instead may be a page of thousands of lines, and is written by others.
-    serde_json::from_str(body).map_err(|error| format!("answered with what is no list of results: {error}"))
+    // The body itself is not quoted: it may be long, and is untrusted.
+    serde_json::from_str(body).map_err(|error| format!("answered with an invalid result list: {error}"))
 }
 
 #[derive(Deserialize)]
-struct Searxng {
-    results: Vec<Listed>,
+struct SearxngResponse {
+    results: Vec<ListedResult>,
 }
 
 #[derive(Deserialize)]
-struct Tavily {
-    results: Vec<Listed>,
+struct TavilyResponse {
+    results: Vec<ListedResult>,
 }
 
-/// A result of SearXNG, and of Tavily.
+/// A result of SearXNG or Tavily.
 #[derive(Deserialize)]
-struct Listed {
+struct ListedResult {
     #[serde(default)]
     title: Option<String>,
     url: String,
@@ -120,9 +124,9 @@ struct Listed {
     score: Option<f64>,
 }
 
-impl Listed {
-    fn found(&self) -> Option<Found> {
-        Found::new(
+impl ListedResult {
+    fn to_result(&self) -> Option<SearchResult> {
+        SearchResult::new(
             self.title.as_deref().unwrap_or(&self.url),
             &self.url,
             self.content.as_deref().unwrap_or_default(),
@@ -133,8 +137,8 @@ impl Listed {
 }
 
 #[derive(Deserialize)]
-struct Brave {
-    /// Not there where nothing was found.
+struct BraveResponse {
+    /// Absent if there are no results.
     web: Option<BraveWeb>,
 }
 
@@ -157,15 +161,14 @@ struct BraveResult {
 }
 
 impl BraveResult {
-    fn found(&self) -> Option<Found> {
+    fn to_result(&self) -> Option<SearchResult> {
         let date = self.page_age.as_deref().or(self.age.as_deref());
-        Found::new(&self.title, &self.url, self.description.as_deref().unwrap_or_default(), date, None)
+        SearchResult::new(&self.title, &self.url, self.description.as_deref().unwrap_or_default(), date, None)
     }
 }
 
-/// A pattern of our own.
 fn pattern(text: &str) -> Regex {
-    Regex::new(text).expect("it is a pattern")
+    Regex::new(text).expect("the built-in pattern is valid")
 }
 
 static TITLE: LazyLock<Regex> =
@@ -174,17 +177,16 @@ static HREF: LazyLock<Regex> = LazyLock::new(|| pattern(r#"\bhref="([^"]*)""#));
 static SNIPPET: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"(?s)\bclass="[^"]*\bresult__snippet\b[^"]*"[^>]*>(.*?)</(?:a|div|td)>"#));
 
-/// The page without scripts, for people.
-fn duckduckgo(body: &str) -> Result<Vec<Found>, String> {
+/// Parses the HTML page without scripts: DuckDuckGo has no API.
+fn duckduckgo(body: &str) -> Result<Vec<SearchResult>, String> {
     let titles: Vec<_> = TITLE.captures_iter(body).collect();
     if titles.is_empty() {
         return if body.contains("no-results") || body.contains("No results.") {
             Ok(Vec::new())
         } else if body.contains("anomaly") {
-            Err("takes us for a robot that asks too often; another provider in `web_search` takes programs"
-                .to_owned())
+            Err("rejects us as a bot; configure another provider in `web_search`".to_owned())
         } else {
-            Err("answered with a page that is no list of results".to_owned())
+            Err("answered with a page without a result list".to_owned())
         };
     }
     let starts: Vec<_> =
@@ -194,17 +196,17 @@ fn duckduckgo(body: &str) -> Result<Vec<Found>, String> {
         let end = starts.get(at + 1).map_or(body.len(), |next| next.0);
         let snippet = SNIPPET.captures(&body[starts[at].1..end]);
         let snippet = snippet.as_ref().map_or("", |snippet| snippet.get(1).map_or("", |text| text.as_str()));
-        Found::new(&title[2], &target(&html::text(&href[1]))?, snippet, None, None)
+        SearchResult::new(&title[2], &target(&html::text(&href[1]))?, snippet, None, None)
     };
     Ok(titles.iter().enumerate().filter_map(one).collect())
 }
 
-/// Where a link leads: results are behind `//duckduckgo.com/l/?uddg=…`, advertisements behind `/y.js`.
+/// Resolves the target of a link: results point to `//duckduckgo.com/l/?uddg=…`, advertisements to `/y.js`.
 fn target(href: &str) -> Option<String> {
-    let whole = if href.starts_with("//") { format!("https:{href}") } else { href.to_owned() };
-    let url = Url::parse(&whole).ok()?;
+    let absolute = if href.starts_with("//") { format!("https:{href}") } else { href.to_owned() };
+    let url = Url::parse(&absolute).ok()?;
     if !url.host_str().is_some_and(|host| host == "duckduckgo.com" || host.ends_with(".duckduckgo.com")) {
-        return Some(whole);
+        return Some(absolute);
     }
     url.query_pairs().find(|(name, _)| name == "uddg").map(|(_, target)| target.into_owned())
 }

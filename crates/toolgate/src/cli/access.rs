@@ -1,4 +1,4 @@
-//! Flags of who may do what: callers and the policy.
+//! Arguments for callers and the policy.
 
 use std::path::PathBuf;
 
@@ -9,91 +9,91 @@ use crate::command::log;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CallersCommand {
-    /// List who may call: those in toolgate.yaml, and those that were made
+    /// List callers of toolgate.yaml and callers with a created key
     #[command(after_help = "\
 Examples:
   toolgate callers list --json | jq -r '.callers[].id'
   toolgate -C my-project callers list
 
-Exit codes: 0 done, 1 failed, 78 configuration refused.")]
+Exit codes: 0 done, 1 failed, 78 invalid configuration.")]
     List,
-    /// Make a caller, and the key by which the door knows it
+    /// Create a caller and its API key
     #[command(after_help = "\
 Examples:
   toolgate callers add ci --permission 'tickets:*' --permission mail:read
   toolgate callers add ci --description 'the nightly build' --json | jq -r .key
 
-The key is shown this once; only its hash is kept, in .toolgate/keys.json. A server that runs for the
-project takes it at once.
+The key is shown only once; its hash is stored in .toolgate/keys.json. A running gateway of the project
+accepts the key at once.
 
-Exit codes: 0 made, 1 not made, 78 configuration refused.")]
+Exit codes: 0 created, 1 not created, 78 invalid configuration.")]
     Add(AddCallerArgs),
-    /// Take a caller away that was made: its key counts no more
+    /// Remove a created caller and revoke its key
     #[command(after_help = "\
 Examples:
   toolgate callers remove ci
   toolgate -C my-project callers remove ci --json
 
-Who is in toolgate.yaml is removed there. A server that runs for the project lets nobody in by that key
-from then on.
+Callers of toolgate.yaml are removed there. A running gateway of the project rejects the key from then
+on.
 
-Exit codes: 0 removed, 1 not removed, 78 configuration refused.")]
+Exit codes: 0 removed, 1 not removed, 78 invalid configuration.")]
     Remove(CallerArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AddCallerArgs {
-    /// Who it is: letters, digits and `. _ - @ : /`
+    /// Id of the caller: letters, digits and `. _ - @ : /`
     pub(crate) id: String,
-    /// What it may do, as `resource:action`; may be given more than once
+    /// Permission of the caller, as `resource:action`; can be repeated [default: none]
     #[arg(long = "permission", value_name = "PERMISSION")]
     pub(crate) permissions: Vec<String>,
-    /// What it is for
+    /// Purpose of the caller, for listings [default: none]
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CallerArgs {
-    /// Who it is
+    /// Id of the caller
     pub(crate) id: String,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Say which recorded calls other rules would decide otherwise, and for whom
+    /// Show recorded calls that other rules decide differently
     #[command(after_help = "\
 Examples:
   toolgate policy test candidate.cedar
   toolgate policy test candidate.cedar --since 7d --tool 'mail__*' --json
 
-Nothing is called and nobody is asked. Exit codes: 0 nothing flips, 1 something does, 78 the rules are wrong.")]
+Calls nothing and asks no one. Exit codes: 0 no decision changes, 1 some change, 78 invalid rules.")]
     Test(PolicyTestArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyTestArgs {
-    /// The file with the rules
+    /// File with the Cedar rules
     #[arg(value_name = "FILE")]
     pub(crate) rules: PathBuf,
-    /// Calls from this time on: 2026-11-15T08:00:00Z, 2026-11-15, yesterday, or how long ago, such as 7d
-    #[arg(long, value_name = "TIME", value_parser = log::time)]
+    /// Only calls from this time on: 2026-11-15T08:00:00Z, 2026-11-15, yesterday, or an age such as 7d [default: all]
+    #[arg(long, value_name = "TIME", value_parser = log::time_argument)]
     pub(crate) since: Option<Timestamp>,
-    /// Of this caller
+    /// Only calls of this caller [default: all]
     #[arg(long)]
     pub(crate) caller: Option<String>,
-    /// Of this tool; `github__*` stands for all that begin so
+    /// Only calls of this tool; `github__*` matches all with this prefix [default: all]
     #[arg(long)]
     pub(crate) tool: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// The caller, of those that toolgate.yaml names
+    /// Id of the caller, as named in toolgate.yaml
     pub(crate) caller: String,
-    /// The tool
+    /// Name of the tool
     pub(crate) tool: String,
-    /// The arguments as one JSON object
+    /// Arguments of the call as one JSON object
     #[arg(value_name = "JSON", default_value = "{}")]
     pub(crate) arguments: String,
 }

@@ -1,20 +1,20 @@
-//! Flags of what a model does: one run, a conversation, and the runs there were.
+//! Arguments for the agent: tasks, chats and past runs.
 
 use std::path::PathBuf;
 
-use super::Answers;
+use super::AnswerMode;
 use clap::{Args, Subcommand};
 
-/// What `run` and `chat` have in common.
+/// Options that `run` and `chat` share.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// As whom the agent acts: a caller that toolgate.yaml names
+    /// Caller that the agent acts as, as named in toolgate.yaml
     #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
     pub(crate) caller: String,
-    /// What to do when the agent, a rule or a server asks something
+    /// Answer to questions of the agent, the policy or a server
     #[arg(long, value_name = "HOW", default_value = "ask")]
-    pub(crate) answers: Answers,
-    /// Keep what the model and the tools say in FILE, without secrets
+    pub(crate) answers: AnswerMode,
+    /// Record the model's replies and the tool results to FILE, without secrets [default: no recording]
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 }
@@ -25,18 +25,18 @@ toolgate run [OPTIONS] <TEXT>
        toolgate run [OPTIONS] --resume <ID> [TEXT]
        toolgate run [OPTIONS] --replay <FILE>")]
 pub(crate) struct RunArgs {
-    /// The task; `-` reads it from stdin
+    /// Task of the agent; `-` reads it from stdin
     #[arg(value_name = "TEXT", required_unless_present_any = ["resume", "replay"])]
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
-    /// A picture (png, jpg, gif, webp), a sound (wav, mp3) or a text to give along
+    /// Image (png, jpg, gif, webp), audio (wav, mp3) or text file to attach; can be repeated
     #[arg(long, visible_alias = "image", value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
-    /// Go on with a run that was stopped, by its id or the beginning of it
+    /// Continue a stopped run, by its id or a unique prefix [default: a new run]
     #[arg(long, value_name = "ID", conflicts_with_all = ["replay", "record"])]
     pub(crate) resume: Option<String>,
-    /// Play a record again, without model and tools
+    /// Replay a recording, without model and tools
     #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "text", "attach"])]
     pub(crate) replay: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
-    /// Go on with a chat, by its id or the beginning of it
+    /// Continue a chat, by its id or a unique prefix [default: a new chat]
     #[arg(long, value_name = "ID", conflicts_with = "record")]
     pub(crate) resume: Option<String>,
 }
@@ -55,22 +55,22 @@ pub(crate) struct ChatArgs {
 pub(crate) struct RunsArgs {
     #[command(subcommand)]
     pub(crate) command: Option<RunsCommand>,
-    /// At most so many, the newest
+    /// Number of runs to show at most, newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunsCommand {
-    /// What was asked, said and called in a run
+    /// Show the messages, calls and results of a run
     #[command(
-        after_help = "Examples:\n  toolgate runs show 019a8f0c\n  toolgate runs show 019a8f0c --json\n\nExit codes: 0 done, 1 there is no such run, 78 configuration refused."
+        after_help = "Examples:\n  toolgate runs show 019a8f0c\n  toolgate runs show 019a8f0c --json\n\nExit codes: 0 done, 1 no such run, 78 invalid configuration."
     )]
     Show(RunShowArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunShowArgs {
-    /// Its id, or the beginning of it
+    /// Id of the run, or a unique prefix
     pub(crate) id: String,
 }

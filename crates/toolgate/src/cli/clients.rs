@@ -1,33 +1,33 @@
-//! Flags of what other programs have: connecting them, and taking over what they know.
+//! Arguments for connecting other programs and importing their servers.
 
 use clap::{Args, ValueEnum};
-use toolgate_config::Client;
+use toolgate_config::ClientProgram;
 use toolgate_types::profile::ProfileName;
 
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The program to connect
+    /// Program to connect
     #[arg(value_name = "CLIENT")]
     pub(crate) client: ConnectClient,
-    /// Let it send requests to this address, instead of starting a process
+    /// URL of a running gateway [default: the client starts `toolgate stdio` itself]
     #[arg(long, value_name = "URL", conflicts_with = "remove", value_parser = web_address)]
     pub(crate) http: Option<String>,
-    /// Let it see a profile of toolgate.yaml
+    /// Profile of toolgate.yaml that selects the tools [default: none]
     #[arg(long, value_name = "NAME", conflicts_with = "remove")]
     pub(crate) profile: Option<ProfileName>,
-    /// For you everywhere, or for all who work in the current folder
+    /// Config of the client to change: yours, or that of the current folder
     #[arg(long, value_name = "WHOM", default_value = "user")]
     pub(crate) scope: ConnectScope,
-    /// The name of the entry
+    /// Name of the server entry
     #[arg(long, default_value = "toolgate")]
     pub(crate) name: String,
-    /// Take the entry out again
+    /// Remove the entry
     #[arg(long)]
     pub(crate) remove: bool,
-    /// Overwrite or take out an entry that is not Toolgate's
+    /// Overwrite or remove an entry that does not belong to Toolgate
     #[arg(long)]
     pub(crate) force: bool,
-    /// Show the difference, and write nothing
+    /// Show the difference, write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -43,13 +43,13 @@ pub(crate) enum ConnectClient {
 }
 
 impl ConnectClient {
-    pub(crate) fn client(self) -> Client {
+    pub(crate) fn client(self) -> ClientProgram {
         match self {
-            Self::VsCode => Client::VsCode,
-            Self::ClaudeCode => Client::ClaudeCode,
-            Self::ClaudeDesktop => Client::ClaudeDesktop,
-            Self::Cursor => Client::Cursor,
-            Self::Codex => Client::Codex,
+            Self::VsCode => ClientProgram::VsCode,
+            Self::ClaudeCode => ClientProgram::ClaudeCode,
+            Self::ClaudeDesktop => ClientProgram::ClaudeDesktop,
+            Self::Cursor => ClientProgram::Cursor,
+            Self::Codex => ClientProgram::Codex,
         }
     }
 }
@@ -62,18 +62,18 @@ pub(crate) enum ConnectScope {
 
 fn web_address(text: &str) -> Result<String, String> {
     let known = text.starts_with("http://") || text.starts_with("https://");
-    if known { Ok(text.to_owned()) } else { Err("an address starts with http:// or https://".to_owned()) }
+    if known { Ok(text.to_owned()) } else { Err("the URL must start with http:// or https://".to_owned()) }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// A file, or one of: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
+    /// File, or one of: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
     #[arg(value_name = "FILE|CLIENT")]
     pub(crate) from: String,
-    /// Show what would be written, and write nothing
+    /// Show the result, write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Overwrite servers of the same name; they are left alone otherwise
+    /// Overwrite servers of the same name, which are skipped otherwise
     #[arg(long)]
     pub(crate) replace: bool,
 }

@@ -1,4 +1,4 @@
-//! Flags of what happened, and of what waits for a person: the log, and questions.
+//! Arguments for the execution log and for questions.
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -12,10 +12,10 @@ pub(crate) struct LogArgs {
     pub(crate) command: Option<LogCommand>,
     #[command(flatten)]
     pub(crate) filter: LogFilter,
-    /// At most so many, the newest
+    /// Number of calls to show at most, newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
-    /// Stay, and tell of calls as they end
+    /// Print calls as they end, until Ctrl-C
     #[arg(long, short)]
     pub(crate) follow: bool,
 }
@@ -23,7 +23,7 @@ pub(crate) struct LogArgs {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct QuestionsArgs {
-    /// Stay, and tell of new ones, one on a line with --json
+    /// Print new questions until Ctrl-C; with `--json` one object per line
     #[arg(long)]
     pub(crate) watch: bool,
     #[command(subcommand)]
@@ -32,67 +32,67 @@ pub(crate) struct QuestionsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuestionsCommand {
-    /// Answer one of them
+    /// Answer a question
     #[command(after_help = "Example:\n  toolgate questions answer 019a8f0c blue")]
     Answer(QuestionAnswerArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct QuestionAnswerArgs {
-    /// Its id, or the beginning of it
+    /// Id of the question, or a unique prefix
     pub(crate) id: String,
-    /// The answer: a text, a choice by its name or number, JSON for a schema, yes or no for an approval
+    /// Text; a choice by name or number; JSON for a schema; yes or no for an approval
     #[arg(required_unless_present = "decline", conflicts_with = "decline")]
     pub(crate) answer: Option<String>,
-    /// Do not answer
+    /// Decline to answer
     #[arg(long)]
     pub(crate) decline: bool,
-    /// Why not
+    /// Reason for declining [default: none]
     #[arg(long, value_name = "TEXT", requires = "decline")]
     pub(crate) reason: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogFilter {
-    /// Of this tool; `github__*` stands for all that begin so
+    /// Only calls of this tool; `github__*` matches all with this prefix [default: all]
     #[arg(long)]
     pub(crate) tool: Option<String>,
-    /// Of this caller
+    /// Only calls of this caller [default: all]
     #[arg(long)]
     pub(crate) caller: Option<String>,
-    /// That ended so: success, error, abandoned, open, or the code of an error
+    /// Only calls with this status: success, error, abandoned, open, or an error code [default: all]
     #[arg(long)]
     pub(crate) status: Option<String>,
-    /// From this time on: 2026-11-15T08:00:00Z, 2026-11-15, yesterday, or how long ago, such as 2h
-    #[arg(long, value_name = "TIME", value_parser = log::time)]
+    /// Only calls from this time on: 2026-11-15T08:00:00Z, 2026-11-15, yesterday, or an age such as 2h [default: all]
+    #[arg(long, value_name = "TIME", value_parser = log::time_argument)]
     pub(crate) since: Option<Timestamp>,
-    /// Before this time
-    #[arg(long, value_name = "TIME", value_parser = log::time)]
+    /// Only calls before this time, in the same formats [default: all]
+    #[arg(long, value_name = "TIME", value_parser = log::time_argument)]
     pub(crate) until: Option<Timestamp>,
-    /// With this text anywhere in them
+    /// Only calls that contain this text [default: all]
     #[arg(long, value_name = "TEXT")]
     pub(crate) grep: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// Show one call, whole
+    /// Show one call, complete
     #[command(after_help = "Example:\n  toolgate log show 019a8f0c2d4eb1c27f0a9d31")]
     Show(LogShowArgs),
-    /// Say how tools fared: calls, errors, percentiles of their time
+    /// Show calls, errors and latency percentiles per tool
     #[command(after_help = "Example:\n  toolgate log stats --since 24h")]
     Stats(LogFilter),
-    /// Say whether nothing is missing or changed; exit code 1 where something is
+    /// Check that no record is missing or changed
     #[command(after_help = "Example:\n  toolgate log verify --json")]
     Verify,
-    /// Write records out, as lines of JSON or as CSV
+    /// Write records to stdout as JSON lines or CSV
     #[command(after_help = "Example:\n  toolgate log export --csv --since 24h > calls.csv")]
     Export(LogExportArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogShowArgs {
-    /// The id of the call
+    /// Id of the call
     pub(crate) id: String,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct LogShowArgs {
 pub(crate) struct LogExportArgs {
     #[command(flatten)]
     pub(crate) filter: LogFilter,
-    /// As CSV
+    /// Write CSV [default: JSON lines]
     #[arg(long)]
     pub(crate) csv: bool,
 }

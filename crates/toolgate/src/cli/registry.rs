@@ -1,4 +1,4 @@
-//! Flags of what changes tools and servers: adding, changing, approving, removing.
+//! Arguments for changing tools and servers: add, update, approve, remove.
 
 use std::path::PathBuf;
 
@@ -9,106 +9,107 @@ use clap::{Args, Subcommand, ValueEnum};
 pub(crate) struct ServersArgs {
     #[command(subcommand)]
     pub(crate) command: Option<ServersCommand>,
-    /// Stay connected and tell what changes, until Ctrl-C; with `--json` an object on each line
+    /// Stay connected and print changes until Ctrl-C; with `--json` one object per line
     #[arg(long)]
     pub(crate) watch: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServersCommand {
-    /// Show one server: what it offers, what it last wrote to stderr
+    /// Show the tools and recent stderr of a server
     #[command(after_help = "Example:\n  toolgate servers show files")]
     Show(ServerArgs),
-    /// Let through what a server has changed or added since it was approved or first seen
+    /// Approve changed and new tools of a server
     #[command(after_help = "\
 Examples:
-  toolgate servers approve tickets                 show what waits, and ask
-  toolgate servers approve tickets close_ticket    one tool of it
-  toolgate servers approve tickets --yes           without asking, for scripts
+  toolgate servers approve tickets                 show the changes and ask
+  toolgate servers approve tickets close_ticket    one tool
+  toolgate servers approve tickets --yes           without a question, for scripts
 
-What is approved is written to toolgate.lock, which belongs to the project. Definitions that are of
-no use to anyone (hidden characters, unsafe schemas) cannot be approved.
+Approved definitions are written to toolgate.lock; commit that file. Unusable definitions (hidden
+characters, unsafe schemas) cannot be approved.
 
-Exit codes: 0 approved or nothing to approve, 1 not approved, 78 configuration refused.")]
+Exit codes: 0 approved or nothing to approve, 1 not approved, 78 invalid configuration.")]
     Approve(ApproveArgs),
-    /// Log in to a server that wants it, with a browser
+    /// Log in to a server with a browser
     #[command(after_help = "\
 Examples:
   toolgate servers login tickets
   BROWSER=firefox toolgate servers login tickets
 
-The address of the login is printed, too, for a browser of your choice on this machine; it waits
-for five minutes. Tokens are kept for you alone, under $XDG_STATE_HOME or ~/.local/state, and are
-renewed by themselves as long as the server lets them.
+The login URL is also printed, for any browser on this machine. The command waits five minutes for the
+login. Tokens are stored for your user only, under $XDG_STATE_HOME or ~/.local/state, and are refreshed
+automatically.
 
-Exit codes: 0 logged in, 1 failed, 78 configuration refused, 130 interrupted.")]
+Exit codes: 0 logged in, 1 failed, 78 invalid configuration, 130 interrupted.")]
     Login(ServerArgs),
-    /// Forget the tokens of a server
+    /// Delete the stored tokens of a server
     #[command(after_help = "Example:\n  toolgate servers logout tickets")]
     Logout(ServerArgs),
     /// Add a server to mcp.json
     #[command(after_help = "\
 Examples:
   toolgate servers add files -- npx -y @modelcontextprotocol/server-filesystem .
-  toolgate servers add tickets --url https://tickets.example.com/mcp --header 'Authorization=Bearer ${TOKEN}'
+  toolgate servers add tickets --url https://tickets.example.com/mcp \\
+    --header 'Authorization=Bearer ${TOKEN}'
   toolgate servers add web --env 'API_KEY=${API_KEY}' --mode dynamic -- uvx web-server
-  toolgate servers add web --from entry.json     its entry as mcp.json has it; `-` is stdin
+  toolgate servers add web --from entry.json     the entry as written in mcp.json; `-` is stdin
 
-`${VAR}` stays as it is written, so keys and tokens stay out of the file. Comments, order and formatting
-of the file stay, too. A server that is already there is left alone.
+`${VAR}` is written as it is, which keeps keys and tokens out of the file. Comments, order and
+formatting of mcp.json are kept. An existing server is not changed.
 
-Exit codes: 0 added, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
+Exit codes: 0 added, 1 rejected or not written, 2 wrong usage, 78 invalid configuration.")]
     Add(AddServerArgs),
     /// Change a server in mcp.json
     #[command(after_help = "\
 Examples:
   toolgate servers update web --set request_timeout=10s
   toolgate servers update web --set 'env.API_KEY=${API_KEY}' --unset env.OLD_KEY
-  toolgate servers update web --from entry.json     write its entry anew
+  toolgate servers update web --from entry.json     replace the entry
 
-Exit codes: 0 changed, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
+Exit codes: 0 changed, 1 rejected or not written, 2 wrong usage, 78 invalid configuration.")]
     Update(UpdateArgs),
-    /// Take a server out of mcp.json
+    /// Remove a server from mcp.json
     #[command(after_help = "\
 Examples:
   toolgate servers remove web
-  toolgate servers remove web --yes    without asking, for scripts
+  toolgate servers remove web --yes    without a question, for scripts
 
-Exit codes: 0 removed, 1 not removed, 2 wrong usage, 78 configuration refused.")]
+Exit codes: 0 removed, 1 not removed, 2 wrong usage, 78 invalid configuration.")]
     Remove(RemoveArgs),
 }
 
-/// What holds for every change.
+/// Options of every change.
 #[derive(Debug, Args)]
 pub(crate) struct ChangeArgs {
-    /// Only if the registry is still at this revision, as an earlier change has printed it
+    /// Change only if the registry is at this revision, as printed by an earlier change [default: any]
     #[arg(long, value_name = "REVISION")]
-    pub(crate) if_revision: Option<toolgate_store::store::Rev>,
+    pub(crate) if_revision: Option<toolgate_store::store::Revision>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AddServerArgs {
-    /// Its name
+    /// Name of the server
     pub(crate) name: String,
-    /// Its entry: a file with a JSON object, or `-` for stdin
+    /// Read the entry from a file with a JSON object, or from stdin with `-`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "command"])]
     pub(crate) from: Option<PathBuf>,
-    /// Where it is
+    /// URL of a server that is reached over HTTP
     #[arg(long, conflicts_with = "command")]
     pub(crate) url: Option<String>,
-    /// A header for every request to it
+    /// Header sent with every request; can be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
     pub(crate) headers: Vec<String>,
-    /// A variable for its process
+    /// Environment variable of the server process; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
-    /// Whether tools that are not configured may be used
+    /// Allow all tools (dynamic) or only configured ones (strict) [default: as configured]
     #[arg(long, value_parser = ["dynamic", "strict"])]
     pub(crate) mode: Option<String>,
-    /// Any other key of its entry; a value that reads as JSON is JSON
+    /// Set any other key of the entry; the value is parsed as JSON if possible; can be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// The program that it is, and its arguments
+    /// Command that starts the server, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
     #[command(flatten)]
@@ -117,22 +118,22 @@ pub(crate) struct AddServerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AddToolArgs {
-    /// Its name; with `--from` the one in the entry will do
+    /// Name of the tool; optional if the entry of `--from` has one
     #[arg(required_unless_present = "from")]
     pub(crate) name: Option<String>,
-    /// Its entry: a file with a JSON object, or `-` for stdin
+    /// Read the entry from a file with a JSON object, or from stdin with `-`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "description", "input_schema"])]
     pub(crate) from: Option<PathBuf>,
-    /// Its script, in the folder of tools.json [default: its name with `.py`]
+    /// Script, in the folder of tools.json [default: the tool name with `.py`]
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<String>,
-    /// What it does, when to use it, what it returns
+    /// Purpose of the tool, when to use it, and what it returns
     #[arg(long, value_name = "TEXT", required_unless_present = "from")]
     pub(crate) description: Option<String>,
-    /// The JSON Schema of its arguments: a file, or the schema itself [default: an object]
+    /// JSON Schema of the arguments: a file, or the schema itself [default: any object]
     #[arg(long, value_name = "FILE|JSON")]
     pub(crate) input_schema: Option<String>,
-    /// Any other key of its entry; a value that reads as JSON is JSON
+    /// Set any other key of the entry; the value is parsed as JSON if possible; can be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     #[command(flatten)]
@@ -141,15 +142,15 @@ pub(crate) struct AddToolArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct NewToolArgs {
-    /// Its name, and that of its file
+    /// Name of the tool and of its file
     pub(crate) name: String,
-    /// What its script is written in
+    /// Language of the tool
     #[arg(long, value_name = "LANGUAGE", default_value = "python")]
     pub(crate) lang: Language,
-    /// For Rust: where toolgate-sdk is, a checkout of Toolgate or the URL of its git repository
+    /// Checkout or git URL of Toolgate, where toolgate-sdk is; required for Rust
     #[arg(long, value_name = "FOLDER|URL", env = "TOOLGATE_SDK", hide_env_values = true)]
     pub(crate) sdk: Option<String>,
-    /// What it does, when to use it, what it returns
+    /// Purpose of the tool, when to use it, and what it returns [default: a placeholder]
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
     #[command(flatten)]
@@ -158,34 +159,34 @@ pub(crate) struct NewToolArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Language {
-    /// A function in a file that stays loaded
+    /// A function in a Python file, kept loaded between calls
     Python,
     /// A shell script, started for every call
     Sh,
-    /// A crate with a typed tool, served as an MCP server
+    /// A crate with a typed tool, run as an MCP server
     Rust,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TestToolsArgs {
-    /// A tool of your own; all of them where none is named
+    /// Name of the tool [default: all your own tools]
     pub(crate) name: Option<String>,
-    /// Who calls
+    /// Caller that makes the calls
     #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
     pub(crate) caller: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UpdateArgs {
-    /// Its name
+    /// Name of the tool or server
     pub(crate) name: String,
-    /// Write its entry anew: a file with a JSON object, or `-` for stdin
+    /// Replace the entry with a JSON object from a file, or from stdin with `-`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["set", "unset"], required_unless_present_any = ["set", "unset"])]
     pub(crate) from: Option<PathBuf>,
-    /// Give a key a value; `a.b` is the key `b` in `a`, and a value that reads as JSON is JSON
+    /// Set a key; `a.b` is key `b` in `a`; the value is parsed as JSON if possible; can be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Take a key away
+    /// Remove a key; can be repeated
     #[arg(long = "unset", value_name = "KEY")]
     pub(crate) unset: Vec<String>,
     #[command(flatten)]
@@ -194,9 +195,9 @@ pub(crate) struct UpdateArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
-    /// Its name
+    /// Name of the tool or server
     pub(crate) name: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -205,17 +206,17 @@ pub(crate) struct RemoveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// The server
+    /// Name of the server
     pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ApproveArgs {
-    /// The server
+    /// Name of the server
     pub(crate) name: String,
-    /// Its tools, by the names it gives them; all that wait where none is named
+    /// Tools to approve, by the server's names for them [default: all that wait for approval]
     pub(crate) tools: Vec<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
 }

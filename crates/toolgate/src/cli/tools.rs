@@ -1,4 +1,4 @@
-//! Flags of what is there to be used: tools, prompts and resources.
+//! Arguments for tools, prompts, resources and the search evaluation.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use super::{AddToolArgs, NewToolArgs, RemoveArgs, TestToolsArgs, UpdateArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolsCommand {
-    /// List all tools
+    /// List tools
     #[command(after_help = "\
 Examples:
   toolgate tools list
   toolgate tools list --server files
   toolgate tools list --category query --tag billing
-  toolgate tools list --profile coding       as clients of a profile see them
+  toolgate tools list --profile coding       as clients with this profile see them
   toolgate tools list --json | jq -r '.[].name'")]
     List(ListArgs),
-    /// Say which tools fit some words, and whether to use one
+    /// Find tools for a task and decide whether to use one
     #[command(after_help = "\
 Examples:
   toolgate tools search what is the weather in Oslo
@@ -26,9 +26,9 @@ Examples:
   toolgate tools search --json 'send an e-mail' | jq -r '.[0].name'
   toolgate tools search --decide --json 'tell me a joke' | jq -r .decision
 
-Nothing is called, and nothing is fetched: the model is in the program. docs/search.md says how it decides.")]
+Nothing is called or downloaded: the search model is built in. See docs/search.md.")]
     Search(SearchArgs),
-    /// Show one tool: what it does, what it takes
+    /// Show the description and schema of a tool
     #[command(after_help = "Example:\n  toolgate tools show read_file")]
     Show(NameArgs),
     /// Call a tool
@@ -37,216 +37,218 @@ Examples:
   toolgate tools call echo message=hello
   toolgate tools call add a=1 b=2
   toolgate tools call files__read_file --args '{\"path\": \"README.md\"}'
-  toolgate tools call pay amount=5 --as ci --trace    as another caller, with the road it takes")]
+  toolgate tools call pay amount=5 --as ci --trace    as another caller, with its pipeline stages")]
     Call(CallArgs),
-    /// Add a tool of your own to tools.json
+    /// Add your own tool to tools.json
     #[command(after_help = "\
 Examples:
-  toolgate tools add sum --script sum.py --description 'Adds two numbers.' --input-schema sum.schema.json
-  toolgate tools add today --description 'The date of today.' --set category=query --set timeout=2s
-  toolgate tools add --from entry.json     its entry as tools.json has it; `-` is stdin
+  toolgate tools add sum --script sum.py --description 'Adds two numbers.' \\
+    --input-schema sum.schema.json
+  toolgate tools add today --description 'Returns the date.' --set category=query --set timeout=2s
+  toolgate tools add --from entry.json     the entry as written in tools.json; `-` is stdin
 
-The script is a file in the folder of tools.json. Comments, order and formatting of the file stay. A tool
-that is already there is left alone.
+The script is a file in the folder of tools.json. Comments, order and formatting of tools.json are
+kept. An existing tool is not changed.
 
-Exit codes: 0 added, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
+Exit codes: 0 added, 1 rejected or not written, 2 wrong usage, 78 invalid configuration.")]
     Add(AddToolArgs),
-    /// Write a new tool of your own: one that works, and its entry in tools.json or mcp.json
+    /// Create a working tool from a template
     #[command(after_help = "\
 Examples:
   toolgate tools new shout
-  toolgate tools new disk_free --lang sh --description 'Says how much space is left. Returns kilobytes.'
+  toolgate tools new disk_free --lang sh --description 'Shows the free space in kilobytes.'
   toolgate tools new create-card --lang rust --sdk ~/src/toolgate
 
-The script, or the crate, is written beside tools.json, and never over one that is there. docs/tools.md says what
-a script gets and may answer, docs/sdk.md what a tool in Rust is.
+The script or crate is written next to tools.json and added to tools.json or mcp.json. Existing files
+are never overwritten. See docs/tools.md for scripts and docs/sdk.md for tools in Rust.
 
-Exit codes: 0 written, 1 refused, 2 wrong usage, 78 configuration refused.")]
+Exit codes: 0 created, 1 rejected, 2 wrong usage, 78 invalid configuration.")]
     New(NewToolArgs),
-    /// Run the examples of your own tools, and compare with the results they expect
+    /// Run the examples of your own tools and compare results
     #[command(after_help = "\
 Examples:
-  toolgate tools test              all of them
-  toolgate tools test shout        those of one tool
+  toolgate tools test              all tools
+  toolgate tools test shout        one tool
   toolgate tools test --json | jq '.examples[] | select(.passed | not)'
 
-The tools are really called, with all that they do. An example without `expected_result` has to succeed.
+The tools are really called, with all their effects. An example without `expected_result` passes if
+the call succeeds.
 
-Exit codes: 0 all passed, 1 one did not, 78 configuration refused.")]
+Exit codes: 0 all passed, 1 an example failed, 78 invalid configuration.")]
     Test(TestToolsArgs),
-    /// Change a tool of your own in tools.json
+    /// Change your own tool in tools.json
     #[command(after_help = "\
 Examples:
   toolgate tools update sum --set timeout=2s --set 'tags=[\"math\"]'
   toolgate tools update sum --unset timeout
-  toolgate tools update sum --from entry.json     write its entry anew
+  toolgate tools update sum --from entry.json     replace the entry
 
-Exit codes: 0 changed, 1 refused or not kept, 2 wrong usage, 78 configuration refused.")]
+Exit codes: 0 changed, 1 rejected or not written, 2 wrong usage, 78 invalid configuration.")]
     Update(UpdateArgs),
-    /// Take a tool of your own out of tools.json
+    /// Remove your own tool from tools.json
     #[command(after_help = "\
 Examples:
   toolgate tools remove sum
-  toolgate tools remove sum --yes    without asking, for scripts
+  toolgate tools remove sum --yes    without a question, for scripts
 
-Its script stays where it is.
+The script is kept.
 
-Exit codes: 0 removed, 1 not removed, 2 wrong usage, 78 configuration refused.")]
+Exit codes: 0 removed, 1 not removed, 2 wrong usage, 78 invalid configuration.")]
     Remove(RemoveArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Only those of this server
+    /// Only tools of this server [default: all]
     #[arg(long, value_name = "NAME")]
     pub(crate) server: Option<String>,
-    /// Only those of this category: query, mutation, analysis or generation
+    /// Only tools of this category [default: all]
     #[arg(long, value_parser = ["query", "mutation", "analysis", "generation"])]
     pub(crate) category: Option<String>,
-    /// Only those with this tag
+    /// Only tools with this tag [default: all]
     #[arg(long)]
     pub(crate) tag: Option<String>,
-    /// Only those that this caller may know of
+    /// Only tools that this caller may see
     #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
     pub(crate) caller: String,
-    /// As clients of this profile see them
+    /// Show the tools as clients with this profile see them [default: no profile]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["server", "category", "tag"])]
     pub(crate) profile: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SearchArgs {
-    /// What is wanted, in any words
+    /// The task, in your own words
     #[arg(required = true)]
     pub(crate) words: Vec<String>,
-    /// So many tools at most
+    /// Number of tools to show at most
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub(crate) limit: usize,
-    /// With --json: an object that says what to do (tool, none or ask) and how sure that is, beside the tools
+    /// With --json: also print the decision (tool, none or ask) and its confidence
     #[arg(long)]
     pub(crate) decide: bool,
-    /// Only those that this caller may know of
+    /// Only tools that this caller may see
     #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
     pub(crate) caller: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// Queries and what is right for each, one JSON object on a line
+    /// File with labelled queries, one JSON object per line
     pub(crate) gold: PathBuf,
-    /// The tools that are asked of, in place of the project's own: a list, or catalogs by name
+    /// File with tools or named catalogs [default: the tools of the project]
     #[arg(long, value_name = "TOOLS.json")]
     pub(crate) tools: Option<PathBuf>,
-    /// Only the lines of this suite
+    /// Only queries of this suite [default: all]
     #[arg(long)]
     pub(crate) suite: Option<String>,
-    /// Ask of small catalogs: the right tools of each line and others, so many in all
+    /// Sample a catalog of this size for each query: its right tools and random others [default: all]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) catalog_size: Option<NonZeroUsize>,
-    /// What decides which others
+    /// Seed of the random sample
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Show the lines that went wrong, too
+    /// Also print the queries with a wrong answer
     #[arg(long)]
     pub(crate) wrong: bool,
-    /// Fail when less is right over all lines, from 0 to 1
+    /// Fail if the share of right answers is lower, from 0 to 1 [default: no minimum]
     #[arg(long, value_name = "SHARE")]
     pub(crate) min_top1: Option<f64>,
-    /// Fail when fewer of the lines that need tools have a right one among the first five
+    /// Fail if fewer queries have a right tool among the first five [default: no minimum]
     #[arg(long, value_name = "SHARE")]
     pub(crate) min_recall5: Option<f64>,
-    /// Fail when the right tool is chosen for less of the lines that need one
+    /// Fail if the right tool is chosen for fewer of the queries that need one [default: no minimum]
     #[arg(long, value_name = "SHARE")]
     pub(crate) min_tool_top1: Option<f64>,
-    /// Fail when fewer of the lines that need no tool are told
+    /// Fail if fewer of the queries that need no tool are recognised [default: no minimum]
     #[arg(long, value_name = "SHARE")]
     pub(crate) min_none_recall: Option<f64>,
-    /// Fail when fewer of the lines for which a person should be asked are told
+    /// Fail if fewer of the queries that need a question are recognised [default: no minimum]
     #[arg(long, value_name = "SHARE")]
     pub(crate) min_ask_recall: Option<f64>,
-    /// Only tools that this caller may know of, of the project's own
+    /// Only tools of the project that this caller may see
     #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
     pub(crate) caller: String,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PromptsCommand {
-    /// List all prompts
+    /// List prompts
     #[command(after_help = "Example:\n  toolgate prompts list --json")]
     List,
-    /// Get one, filled in
+    /// Get a prompt with its arguments filled in
     #[command(after_help = "Example:\n  toolgate prompts get files review path=src/main.rs")]
     Get(PromptArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ResourcesCommand {
-    /// List all resources and templates
+    /// List resources and resource templates
     #[command(after_help = "Example:\n  toolgate resources list")]
     List,
-    /// Read one
+    /// Read a resource
     #[command(after_help = "Example:\n  toolgate resources read files file:///etc/hosts")]
     Read(ResourceArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// Its name; `{server}__{tool}` always works
+    /// Name of the tool; `{server}__{tool}` always works
     pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CallArgs {
-    /// Its name; `{server}__{tool}` always works and starts that server only
+    /// Name of the tool; `{server}__{tool}` always works and starts only that server
     pub(crate) name: String,
-    /// The arguments as one JSON object
+    /// Arguments as one JSON object [default: {}]
     #[arg(long, value_name = "JSON", conflicts_with = "pairs")]
     pub(crate) args: Option<String>,
-    /// The arguments one by one
+    /// Arguments one by one
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) pairs: Vec<String>,
-    /// What to do when the server asks something before it answers
+    /// Answer to questions that the server asks during the call
     #[arg(long, value_name = "HOW", default_value = "ask")]
-    pub(crate) answers: Answers,
-    /// The id that joins this call with others, for the log of the server [default: a new one]
+    pub(crate) answers: AnswerMode,
+    /// Correlation id that links this call to others in the logs [default: a new id]
     #[arg(long, value_name = "ID")]
     pub(crate) correlation_id: Option<String>,
-    /// The caller, of those that toolgate.yaml names
+    /// Caller that makes the call, as named in toolgate.yaml
     #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
     pub(crate) caller: String,
-    /// Show every stage that the call passed, with its time and what was decided there
+    /// Print every pipeline stage with its duration and decision
     #[arg(long)]
     pub(crate) trace: bool,
-    /// Show the whole result, also where `results.max_inline` is less
+    /// Print the whole result, even if it exceeds `results.max_inline`
     #[arg(long)]
     pub(crate) whole: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Answers {
-    /// Ask the person at the terminal; decline where there is none
+pub(crate) enum AnswerMode {
+    /// Ask at the terminal; decline if there is none
     Ask,
-    /// Take the defaults that the server gives
+    /// Accept the defaults that the server suggests
     Defaults,
-    /// Decline
+    /// Decline every question
     Decline,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PromptArgs {
-    /// The server
+    /// Name of the server
     pub(crate) server: String,
-    /// The prompt
+    /// Name of the prompt
     pub(crate) name: String,
-    /// Its arguments
+    /// Arguments of the prompt
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) pairs: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ResourceArgs {
-    /// The server; `toolgate` for `toolgate://results/…`
+    /// Name of the server; `toolgate` for `toolgate://results/…`
     pub(crate) server: String,
-    /// The resource
+    /// URI of the resource
     pub(crate) uri: String,
 }

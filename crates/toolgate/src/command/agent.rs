@@ -1,6 +1,6 @@
-//! The agent of a project, for the length of one command: its model, its tools, and who answers.
+//! Runs the agent of a project for one command: its model, its tools, and the answers to questions.
 //!
-//! Invariant: whatever was started is gone when [`with`] returns, however the command ends.
+//! Invariant: everything that was started is stopped when [`with`] returns, however the command ends.
 
 use std::future::Future;
 use std::path::Path;
@@ -8,90 +8,103 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::anyhow;
-use toolgate_agent::answering::declared;
-use toolgate_agent::model::{Model, ModelError, Remote};
+use toolgate_agent::model::{Model, ModelError, RemoteModel};
 use toolgate_agent::planner::Planner;
-use toolgate_agent::run::{Agent, Hands};
-use toolgate_agent::tape::Recorded;
-use toolgate_agent::{RunError, Runs, Skills, Tape};
+use toolgate_agent::recording::RecordedModel;
+use toolgate_agent::run::{Agent, Executor};
+use toolgate_agent::server_requests::client_capabilities;
+use toolgate_agent::{Recording, RunError, RunStore, SkillSet};
 use toolgate_audit::redact::Redactor;
 use toolgate_config::Config;
-use toolgate_runtime::desk::Desk;
-use toolgate_runtime::{Clients, Runtime};
-use toolgate_search::said::Date;
-use toolgate_types::agent::AgentRules;
-use toolgate_types::builtins::HumanInput;
+use toolgate_runtime::questions::QuestionQueue;
+use toolgate_runtime::{ForwardedFeatures, Runtime};
+use toolgate_search::values::CalendarDate;
+use toolgate_types::agent::AgentConfig;
+use toolgate_types::builtins::HumanInputConfig;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::{ByteSize, Caller, HumanDuration};
 
-use crate::cli::{AgentArgs, Project};
-use crate::command::log::{self, Keeping};
-use crate::command::{desk, live, tools};
-use crate::output::{Output, hinted};
-use crate::{FAILED, REFUSED};
+use crate::cli::{AgentArgs, ProjectArgs};
+use crate::command::log::{self, LogSetup};
+use crate::command::{project_runtime, questions, tools};
+use crate::output::{Output, error_with_hint};
+use crate::{FAILED, INVALID_CONFIG};
 
 pub(crate) mod keys;
 pub(crate) mod markdown;
 pub(crate) mod printer;
-pub(crate) mod tasks;
+pub(crate) mod service;
 
-/// How long a person has to answer where the project does not say.
-pub(crate) const PATIENCE: HumanDuration = HumanDuration::from_secs(600);
+/// Time a person has to answer, if the project does not configure it.
+pub(crate) const QUESTION_TIMEOUT: HumanDuration = HumanDuration::from_secs(600);
 
-/// An agent that is ready, and for whom it works.
-pub(crate) struct Ready {
+/// An agent, and the caller that it acts as.
+pub(crate) struct ReadyAgent {
     pub(crate) agent: Agent,
     pub(crate) caller: Caller,
 }
 
-/// The runs of a project, and the project.
-pub(crate) fn runs(config: &Config) -> Runs {
-    Runs::of(&config.project, Redactor::new(config.secrets.clone(), config.audit.redact.clone()))
+/// Opens the run store of a project.
+pub(crate) fn run_store(config: &Config) -> RunStore {
+    RunStore::new(&config.project, Redactor::new(config.secrets.clone(), config.audit.redact.clone()))
 }
 
-/// Gets an agent ready, does the work, and ends all that was started.
-pub(crate) fn with<F>(
+/// Builds the agent, runs `work`, and stops everything that was started.
+pub(crate) fn with_agent<F>(
     args: &AgentArgs,
-    project: &Project,
+    project: &ProjectArgs,
     output: &Output,
-    work: impl FnOnce(Ready) -> F,
+    work: impl FnOnce(ReadyAgent) -> F,
 ) -> anyhow::Result<u8>
 where
     F: Future<Output = anyhow::Result<u8>>,
 {
-    let Some((mut config, files)) = live::config(project, output)? else { return Ok(REFUSED) };
-    let rules = std::mem::take(&mut config.agent);
-    let (skills, wrong) = Skills::read(&rules.skills);
+    let Some((mut config, files)) = project_runtime::load_config(project, output)? else {
+        return Ok(INVALID_CONFIG);
+    };
+    let agent_config = std::mem::take(&mut config.agent);
+    let (skills, wrong) = SkillSet::read(&agent_config.skills);
     for error in wrong {
-        output.message(&format!("a skill is not used: {error}\n"));
+        output.message(&format!("skill ignored: {error}\n"));
     }
-    let model = model(&rules)?;
-    people_and_results(&mut config, model.most_result());
-    let (downloading, keeping) = (live::downloading(&config), Keeping::of(&config)?);
-    let (collector, runs, name) = (config.telemetry.clone(), runs(&config), config.name.clone());
-    let desk =
-        config.builtins.human_input.map(|rules| Desk::new(rules.timeout, false, desk::ways(args.answers)));
-    let mut setup = live::setup_at(config, args.answers, desk.as_ref(), |_| true);
-    setup.questions = Arc::new(Clients { capabilities: declared(&rules) });
+    let model = build_model(&agent_config)?;
+    enable_questions_and_results(&mut config, model.max_result_bytes());
+    let (downloading, log_setup) = (project_runtime::downloading_servers(&config), LogSetup::of(&config)?);
+    let (collector, runs, name) = (config.telemetry.clone(), run_store(&config), config.name.clone());
+    let question_queue = config.builtins.human_input.map(|human_input| {
+        QuestionQueue::new(human_input.timeout, false, questions::responders(args.answers))
+    });
+    let mut setup =
+        project_runtime::runtime_setup_with(config, args.answers, question_queue.as_ref(), |_| true);
+    setup.questions = Arc::new(ForwardedFeatures { capabilities: client_capabilities(&agent_config) });
     setup.approver = keys::approver(args.answers);
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
         let runtime = Arc::new(Runtime::new(setup));
-        live::trace_to(&runtime, collector)?;
+        project_runtime::export_traces(&runtime, collector)?;
         let job = async {
-            let errors = match live::discover(&runtime, &downloading, output).await {
+            let errors = match project_runtime::discover(&runtime, &downloading, output).await {
                 Ok(errors) => errors,
                 Err(code) => return Ok(code),
             };
-            // A server that is not there is told of, and the others are used.
-            live::tell(&errors, output);
-            let caller = tools::caller(&runtime, &args.caller)?;
-            runtime.remember(keeping.history());
-            runtime.log_to(keeping.open(log::Calls::Many)?);
-            let hands = Hands::Road(Arc::clone(&runtime));
+            // A failed server is reported; the agent works with the others.
+            project_runtime::report_errors(&errors, output);
+            let caller = tools::find_caller(&runtime, &args.caller)?;
+            runtime.load_history(log_setup.history());
+            runtime.set_log(log_setup.open(log::CallVolume::Many)?);
+            let executor = Executor::Runtime(Arc::clone(&runtime));
             let record = args.record.clone();
-            let agent = Agent { hands, model, rules, name, skills, runs, desk, record };
-            // Beside the work: nobody waits for a second look at the files.
+            let agent = Agent {
+                executor: executor,
+                model,
+                config: agent_config,
+                name,
+                skills,
+                runs,
+                questions: question_queue,
+                record,
+            };
+            // Concurrent with the work, which need not wait until the files are read again.
             let changes = async {
                 if let Some((_, actor)) = files.open_for(&runtime, output).await {
                     actor.run().await;
@@ -99,8 +112,8 @@ where
                 std::future::pending::<std::convert::Infallible>().await
             };
             tokio::select! {
-                outcome = work(Ready { agent, caller }) => outcome,
-                never = runtime.keep() => match never {},
+                outcome = work(ReadyAgent { agent, caller }) => outcome,
+                never = runtime.watch_servers() => match never {},
                 never = changes => match never {},
             }
         };
@@ -110,69 +123,81 @@ where
     })
 }
 
-/// The agent behind a door, for all its callers; none where there is no way to its model, which is told.
-pub(crate) fn behind(
-    rules: AgentRules,
+/// Builds the agent of the gateway, for all callers. If its model cannot be used, prints a message and returns `None`.
+pub(crate) fn agent_service(
+    agent_config: AgentConfig,
     name: Option<String>,
-    runs: Runs,
-    (runtime, desk): (&Arc<Runtime>, Option<&Arc<Desk>>),
+    runs: RunStore,
+    (runtime, question_queue): (&Arc<Runtime>, Option<&Arc<QuestionQueue>>),
     output: &Output,
-) -> Option<Arc<dyn toolgate_server::runs::Runs>> {
-    let (skills, wrong) = Skills::read(&rules.skills);
+) -> Option<Arc<dyn toolgate_server::runs::RunService>> {
+    let (skills, wrong) = SkillSet::read(&agent_config.skills);
     for error in wrong {
-        output.message(&format!("a skill is not used: {error}\n"));
+        output.message(&format!("skill ignored: {error}\n"));
     }
-    let model = match model(&rules) {
+    let model = match build_model(&agent_config) {
         Ok(model) => model,
         Err(error) => {
-            output.message(&format!("there is no agent at /v1/runs: {error}\n"));
+            output.message(&format!("no agent at /v1/runs: {error}\n"));
             return None;
         }
     };
-    let hands = Hands::Road(Arc::clone(runtime));
-    let agent = Agent { hands, model, rules, name, skills, runs, desk: desk.cloned(), record: None };
-    Some(Arc::new(tasks::Tasks(Arc::new(agent))))
+    let executor = Executor::Runtime(Arc::clone(runtime));
+    let agent = Agent {
+        executor: executor,
+        model,
+        config: agent_config,
+        name,
+        skills,
+        runs,
+        questions: question_queue.cloned(),
+        record: None,
+    };
+    Some(Arc::new(service::AgentService(Arc::new(agent))))
 }
 
-/// Plays a record again: without a model, without tools, without a project.
-pub(crate) fn replay<F>(tape: &Path, work: impl FnOnce(Ready, Arc<Tape>) -> F) -> anyhow::Result<u8>
+/// Replays a recording, without model, tools or project.
+pub(crate) fn replay<F>(
+    recording: &Path,
+    work: impl FnOnce(ReadyAgent, Arc<Recording>) -> F,
+) -> anyhow::Result<u8>
 where
     F: Future<Output = anyhow::Result<u8>>,
 {
-    let tape = Tape::read(tape)?;
+    let recording = Recording::read(recording)?;
     let agent = Agent {
-        hands: Hands::Recorded(Arc::clone(&tape)),
-        model: Arc::new(Recorded(Arc::clone(&tape))),
-        rules: AgentRules::default(),
+        executor: Executor::Recording(Arc::clone(&recording)),
+        model: Arc::new(RecordedModel(Arc::clone(&recording))),
+        config: AgentConfig::default(),
         name: None,
-        skills: Skills::default(),
-        runs: Runs::of(Path::new("."), Redactor::new(Vec::new(), Vec::new())),
-        desk: None,
+        skills: SkillSet::default(),
+        runs: RunStore::new(Path::new("."), Redactor::new(Vec::new(), Vec::new())),
+        questions: None,
         record: None,
     };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    tokio.block_on(work(Ready { agent, caller: Caller::owner() }, tape))
+    tokio.block_on(work(ReadyAgent { agent, caller: Caller::owner() }, recording))
 }
 
-/// The model that the project names; without one the planner serves.
-fn model(rules: &AgentRules) -> anyhow::Result<Arc<dyn Model>> {
-    let Some(spec) = &rules.model else { return Ok(Arc::new(Planner::new(today))) };
-    let told = |ModelError { message, hint, .. }: ModelError| match hint {
-        Some(hint) => hinted(message, hint),
+/// Creates the configured model, or the planner if there is none.
+fn build_model(agent_config: &AgentConfig) -> anyhow::Result<Arc<dyn Model>> {
+    let Some(spec) = &agent_config.model else { return Ok(Arc::new(Planner::new(today))) };
+    let to_error = |ModelError { message, hint, .. }: ModelError| match hint {
+        Some(hint) => error_with_hint(message, hint),
         None => anyhow!(message),
     };
-    Ok(Arc::new(Remote::new(spec.clone()).map_err(told)?))
+    Ok(Arc::new(RemoteModel::new(spec.clone()).map_err(to_error)?))
 }
 
-/// The day, in UTC.
-fn today() -> Option<Date> {
+/// Returns the current date, UTC.
+fn today() -> Option<CalendarDate> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    Some(Date::of_number(i64::try_from(since.as_secs() / (24 * 60 * 60)).ok()?))
+    Some(CalendarDate::from_day_number(i64::try_from(since.as_secs() / (24 * 60 * 60)).ok()?))
 }
 
-/// An agent can always ask whoever is there, and never gets more of a result than its model takes.
-fn people_and_results(config: &mut Config, most: usize) {
-    config.builtins.human_input.get_or_insert(HumanInput { timeout: PATIENCE });
+/// Enables questions to a person, and stores results that are too large for the model.
+fn enable_questions_and_results(config: &mut Config, most: usize) {
+    config.builtins.human_input.get_or_insert(HumanInputConfig { timeout: QUESTION_TIMEOUT });
     let usual = ResultLimits {
         max_inline: ByteSize::from_mib(1),
         keep: HumanDuration::from_secs(24 * 60 * 60),
@@ -186,27 +211,27 @@ fn people_and_results(config: &mut Config, most: usize) {
     }
 }
 
-/// Why a run is not taken up or shown, with the way out.
-pub(crate) fn untaken(error: RunError) -> anyhow::Error {
+/// Adds a hint to an error of opening a run.
+pub(crate) fn run_error(error: RunError) -> anyhow::Error {
     let hint = match &error {
-        RunError::Absent(_) | RunError::Ambiguous(_) => "`toolgate runs` lists them".to_owned(),
-        RunError::Over(id) => {
+        RunError::NotFound(_) | RunError::Ambiguous(_) => "list runs with `toolgate runs`".to_owned(),
+        RunError::AlreadyEnded(id) => {
             format!(
-                "`toolgate chat --resume {id}` says more to it, `toolgate runs show {id}` tells what happened"
+                "continue it with `toolgate chat --resume {id}`, or see it with `toolgate runs show {id}`"
             )
         }
-        RunError::NotYours { caller, .. } => format!("`--as {caller}` is who may go on with it"),
+        RunError::OtherCaller { caller, .. } => format!("use `--as {caller}`"),
         RunError::Busy(_) | RunError::Unreadable { .. } | RunError::Io(_) => return error.into(),
     };
-    hinted(error.to_string(), hint)
+    error_with_hint(error.to_string(), hint)
 }
 
-/// The code to end with.
-pub(crate) fn code(ended: &toolgate_agent::Ended) -> u8 {
-    use toolgate_agent::Reason;
+/// Returns the exit code for a run.
+pub(crate) fn exit_code(ended: &toolgate_agent::RunOutcome) -> u8 {
+    use toolgate_agent::EndReason;
     match ended.reason {
-        Reason::Done => crate::DONE,
-        Reason::Interrupted => live::INTERRUPTED,
+        EndReason::Done => crate::DONE,
+        EndReason::Interrupted => project_runtime::INTERRUPTED,
         _ => FAILED,
     }
 }

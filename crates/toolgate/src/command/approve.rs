@@ -1,50 +1,50 @@
-//! `toolgate servers approve NAME`: a person looks at what a server changed, and lets it through.
+//! `toolgate servers approve NAME`: shows the changed definitions of a server and approves them.
 
 use std::io::{BufRead, IsTerminal};
 
 use anyhow::bail;
 use serde_json::{Value as Json, json};
 use similar::{ChangeTag, TextDiff};
-use toolgate_runtime::runtime::Waiting;
+use toolgate_redact::sanitize::sanitize;
+use toolgate_runtime::runtime::PendingApproval;
 use toolgate_types::ServerName;
-use toolgate_types::clean::clean;
 
-use crate::cli::{Answers, ApproveArgs, Project};
-use crate::command::live;
-use crate::output::{BOLD, Output, hinted};
+use crate::cli::{AnswerMode, ApproveArgs, ProjectArgs};
+use crate::command::project_runtime;
+use crate::output::{BOLD, Output, error_with_hint};
 use crate::{DONE, FAILED};
 
-pub(crate) fn run(args: &ApproveArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &ApproveArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let ApproveArgs { name, tools, yes } = args;
-    live::with(
+    project_runtime::with_runtime(
         project,
         output,
-        Answers::Decline,
+        AnswerMode::Decline,
         |server| server == name,
         async |runtime, errors| {
             if runtime.servers().is_empty() {
                 bail!("there is no MCP server `{name}`; `toolgate servers` lists them");
             }
-            if live::tell(&errors, output) != DONE {
+            if project_runtime::report_errors(&errors, output) != DONE {
                 return Ok(FAILED);
             }
-            let mut waiting = runtime.waiting(name);
-            if let Some(tool) = tools.iter().find(|tool| !waiting.iter().any(|one| is(one, tool))) {
+            let mut waiting = runtime.pending_approvals(name);
+            if let Some(tool) = tools.iter().find(|tool| !waiting.iter().any(|one| is_named(one, tool))) {
                 bail!(
                     "no tool `{tool}` of `{name}` waits for approval; `toolgate servers show {name}` lists them"
                 );
             }
-            waiting.retain(|one| tools.is_empty() || tools.iter().any(|tool| is(one, tool)));
+            waiting.retain(|one| tools.is_empty() || tools.iter().any(|tool| is_named(one, tool)));
             if waiting.is_empty() && runtime.is_approved(name) {
                 if output.json {
                     output.document(&json!({ "server": name, "tools": [], "approved": true }))?;
                 } else {
-                    output.result(&format!("nothing of {BOLD}{name}{BOLD:#} waits for approval\n"));
+                    output.result(&format!("no tool of {BOLD}{name}{BOLD:#} waits for approval\n"));
                 }
                 return Ok(DONE);
             }
-            waiting.iter().for_each(|one| output.message(&shown(one)));
-            let approved = *yes || confirmed(waiting.len(), name, output)?;
+            waiting.iter().for_each(|one| output.message(&definition_diff(one)));
+            let approved = *yes || confirm(waiting.len(), name, output)?;
             if approved {
                 runtime.approve(&name.parse::<ServerName>()?, &waiting).await?;
             }
@@ -53,8 +53,8 @@ pub(crate) fn run(args: &ApproveArgs, project: &Project, output: &Output) -> any
                 output.document(&json!({ "server": name, "tools": names, "approved": approved }))?;
             } else if approved {
                 let count = names.len();
-                output.result(&format!("approved {BOLD}{name}{BOLD:#}: {count} definitions let through\n"));
-                output.next("keep toolgate.lock with the project; others then trust the same definitions");
+                output.result(&format!("approved {BOLD}{name}{BOLD:#}: {count} definitions\n"));
+                output.next_step("commit toolgate.lock, so that others trust the same definitions");
             } else {
                 output.result("nothing was changed\n");
             }
@@ -63,28 +63,32 @@ pub(crate) fn run(args: &ApproveArgs, project: &Project, output: &Output) -> any
     )
 }
 
-fn is(waiting: &Waiting, tool: &str) -> bool {
+fn is_named(waiting: &PendingApproval, tool: &str) -> bool {
     waiting.tool.original == tool || waiting.tool.name == tool
 }
 
-fn confirmed(count: usize, name: &str, output: &Output) -> anyhow::Result<bool> {
+fn confirm(count: usize, name: &str, output: &Output) -> anyhow::Result<bool> {
     if output.json || !std::io::stdin().is_terminal() {
-        return Err(hinted("nobody is at the terminal to say yes", "`--yes` says it"));
+        return Err(error_with_hint(
+            "confirmation needed, but stdin is not a terminal",
+            "pass `--yes` to confirm",
+        ));
     }
-    output.message(&format!("let {count} definitions of {name} through? [y/N] "));
+    output.message(&format!("approve {count} definitions of {name}? [y/N] "));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// What a person decides by: why it waits, and the definition line by line.
-fn shown(waiting: &Waiting) -> String {
+/// Formats a definition for review: the reason for the quarantine, and a diff.
+fn definition_diff(waiting: &PendingApproval) -> String {
     let lines = |definition: &Json| {
         let text = serde_json::to_string_pretty(definition).unwrap_or_default();
-        // Line ends in a description are what makes it readable.
-        clean(&text.replace("\\n", "\n")).into_owned()
+        // Real line breaks make descriptions readable.
+        sanitize(&text.replace("\\n", "\n")).into_owned()
     };
-    let (was, is) = (waiting.was.as_ref().map(lines).unwrap_or_default(), lines(&waiting.is));
+    let (was, is) =
+        (waiting.old_definition.as_ref().map(lines).unwrap_or_default(), lines(&waiting.new_definition));
     let reason = match &waiting.tool.state {
         toolgate_runtime::ToolState::Quarantined { reason, .. } => reason.as_str(),
         toolgate_runtime::ToolState::Ready => "",

@@ -1,6 +1,6 @@
-//! `toolgate callers list|add|remove`: who may call, and keys for who is to come.
+//! `toolgate callers list|add|remove`: callers and their API keys.
 //!
-//! The server that runs for the project does it, where one runs; without one it is done in the file of keys.
+//! A running gateway of the project makes the change; without one, the key file is changed directly.
 
 use anyhow::anyhow;
 use hyper::{Method, StatusCode};
@@ -9,15 +9,15 @@ use toolgate_config::{Config, Environment, load};
 use toolgate_server::keys::KeyStore;
 use toolgate_types::Caller;
 
-use crate::cli::{AddCallerArgs, CallerArgs, CallersCommand, Project};
+use crate::cli::{AddCallerArgs, CallerArgs, CallersCommand, ProjectArgs};
 use crate::command::socket;
-use crate::output::{BOLD, DIM, Output, hinted};
-use crate::{DONE, REFUSED};
+use crate::output::{BOLD, DIM, Output, error_with_hint};
+use crate::{DONE, INVALID_CONFIG};
 
-pub(crate) fn run(command: &CallersCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(command: &CallersCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let path = match command {
         CallersCommand::List | CallersCommand::Add(_) => "/v1/callers".to_owned(),
-        CallersCommand::Remove(CallerArgs { id }) => format!("/v1/callers/{}", socket::encoded(id)),
+        CallersCommand::Remove(CallerArgs { id }) => format!("/v1/callers/{}", socket::encode_segment(id)),
     };
     let (method, body) = match command {
         CallersCommand::List => (Method::GET, None),
@@ -28,42 +28,45 @@ pub(crate) fn run(command: &CallersCommand, project: &Project, output: &Output) 
         CallersCommand::Remove(_) => (Method::DELETE, None),
     };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let asked = tokio.block_on(socket::request_of(&project.folder, method, &path, body.as_ref()))?;
-    let document = match asked {
-        Some((status, document)) => answered(status, document)?,
+    let response = tokio.block_on(socket::send_request(&project.folder, method, &path, body.as_ref()))?;
+    let document = match response {
+        Some((status, document)) => response_or_error(status, document)?,
         None => {
-            let loaded = load(&project.folder, project.file.as_deref(), &Environment::of_process());
+            let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
             let Some(config) = loaded.config else {
                 output.message(&loaded.report.render());
-                return Ok(REFUSED);
+                return Ok(INVALID_CONFIG);
             };
-            alone(command, &config, project)?
+            run_locally(command, &config, project)?
         }
     };
-    tell(command, &document, output)
+    print_result(command, &document, output)
 }
 
-/// What the server said, or why it did not do it.
-fn answered(status: StatusCode, document: Json) -> anyhow::Result<Json> {
+/// Returns the response of the gateway, or its error.
+fn response_or_error(status: StatusCode, document: Json) -> anyhow::Result<Json> {
     if status.is_success() {
         return Ok(document);
     }
     let text = |key: &str| document["error"][key].as_str().map(ToOwned::to_owned);
-    let message = text("message").unwrap_or_else(|| format!("the running server answers {status}"));
+    let message = text("message").unwrap_or_else(|| format!("the gateway responded with {status}"));
     Err(match text("hint") {
-        Some(hint) => hinted(message, hint),
+        Some(hint) => error_with_hint(message, hint),
         None => anyhow!(message),
     })
 }
 
-/// The same without a server.
-fn alone(command: &CallersCommand, config: &Config, project: &Project) -> anyhow::Result<Json> {
+/// Executes the command on the key file, without a gateway.
+fn run_locally(command: &CallersCommand, config: &Config, project: &ProjectArgs) -> anyhow::Result<Json> {
     let store = KeyStore::new(&project.folder.join(".toolgate"));
-    let failed = |error: toolgate_server::keys::KeyError| hinted(error.to_string(), error.hint());
+    let failed = |error: toolgate_server::keys::KeyError| error_with_hint(error.to_string(), error.hint());
     let named =
         |id: &str| id == Caller::OWNER || config.callers.iter().any(|caller| caller.id.as_str() == id);
     let configured = |id: &str| {
-        hinted(format!("caller `{id}` is what the configuration says"), "change it in toolgate.yaml")
+        error_with_hint(
+            format!("caller `{id}` is defined in the configuration"),
+            "change it in toolgate.yaml",
+        )
     };
     match command {
         CallersCommand::List => {
@@ -80,16 +83,16 @@ fn alone(command: &CallersCommand, config: &Config, project: &Project) -> anyhow
                 }
                 document
             });
-            let kept = store.callers().map_err(failed)?;
-            let made = kept.iter().filter(|kept| !named(kept.id.as_str())).map(|kept| {
-                let mut document = json!({ "id": kept.id, "permissions": kept.permissions, "source": "made",
-                    "created": kept.created, "by": kept.by });
-                if let Some(description) = &kept.description {
+            let stored = store.callers().map_err(failed)?;
+            let created = stored.iter().filter(|stored| !named(stored.id.as_str())).map(|stored| {
+                let mut document = json!({ "id": stored.id, "permissions": stored.permissions, "source": "made",
+                    "created": stored.created, "by": stored.by });
+                if let Some(description) = &stored.description {
                     document["description"] = json!(description);
                 }
                 document
             });
-            Ok(json!({ "callers": from_files.chain(made).collect::<Vec<_>>() }))
+            Ok(json!({ "callers": from_files.chain(created).collect::<Vec<_>>() }))
         }
         CallersCommand::Add(AddCallerArgs { id, description, permissions }) => {
             if named(id) || id == Caller::ANONYMOUS {
@@ -104,9 +107,10 @@ fn alone(command: &CallersCommand, config: &Config, project: &Project) -> anyhow
                     .collect::<Result<_, _>>()?,
             };
             let now = jiff::Timestamp::now();
-            let (kept, key) = store.add(&caller, description.clone(), Caller::OWNER, now).map_err(failed)?;
-            Ok(json!({ "caller": { "id": kept.id, "permissions": kept.permissions, "source": "made",
-                "created": kept.created, "by": kept.by }, "key": key.expose() }))
+            let (stored, key) =
+                store.add(&caller, description.clone(), Caller::OWNER, now).map_err(failed)?;
+            Ok(json!({ "caller": { "id": stored.id, "permissions": stored.permissions, "source": "made",
+                "created": stored.created, "by": stored.by }, "key": key.expose() }))
         }
         CallersCommand::Remove(CallerArgs { id }) => {
             if named(id) {
@@ -119,7 +123,7 @@ fn alone(command: &CallersCommand, config: &Config, project: &Project) -> anyhow
     }
 }
 
-fn tell(command: &CallersCommand, document: &Json, output: &Output) -> anyhow::Result<u8> {
+fn print_result(command: &CallersCommand, document: &Json, output: &Output) -> anyhow::Result<u8> {
     let text = |of: &Json, key: &str| of[key].as_str().unwrap_or_default().to_owned();
     match command {
         CallersCommand::List if output.json => output.document(document)?,
@@ -132,7 +136,7 @@ fn tell(command: &CallersCommand, document: &Json, output: &Output) -> anyhow::R
                 let (id, about) = (text(caller, "id"), text(caller, "description"));
                 let from = match text(caller, "created") {
                     created if created.is_empty() => "toolgate.yaml".to_owned(),
-                    created => format!("made {created} by {}", text(caller, "by")),
+                    created => format!("created {created} by {}", text(caller, "by")),
                 };
                 let about = if about.is_empty() { about } else { format!(" · {about}") };
                 output.result(&format!("{BOLD}{id}{BOLD:#}  {given}{about}  {DIM}{from}{DIM:#}\n"));
@@ -141,14 +145,15 @@ fn tell(command: &CallersCommand, document: &Json, output: &Output) -> anyhow::R
         CallersCommand::Add(_) if output.json => output.document(document)?,
         CallersCommand::Add(AddCallerArgs { id, .. }) => {
             let key = text(document, "key");
-            output.result(&format!("the key of {BOLD}{id}{BOLD:#}, which is shown this once:\n  {key}\n"));
-            output.next("send it as `X-API-Key`, or as `Authorization: Bearer`; only its hash is kept");
+            output.result(&format!("API key of {BOLD}{id}{BOLD:#} (shown only once):\n  {key}\n"));
+            output
+                .next_step("send the key as `X-API-Key` or `Authorization: Bearer`; only its hash is stored");
         }
         CallersCommand::Remove(CallerArgs { id }) if output.json => {
             output.document(&json!({ "id": id, "removed": true }))?;
         }
         CallersCommand::Remove(CallerArgs { id }) => {
-            output.result(&format!("{BOLD}{id}{BOLD:#} is removed; its key counts no more\n"));
+            output.result(&format!("removed {BOLD}{id}{BOLD:#}; its key is revoked\n"));
         }
     }
     Ok(DONE)

@@ -1,43 +1,44 @@
-//! `toolgate check`: whether a project is good, what it means, where each value came from.
+//! `toolgate check`: validates the configuration, shows its values and where each comes from.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use toolgate_agent::Skills;
+use toolgate_agent::SkillSet;
 use toolgate_config::{
-    Checklist, Config, Environment, Loaded, ProblemEntry, Report, Rule, Severity, checklists, load,
+    Checklist, Config, ContractRule, Environment, LoadOutcome, ProblemEntry, Report, Severity, checklists,
+    load,
 };
-use toolgate_types::redact::printable;
+use toolgate_redact::printable;
 use toolgate_types::{ApiDocument, Caller, ToolDefinition};
 use toolgate_upstream::openapi;
 
-use crate::cli::{CheckArgs, ContractLevel, Project};
+use crate::cli::{CheckArgs, ContractLevel, ProjectArgs};
 use crate::command::profiles;
 use crate::output::{BOLD, DIM, Output};
-use crate::{DONE, FAILED, REFUSED};
+use crate::{DONE, FAILED, INVALID_CONFIG};
 
 mod agent;
 
-/// The answer for programs.
+/// Result for `--json`.
 #[derive(Serialize)]
-struct Answer {
+struct CheckReport {
     ok: bool,
     problems: Vec<ProblemEntry>,
-    /// The checklist of each tool, where it was asked for.
+    /// Checklist per tool, with `--contract full`.
     #[serde(skip_serializing_if = "Option::is_none")]
     contract: Option<Vec<Checklist>>,
     #[serde(flatten)]
     config: Option<Json>,
 }
 
-pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let Loaded { config, report } =
-        load(&project.folder, project.file.as_deref(), &Environment::of_process());
+pub(crate) fn run(args: &CheckArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let LoadOutcome { config, report } =
+        load(&project.folder, project.file.as_deref(), &Environment::from_process());
     output.message(&report.render());
-    let mut found = config.as_ref().map(|config| of_apis(config, &report)).unwrap_or_default();
-    found.extend(config.as_ref().map(profiles::idle).unwrap_or_default());
+    let mut found = config.as_ref().map(|config| api_problems(config, &report)).unwrap_or_default();
+    found.extend(config.as_ref().map(profiles::unmatched).unwrap_or_default());
     let (skills, wrong) = config.as_ref().map(agent::skills).unwrap_or_default();
     found.extend(wrong);
     for ProblemEntry { message, file, line, column, hint, .. } in &found {
@@ -50,9 +51,9 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
     let contract = full.map(checklists);
     if output.json {
         let mut shown = config.as_ref().map(serialise);
-        shown.iter_mut().for_each(|config| hide(config, &report));
+        shown.iter_mut().for_each(|config| mask_values(config, &report));
         let is_met = contract.iter().flatten().all(Checklist::is_met);
-        output.document(&Answer {
+        output.document(&CheckReport {
             ok: config.is_some() && is_met,
             problems: report.entries().into_iter().chain(found).collect(),
             contract: contract.clone(),
@@ -60,33 +61,36 @@ pub(crate) fn run(args: &CheckArgs, project: &Project, output: &Output) -> anyho
         })?;
     }
     let Some(config) = config else {
-        output.message(&format!("{BOLD}refused{BOLD:#}: {}; nothing was started.\n", counted(&report)));
-        output.next("mend what is above and run `toolgate check` again");
-        return Ok(REFUSED);
+        output
+            .message(&format!("{BOLD}refused{BOLD:#}: {}; nothing was started.\n", count_problems(&report)));
+        output.next_step("fix the problems above and run `toolgate check` again");
+        return Ok(INVALID_CONFIG);
     };
     if let Some(contract) = contract {
-        return Ok(on_contract(&contract, &report, output));
+        return Ok(report_contract(&contract, &report, output));
     }
     if !output.json {
         output.result(&render(&config, &skills, &report));
     }
-    output.message(&format!("{BOLD}good{BOLD:#}: {}{}.\n", holds(&config), besides(&report)));
+    output.message(&format!("{BOLD}good{BOLD:#}: {}{}.\n", count_entries(&config), problem_suffix(&report)));
     let file = config.files.first().map_or("toolgate.yaml", String::as_str);
-    output.next(&format!("change {file} and check again, or add MCP servers with `toolgate import CLIENT`"));
+    output.next_step(&format!(
+        "change {file} and check again, or add MCP servers with `toolgate import CLIENT`"
+    ));
     Ok(DONE)
 }
 
-/// What is wrong with the documents of APIs that are files: what they mean shows when tools are made of them.
-fn of_apis(config: &Config, report: &Report) -> Vec<ProblemEntry> {
+/// Returns the problems of local OpenAPI documents. They appear only when tools are generated from them.
+fn api_problems(config: &Config, report: &Report) -> Vec<ProblemEntry> {
     let mut found = Vec::new();
     for api in &config.apis {
         let ApiDocument::File { path, json } = &api.document else { continue };
         let root: Json = serde_json::from_str(json).unwrap_or_default();
-        let told = match openapi::read(&root, api, None) {
+        let messages = match openapi::read_document(&root, api, None) {
             Ok(contents) => contents.notes,
             Err(error) => vec![format!("API `{}` has no tools: {error}", api.name)],
         };
-        found.extend(told.into_iter().map(|message| ProblemEntry {
+        found.extend(messages.into_iter().map(|message| ProblemEntry {
             severity: Severity::Warning,
             message: printable(&report.mask_known(&message)),
             file: Some(path.clone()),
@@ -98,8 +102,8 @@ fn of_apis(config: &Config, report: &Report) -> Vec<ProblemEntry> {
     found
 }
 
-/// The checklists, and what they come to.
-fn on_contract(contract: &[Checklist], report: &Report, output: &Output) -> u8 {
+/// Prints the checklists and a summary. Returns the exit code.
+fn report_contract(contract: &[Checklist], report: &Report, output: &Output) -> u8 {
     if !output.json {
         output.result(&render_contract(contract, report));
     }
@@ -110,7 +114,7 @@ fn on_contract(contract: &[Checklist], report: &Report, output: &Output) -> u8 {
             "{BOLD}met{BOLD:#}: all {} of {}{}.\n",
             plural(count, "rule"),
             plural(contract.len(), "tool"),
-            besides(report)
+            problem_suffix(report)
         ));
         return DONE;
     }
@@ -118,9 +122,9 @@ fn on_contract(contract: &[Checklist], report: &Report, output: &Output) -> u8 {
         "{BOLD}not met{BOLD:#}: {not_met} of {} in {}{}.\n",
         plural(count, "rule"),
         plural(contract.len(), "tool"),
-        besides(report)
+        problem_suffix(report)
     ));
-    output.next("mend what is not met and run `toolgate check --contract full` again");
+    output.next_step("fix the unmet rules and run `toolgate check --contract full` again");
     FAILED
 }
 
@@ -129,7 +133,7 @@ fn render_contract(contract: &[Checklist], report: &Report) -> String {
     for Checklist { tool, rules } in contract {
         let met = rules.iter().filter(|rule| rule.met).count();
         let _ = writeln!(out, "{BOLD}{}{BOLD:#} {DIM}{met} of {} met{DIM:#}", printable(tool), rules.len());
-        for Rule { rule, met, detail, place } in rules {
+        for ContractRule { rule, met, detail, place } in rules {
             let (mark, detail) =
                 (if *met { "met" } else { "not met" }, printable(&report.mask_known(detail)));
             let style = if *met { DIM } else { BOLD };
@@ -140,7 +144,7 @@ fn render_contract(contract: &[Checklist], report: &Report) -> String {
     out
 }
 
-fn counted(report: &Report) -> String {
+fn count_problems(report: &Report) -> String {
     let kinds = [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Note, "note")];
     let count = |(severity, name): &(Severity, &str)| {
         let count = report.count(*severity);
@@ -149,14 +153,14 @@ fn counted(report: &Report) -> String {
     kinds.iter().filter_map(count).collect::<Vec<_>>().join(", ")
 }
 
-fn besides(report: &Report) -> String {
-    match counted(report) {
+fn problem_suffix(report: &Report) -> String {
+    match count_problems(report) {
         counted if counted.is_empty() => String::new(),
         counted => format!(", with {counted}"),
     }
 }
 
-fn holds(config: &Config) -> String {
+fn count_entries(config: &Config) -> String {
     let (servers, tools) = (plural(config.servers.len(), "MCP server"), plural(config.tools.len(), "tool"));
     match config.apis.len() {
         0 => format!("{servers} and {tools}"),
@@ -168,8 +172,8 @@ fn plural(count: usize, name: &str) -> String {
     if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") }
 }
 
-/// A value with where it came from.
-struct Row {
+/// A value with its origin.
+struct ValueRow {
     key: String,
     value: String,
     origin: String,
@@ -179,28 +183,28 @@ fn serialise(value: &impl Serialize) -> Json {
     serde_json::to_value(value).expect("a configuration has a JSON form")
 }
 
-/// Names and places: nothing could be found again without them, and no secret is called by its value.
-const OPEN: [&str; 8] =
+/// Keys that are not masked: names and locations, which are needed to find things and are never secrets.
+const UNMASKED_KEYS: [&str; 8] =
     ["name", "project", "files", "origins", "variables", "script_path", "entrypoint", "input_schema"];
 
-/// The document without secrets. Most are hidden by their type; a variable can stand in any text.
-fn hide(json: &mut Json, report: &Report) {
+/// Masks secrets in a document. Most are masked by their type; a variable can be part of any string.
+fn mask_values(json: &mut Json, report: &Report) {
     match json {
         Json::String(text) => *text = report.mask_known(text),
-        Json::Array(items) => items.iter_mut().for_each(|item| hide(item, report)),
+        Json::Array(items) => items.iter_mut().for_each(|item| mask_values(item, report)),
         Json::Object(fields) => {
-            let closed = fields.iter_mut().filter(|(key, _)| !OPEN.contains(&key.as_str()));
-            closed.for_each(|(_, value)| hide(value, report));
+            let closed = fields.iter_mut().filter(|(key, _)| !UNMASKED_KEYS.contains(&key.as_str()));
+            closed.for_each(|(_, value)| mask_values(value, report));
         }
         _ => {}
     }
 }
 
-/// The same as people read it.
-fn render(config: &Config, skills: &Skills, report: &Report) -> String {
+/// Formats the configuration for people.
+fn render(config: &Config, skills: &SkillSet, report: &Report) -> String {
     let mut out = String::new();
     let shown = |text: &str| printable(&report.mask_known(text));
-    let rows = |mut entries: Vec<Row>, out: &mut String| {
+    let rows = |mut entries: Vec<ValueRow>, out: &mut String| {
         for row in entries.iter_mut().filter(|row| row.key != "script") {
             row.value = shown(&row.value);
         }
@@ -213,14 +217,14 @@ fn render(config: &Config, skills: &Skills, report: &Report) -> String {
     }
     let _ = writeln!(out, "read from {}", printable(&config.files.join(", ")));
     heading("limits", &mut out);
-    rows(serialised(&config.limits, "limits", config, &[]), &mut out);
+    rows(value_rows(&config.limits, "limits", config, &[]), &mut out);
     if !config.callers.is_empty() {
         heading("callers", &mut out);
         rows(config.callers.iter().map(|caller| caller_row(caller, config)).collect(), &mut out);
     }
     if !config.egress.is_off() {
         heading("egress", &mut out);
-        rows(serialised(&config.egress, "egress", config, &[]), &mut out);
+        rows(value_rows(&config.egress, "egress", config, &[]), &mut out);
     }
     if !config.agent.is_default() {
         heading("agent", &mut out);
@@ -228,15 +232,15 @@ fn render(config: &Config, skills: &Skills, report: &Report) -> String {
     }
     if let Some(telemetry) = &config.telemetry {
         heading("telemetry", &mut out);
-        rows(serialised(telemetry, "telemetry", config, &[]), &mut out);
+        rows(value_rows(telemetry, "telemetry", config, &[]), &mut out);
     }
     if let Some(results) = &config.results {
         heading("results", &mut out);
-        rows(serialised(results, "results", config, &[]), &mut out);
+        rows(value_rows(results, "results", config, &[]), &mut out);
     }
     if !config.audit.is_default() {
         heading("audit", &mut out);
-        rows(serialised(&config.audit, "audit", config, &[]), &mut out);
+        rows(value_rows(&config.audit, "audit", config, &[]), &mut out);
     }
     if !config.profiles.is_empty() {
         heading("profiles", &mut out);
@@ -244,7 +248,7 @@ fn render(config: &Config, skills: &Skills, report: &Report) -> String {
     for profile in &config.profiles.all {
         title(profile.name.as_str(), profile.description.as_deref().map(&shown), &mut out);
         let path = format!("profiles.{}", profile.name);
-        rows(serialised(&**profile, &path, config, &["name", "description"]), &mut out);
+        rows(value_rows(&**profile, &path, config, &["name", "description"]), &mut out);
     }
     if !config.servers.is_empty() {
         heading("MCP servers", &mut out);
@@ -252,14 +256,14 @@ fn render(config: &Config, skills: &Skills, report: &Report) -> String {
     for server in &config.servers {
         title(server.name.as_str(), server.description.as_deref().map(&shown), &mut out);
         let path = format!("servers.{}", server.name);
-        rows(serialised(server, &path, config, &["name", "description"]), &mut out);
+        rows(value_rows(server, &path, config, &["name", "description"]), &mut out);
     }
     if !config.apis.is_empty() {
         heading("APIs", &mut out);
     }
     for api in &config.apis {
         title(api.name.as_str(), None, &mut out);
-        rows(serialised(api, &format!("apis.{}", api.name), config, &["name"]), &mut out);
+        rows(value_rows(api, &format!("apis.{}", api.name), config, &["name"]), &mut out);
     }
     if !config.tools.is_empty() {
         heading("tools", &mut out);
@@ -277,11 +281,11 @@ fn render(config: &Config, skills: &Skills, report: &Report) -> String {
             heading("settings for tools of servers", &mut out);
         }
         title(settings.name.as_str(), None, &mut out);
-        rows(serialised(settings, &format!("tool_settings.{}", settings.name), config, &["name"]), &mut out);
+        rows(value_rows(settings, &format!("tool_settings.{}", settings.name), config, &["name"]), &mut out);
     }
     if !config.inputs.is_empty() {
         heading("asked for when servers start", &mut out);
-        let row = |input: &toolgate_config::InputSpec| Row {
+        let row = |input: &toolgate_config::InputSpec| ValueRow {
             key: input.id.clone(),
             value: input.description.clone(),
             origin: if input.answered {
@@ -294,7 +298,7 @@ fn render(config: &Config, skills: &Skills, report: &Report) -> String {
     }
     if !config.variables.is_empty() {
         heading("variables", &mut out);
-        let row = |(name, origin): (&String, &String)| Row {
+        let row = |(name, origin): (&String, &String)| ValueRow {
             key: name.clone(),
             value: toolgate_types::secret::MASK.to_owned(),
             origin: origin.clone(),
@@ -318,19 +322,19 @@ fn title(name: &str, description: Option<String>, out: &mut String) {
     );
 }
 
-fn rows(rows: &[Row], out: &mut String) {
-    let width = |text: fn(&Row) -> &String, most: usize| {
+fn rows(rows: &[ValueRow], out: &mut String) {
+    let width = |text: fn(&ValueRow) -> &String, most: usize| {
         rows.iter().map(|row| text(row).chars().count()).filter(|width| *width <= most).max().unwrap_or(0)
     };
     let (key_width, value_width) = (width(|row| &row.key, 40), width(|row| &row.value, 60));
-    for Row { key, value, origin } in rows {
+    for ValueRow { key, value, origin } in rows {
         let key = printable(key);
         let _ = writeln!(out, "    {DIM}{key:key_width$}{DIM:#}  {value:value_width$}  {DIM}{origin}{DIM:#}");
     }
 }
 
-/// Every field of a value, so that none can be forgotten here.
-fn serialised(value: &impl Serialize, path: &str, config: &Config, without: &[&str]) -> Vec<Row> {
+/// Returns one row per field. Generic, so that no new field is forgotten.
+fn value_rows(value: &impl Serialize, path: &str, config: &Config, without: &[&str]) -> Vec<ValueRow> {
     let mut rows = Vec::new();
     for (key, value) in
         serialise(value).as_object().into_iter().flatten().filter(|(key, _)| !without.contains(&key.as_str()))
@@ -340,25 +344,29 @@ fn serialised(value: &impl Serialize, path: &str, config: &Config, without: &[&s
     rows
 }
 
-fn flatten(key: &str, value: &Json, path: &str, config: &Config, rows: &mut Vec<Row>) {
+fn flatten(key: &str, value: &Json, path: &str, config: &Config, rows: &mut Vec<ValueRow>) {
     match value {
         Json::Object(fields) if !fields.is_empty() => {
             for (name, value) in fields {
                 flatten(&format!("{key}.{name}"), value, path, config, rows);
             }
         }
-        // An empty map or list that nobody wrote is not worth a line.
+        // Skip an empty map or list that is not written in any file.
         Json::Object(_) if !config.origins.contains_key(&format!("{path}.{key}")) => {}
         Json::Array(items) if items.is_empty() && !config.origins.contains_key(&format!("{path}.{key}")) => {}
         _ => {
-            let value = if key == "cwd" { within(Path::new(&plain(value)), config) } else { plain(value) };
-            rows.push(Row { key: key.to_owned(), value, origin: origin(path, key, config) });
+            let value = if key == "cwd" {
+                relative_path(Path::new(&plain_value(value)), config)
+            } else {
+                plain_value(value)
+            };
+            rows.push(ValueRow { key: key.to_owned(), value, origin: origin(path, key, config) });
         }
     }
 }
 
-/// A path as seen from the project folder, where it is inside.
-fn within(path: &Path, config: &Config) -> String {
+/// Returns a path relative to the project folder, if it is inside.
+fn relative_path(path: &Path, config: &Config) -> String {
     match path.strip_prefix(&config.project) {
         Ok(inside) if inside.as_os_str().is_empty() => ".".to_owned(),
         Ok(inside) => inside.display().to_string(),
@@ -366,7 +374,7 @@ fn within(path: &Path, config: &Config) -> String {
     }
 }
 
-/// The place of the value, or of the map around it; what nobody wrote is a default.
+/// Returns the origin of a value, or of the map around it; `default` if no file sets it.
 fn origin(path: &str, key: &str, config: &Config) -> String {
     let mut path = format!("{path}.{key}");
     let top = path.split('.').count() - key.split('.').count();
@@ -379,18 +387,18 @@ fn origin(path: &str, key: &str, config: &Config) -> String {
     "default".to_owned()
 }
 
-fn plain(value: &Json) -> String {
+fn plain_value(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
-        Json::Null => "(kept away)".to_owned(),
+        Json::Null => "(unset)".to_owned(),
         Json::Array(items) if items.is_empty() => "(none)".to_owned(),
-        Json::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(" "),
+        Json::Array(items) => items.iter().map(plain_value).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
 }
 
-/// `owner  *:*  toolgate.yaml:14:18`.
-fn caller_row(caller: &Caller, config: &Config) -> Row {
+/// Formats a caller: `owner  *:*  toolgate.yaml:14:18`.
+fn caller_row(caller: &Caller, config: &Config) -> ValueRow {
     let permissions: Vec<_> = caller.permissions.iter().map(ToString::to_string).collect();
     let given = if permissions.is_empty() { "(nothing)".to_owned() } else { permissions.join(" ") };
     let value = match config.caller_descriptions.get(&caller.id) {
@@ -398,15 +406,15 @@ fn caller_row(caller: &Caller, config: &Config) -> Row {
         None => given,
     };
     let path = format!("callers.{}", caller.id);
-    Row { key: caller.id.to_string(), value, origin: origin(&path, "permissions", config) }
+    ValueRow { key: caller.id.to_string(), value, origin: origin(&path, "permissions", config) }
 }
 
-fn tool_rows(tool: &ToolDefinition, config: &Config) -> Vec<Row> {
+fn tool_rows(tool: &ToolDefinition, config: &Config) -> Vec<ValueRow> {
     let path = format!("tools.{}", tool.name);
     let place = config.origins.get(&format!("{path}.name")).cloned().unwrap_or_default();
-    let row = |key: &str, value: String, origin: String| Row { key: key.to_owned(), value, origin };
+    let row = |key: &str, value: String, origin: String| ValueRow { key: key.to_owned(), value, origin };
     let mut rows = vec![
-        row("script", shown_path(tool, config), place),
+        row("script", script_path(tool, config), place),
         row("arguments", arguments(tool), origin(&path, "input_schema", config)),
     ];
     let timeout = tool.timeout(config.limits.default_timeout).to_string();
@@ -426,16 +434,16 @@ fn tool_rows(tool: &ToolDefinition, config: &Config) -> Vec<Row> {
         "timeout",
         "examples",
     ];
-    rows.extend(serialised(tool, &path, config, &shown));
+    rows.extend(value_rows(tool, &path, config, &shown));
     rows
 }
 
-fn shown_path(tool: &ToolDefinition, config: &Config) -> String {
-    let path = within(&tool.script.script_path, config);
+fn script_path(tool: &ToolDefinition, config: &Config) -> String {
+    let path = relative_path(&tool.script.script_path, config);
     if path.ends_with(".py") { format!("{path} {}()", tool.script.entrypoint) } else { path }
 }
 
-/// `text: string, folder?: string`.
+/// Formats the arguments of a tool: `text: string, folder?: string`.
 fn arguments(tool: &ToolDefinition) -> String {
     let schema: Json = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
     let required =

@@ -8,7 +8,7 @@ use crate::output::Output;
 
 pub(crate) fn run(args: &CompletionsArgs, output: &Output) -> anyhow::Result<u8> {
     let mut script = Vec::new();
-    // clap offers hidden commands too.
+    // clap_complete would offer hidden commands, too.
     let all = Cli::command();
     let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let mut shown = clap::Command::new("toolgate")

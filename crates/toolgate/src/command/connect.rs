@@ -1,71 +1,79 @@
-//! `toolgate connect CLIENT`: Toolgate among the MCP servers of another program, and out of them again.
+//! `toolgate connect CLIENT`: adds Toolgate to the MCP servers of another program, or removes it.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::json;
 use similar::TextDiff;
-use toolgate_config::connect::{self, ConnectError, KEY_VARIABLE, Scope, Way};
-use toolgate_config::{Client, Environment};
-use toolgate_types::redact::printable;
+use toolgate_config::connect::{self, ConnectError, ConnectMethod, KEY_VARIABLE, Scope};
+use toolgate_config::{ClientProgram, Environment};
+use toolgate_redact::printable;
 
 use crate::DONE;
-use crate::cli::{ConnectArgs, ConnectScope, Project};
-use crate::command::import::write_whole;
-use crate::output::{BOLD, Output, hinted, shown_path};
+use crate::cli::{ConnectArgs, ConnectScope, ProjectArgs};
+use crate::command::import::write_atomically;
+use crate::output::{BOLD, Output, display_path, error_with_hint};
 
 pub(crate) const HELP: &str = "\
 Examples:
   toolgate connect vscode                      for you, in every folder
-  toolgate connect claude-code --scope project for all who work in this folder, in .mcp.json
-  toolgate connect codex --dry-run             show the difference, and write nothing
+  toolgate connect claude-code --scope project for everyone in this folder, in .mcp.json
+  toolgate connect codex --dry-run             show the difference, write nothing
   toolgate -C ~/gate connect cursor --http http://127.0.0.1:7332/mcp
-  toolgate connect vscode --profile coding     with what that profile of toolgate.yaml shows
-  toolgate connect vscode --remove             undo it
+  toolgate connect vscode --profile coding     with the tools of a profile of toolgate.yaml
+  toolgate connect vscode --remove             remove the entry
 
-Without `--http` the client starts `toolgate stdio` for the project of `-C`. With it the client sends
-the key in TOOLGATE_API_KEY of its own environment: no key is written. Only our entry changes, byte by
-byte. One of the same name that is not Toolgate's is left alone unless `--force` is given.
+Without `--http`, the client starts `toolgate stdio` for the project of `-C`. With it, the client sends
+the key in TOOLGATE_API_KEY of its own environment; no key is written. Only the entry of Toolgate
+changes. An entry of the same name that does not belong to Toolgate is kept unless `--force` is given.
 
-Exit codes: 0 done or nothing to do, 1 refused or not written, 2 wrong usage.";
+Exit codes: 0 done or nothing to do, 1 rejected or not written, 2 wrong usage.";
 
-pub(crate) fn run(args: &ConnectArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let environment = Environment::of_process();
+pub(crate) fn run(args: &ConnectArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let environment = Environment::from_process();
     let client = args.client.client();
     let scope = match args.scope {
         ConnectScope::User => Scope::User,
         ConnectScope::Project => Scope::Project,
     };
     let here = std::env::current_dir().context("there is no current folder")?;
-    let path = connect::place(client, scope, &here, &environment).map_err(|error| told(error, args))?;
+    let path = connect::config_path(client, scope, &here, &environment)
+        .map_err(|error| connect_error(error, args))?;
     let before = path.is_file().then(|| fs_err::read_to_string(&path)).transpose()?;
     let text = before.as_deref().unwrap_or_default();
     let after = if args.remove {
         connect::disconnect(client, text, &args.name, args.force).map(|text| text.or(before.clone()))
     } else {
-        way(args, project)
+        connect_method(args, project)
             .and_then(|way| Ok(Some(connect::connect(client, text, &args.name, &way, args.force)?)))
     };
     let after = after
-        .map_err(|error| told(error, args))
-        .with_context(|| format!("{} was not changed", shown_path(&path)))?;
+        .map_err(|error| connect_error(error, args))
+        .with_context(|| format!("{} was not changed", display_path(&path)))?;
     let changed = after != before;
     if let Some(after) = after.as_deref().filter(|_| changed && !args.dry_run) {
         if let Some(folder) = path.parent() {
             fs_err::create_dir_all(folder)?;
         }
-        write_whole(&path, before.as_deref(), after)?;
+        write_atomically(&path, before.as_deref(), after)?;
     }
-    tell(args, client, &path, changed, &difference(text, after.as_deref().unwrap_or_default()), output)
+    print_result(
+        args,
+        client,
+        &path,
+        changed,
+        &difference(text, after.as_deref().unwrap_or_default()),
+        output,
+    )
 }
 
-fn way(args: &ConnectArgs, project: &Project) -> Result<Way, ConnectError> {
+fn connect_method(args: &ConnectArgs, project: &ProjectArgs) -> Result<ConnectMethod, ConnectError> {
     if let Some(url) = &args.http {
         let url = match &args.profile {
             Some(profile) => format!("{}/{profile}", url.trim_end_matches('/')),
             None => url.clone(),
         };
-        return Ok(Way::Http { url });
+        return Ok(ConnectMethod::Http { url });
     }
     let text = |path: &Path| {
         let whole = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -79,26 +87,26 @@ fn way(args: &ConnectArgs, project: &Project) -> Result<Way, ConnectError> {
     if let Some(profile) = &args.profile {
         arguments.extend(["--profile".to_owned(), profile.to_string()]);
     }
-    // Clients with windows often know no PATH of the person's.
+    // Graphical clients often run without the user's PATH.
     let command = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("toolgate"));
-    Ok(Way::Stdio { command: command.display().to_string(), arguments })
+    Ok(ConnectMethod::Stdio { command: command.display().to_string(), arguments })
 }
 
-/// The lines that change, and no other: whatever else is in the file may be secret.
+/// Returns the changed lines without context, because other lines may contain secrets.
 fn difference(before: &str, after: &str) -> String {
     let difference = TextDiff::from_lines(before, after);
     difference.unified_diff().context_radius(0).missing_newline_hint(false).to_string()
 }
 
-fn tell(
+fn print_result(
     args: &ConnectArgs,
-    client: Client,
+    client: ClientProgram,
     path: &Path,
     changed: bool,
     difference: &str,
     output: &Output,
 ) -> anyhow::Result<u8> {
-    let file = shown_path(path);
+    let file = display_path(path);
     if output.json {
         output.document(&json!({
             "ok": true,
@@ -113,45 +121,45 @@ fn tell(
         return Ok(DONE);
     }
     let name = printable(&args.name);
-    let said = match (args.remove, changed, args.dry_run) {
-        (false, false, _) => "is there already:",
-        (true, false, _) => "is not there:",
+    let outcome = match (args.remove, changed, args.dry_run) {
+        (false, false, _) => "is already in",
+        (true, false, _) => "is not in",
         (false, true, true) => "would be written to",
         (false, true, false) => "was written to",
-        (true, true, true) => "would be taken out of",
-        (true, true, false) => "was taken out of",
+        (true, true, true) => "would be removed from",
+        (true, true, false) => "was removed from",
     };
     if args.dry_run {
         output.result(difference);
     }
-    output.message(&format!("{BOLD}{name}{BOLD:#} {said} {file}\n"));
+    output.message(&format!("{BOLD}{name}{BOLD:#} {outcome} {file}\n"));
     let next = match (args.remove, args.dry_run && changed, &args.http) {
         (_, true, _) => "run it again without `--dry-run` to write this".to_owned(),
         (true, ..) => "restart the client if it still shows the tools".to_owned(),
         (false, false, Some(_)) => {
-            format!("start the client with {KEY_VARIABLE} in its environment, and `toolgate serve` beside it")
+            format!("run `toolgate serve`, and start the client with {KEY_VARIABLE} in its environment")
         }
-        (false, false, None) => "restart the client, which starts Toolgate when it needs it".to_owned(),
+        (false, false, None) => "restart the client; it starts Toolgate when it needs it".to_owned(),
     };
-    output.next(&next);
+    output.next_step(&next);
     Ok(DONE)
 }
 
-fn told(error: ConnectError, args: &ConnectArgs) -> anyhow::Error {
+fn connect_error(error: ConnectError, args: &ConnectArgs) -> anyhow::Error {
     let hint = match &error {
-        ConnectError::NoProject(_) => "`--scope user` is what it has",
-        ConnectError::NoHttp(_) => "leave `--http` out: it starts `toolgate stdio` itself",
-        ConnectError::Foreign(_) if args.remove => "`--force` takes it out all the same",
-        ConnectError::Foreign(_) => "`--name` gives ours another name, `--force` overwrites that one",
-        ConnectError::NoTable(_) => "change it by hand: it is not written as a table of its own",
+        ConnectError::NoProject(_) => "use `--scope user`",
+        ConnectError::NoHttp(_) => "omit `--http`: the client starts `toolgate stdio` itself",
+        ConnectError::Foreign(_) if args.remove => "use `--force` to remove it anyway",
+        ConnectError::Foreign(_) => "use `--name` for another name, or `--force` to overwrite the entry",
+        ConnectError::NoTable(_) => "edit the file by hand: the entry is not a separate table",
         ConnectError::Unknown(_) | ConnectError::Text(_) | ConnectError::Toml(_) | ConnectError::Shape(_) => {
-            "mend the file by hand first"
+            "fix the file by hand first"
         }
     };
-    hinted(chain(&error), hint)
+    error_with_hint(chain(&error), hint)
 }
 
-/// The error with its causes, since a hint stands for all of them.
+/// Joins an error with its causes, because one hint covers all of them.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! What a tool, prompt or resource gives, shown to a person: text as text, the rest as files.
+//! Prints content of tools, prompts and resources: text as text, media as temporary files.
 
 use std::path::PathBuf;
 
@@ -6,43 +6,43 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
-use toolgate_types::clean::clean;
+use toolgate_redact::sanitize::sanitize;
 
-/// The blocks of a result, a paragraph each.
-pub(crate) fn shown(blocks: &[Json]) -> anyhow::Result<String> {
-    blocks.iter().map(block).collect()
+/// Formats content blocks, one paragraph each.
+pub(crate) fn blocks_text(blocks: &[Json]) -> anyhow::Result<String> {
+    blocks.iter().map(block_text).collect()
 }
 
-fn block(block: &Json) -> anyhow::Result<String> {
+fn block_text(block: &Json) -> anyhow::Result<String> {
     let text = |name: &str| block[name].as_str().unwrap_or_default();
     Ok(match text("type") {
-        "text" => format!("{}\n", clean(text("text"))),
+        "text" => format!("{}\n", sanitize(text("text"))),
         kind @ ("image" | "audio") => {
-            let path = save(text("data"), text("mimeType"))?;
-            format!("[{kind} {} saved to {}]\n", clean(text("mimeType")), path.display())
+            let path = save_media(text("data"), text("mimeType"))?;
+            format!("[{kind} {} saved to {}]\n", sanitize(text("mimeType")), path.display())
         }
-        "resource" => resource(&block["resource"])?,
-        "resource_link" => format!("[resource {} · {}]\n", clean(text("uri")), clean(text("name"))),
-        // A kind of a later revision is shown as it came.
-        _ => format!("{}\n", clean(&serde_json::to_string_pretty(block)?)),
+        "resource" => resource_text(&block["resource"])?,
+        "resource_link" => format!("[resource {} · {}]\n", sanitize(text("uri")), sanitize(text("name"))),
+        // An unknown type, from a later protocol revision, is printed as JSON.
+        _ => format!("{}\n", sanitize(&serde_json::to_string_pretty(block)?)),
     })
 }
 
-/// The contents of a resource: text, or a file.
-pub(crate) fn resource(resource: &Json) -> anyhow::Result<String> {
-    let uri = clean(resource["uri"].as_str().unwrap_or_default()).into_owned();
+/// Formats a resource: its text, or the path of the saved file.
+pub(crate) fn resource_text(resource: &Json) -> anyhow::Result<String> {
+    let uri = sanitize(resource["uri"].as_str().unwrap_or_default()).into_owned();
     if let Some(text) = resource["text"].as_str() {
-        return Ok(format!("[{uri}]\n{}\n", clean(text)));
+        return Ok(format!("[{uri}]\n{}\n", sanitize(text)));
     }
-    let path = save(
+    let path = save_media(
         resource["blob"].as_str().unwrap_or_default(),
         resource["mimeType"].as_str().unwrap_or_default(),
     )?;
     Ok(format!("[{uri} saved to {}]\n", path.display()))
 }
 
-/// A file in the folder for temporary ones, with an ending that programs know it by.
-fn save(data: &str, mime: &str) -> anyhow::Result<PathBuf> {
+/// Saves base64 data to a temporary file with a matching extension.
+fn save_media(data: &str, mime: &str) -> anyhow::Result<PathBuf> {
     let bytes = STANDARD.decode(data).context("the content is not valid base64")?;
     let known = [
         ("image/png", "png"),

@@ -1,4 +1,4 @@
-//! `toolgate eval GOLD.jsonl`: how often the right tool is chosen, on queries of which it is known.
+//! `toolgate eval GOLD.jsonl`: measures the accuracy of the tool search on labelled queries.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,78 +8,78 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value as Json;
 use toolgate_runtime::ToolState;
-use toolgate_search::Entry;
-use toolgate_search::eval::{Figures, Line, Report, Sample, answers, catalogs};
+use toolgate_search::ToolEntry;
+use toolgate_search::eval::{CatalogSample, EvalMetrics, EvalReport, GoldLine, evaluate, parse_catalogs};
 
-use crate::cli::{Answers, EvalArgs, Project};
-use crate::command::{live, tools};
-use crate::output::{BOLD, DIM, Output, hinted, shown_path};
+use crate::cli::{AnswerMode, EvalArgs, ProjectArgs};
+use crate::command::{project_runtime, tools};
+use crate::output::{BOLD, DIM, Output, display_path, error_with_hint};
 use crate::{DONE, FAILED};
 
-/// Bytes of a file that are read.
-const MOST_BYTES: u64 = 256 << 20;
-/// Lines between two words about how far it is.
-const STEP: usize = 50;
+/// Bytes of a file that is read.
+const MAX_BYTES: u64 = 256 << 20;
+/// Queries between two progress messages.
+const PROGRESS_STEP: usize = 50;
 
-type Catalogs = BTreeMap<String, Vec<Entry>>;
+type Catalogs = BTreeMap<String, Vec<ToolEntry>>;
 
-pub(crate) fn run(args: &EvalArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let lines = gold(args)?;
+pub(crate) fn run(args: &EvalArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let lines = read_gold(args)?;
     match &args.tools {
         Some(file) => {
             let text = read(file)?;
             let parsed: Json =
-                serde_json::from_str(&text).with_context(|| format!("{} is not JSON", shown_path(file)))?;
-            let catalogs = catalogs(&parsed).ok_or_else(|| {
-                hinted(
-                    format!("{} holds no tools", shown_path(file)),
-                    "it should be a list of tools as `tools/list` has them, or {\"catalogs\": {NAME: [tools]}}",
+                serde_json::from_str(&text).with_context(|| format!("{} is not JSON", display_path(file)))?;
+            let catalogs = parse_catalogs(&parsed).ok_or_else(|| {
+                error_with_hint(
+                    format!("{} contains no tools", display_path(file)),
+                    "expected a list of tools as in `tools/list`, or {\"catalogs\": {NAME: [tools]}}",
                 )
             })?;
-            measured(args, &lines, &catalogs, output)
+            measure(args, &lines, &catalogs, output)
         }
-        None => live::with(
+        None => project_runtime::with_runtime(
             project,
             output,
-            Answers::Decline,
+            AnswerMode::Decline,
             |_| true,
             async |runtime, errors| {
-                let who = tools::caller(&runtime, &args.caller)?;
+                let who = tools::find_caller(&runtime, &args.caller)?;
                 let catalog = runtime.catalog();
-                let seen = catalog
+                let visible = catalog
                     .tools()
                     .filter(|tool| tool.state == ToolState::Ready && runtime.may_see(&who, tool));
-                let catalogs = BTreeMap::from([(String::new(), seen.map(|tool| tool.entry()).collect())]);
-                let code = measured(args, &lines, &catalogs, output)?;
-                Ok(live::tell(&errors, output).max(code))
+                let catalogs =
+                    BTreeMap::from([(String::new(), visible.map(|tool| tool.search_entry()).collect())]);
+                let code = measure(args, &lines, &catalogs, output)?;
+                Ok(project_runtime::report_errors(&errors, output).max(code))
             },
         ),
     }
 }
 
-fn measured(args: &EvalArgs, lines: &[Line], catalogs: &Catalogs, output: &Output) -> anyhow::Result<u8> {
-    let sample = args.catalog_size.map(|size| Sample { size: size.get(), seed: args.seed });
+fn measure(args: &EvalArgs, lines: &[GoldLine], catalogs: &Catalogs, output: &Output) -> anyhow::Result<u8> {
+    let sample = args.catalog_size.map(|size| CatalogSample { size: size.get(), seed: args.seed });
     let is_watched = std::io::stderr().is_terminal();
     let tell = |done: usize| {
-        if is_watched && (done.is_multiple_of(STEP) || done == lines.len()) {
+        if is_watched && (done.is_multiple_of(PROGRESS_STEP) || done == lines.len()) {
             let end = if done == lines.len() { "\r\x1b[K" } else { "" };
             output.message(&format!("\r{DIM}{done} of {}{DIM:#}{end}", lines.len()));
         }
     };
-    let answers = answers(catalogs, lines, sample, tell).map_err(|error| {
+    let answers = evaluate(catalogs, lines, sample, tell).map_err(|error| {
         let known: Vec<&str> = catalogs.keys().map(String::as_str).collect();
-        let message =
-            format!("line {} asks of the catalog `{}`, which is not there", error.line, error.catalog);
-        hinted(message, format!("there are: {}", known.join(", ")))
+        let message = format!("line {} names an unknown catalog: `{}`", error.line, error.catalog);
+        error_with_hint(message, format!("available: {}", known.join(", ")))
     })?;
-    let report = Report::of(&answers);
-    let missed = missed(args, &report.all);
+    let report = EvalReport::compute(&answers);
+    let missed = missed_minimums(args, &report.all);
     if output.json {
         output.document(&report)?;
     } else {
-        output.result(&shown(&report));
+        output.result(&report_text(&report));
         if args.wrong {
-            for answer in answers.iter().filter(|answer| !answer.is_right()) {
+            for answer in answers.iter().filter(|answer| !answer.is_correct()) {
                 let first = answer.choice.hits.first().map(|hit| hit.name.as_str()).unwrap_or("nothing");
                 let chosen = answer.choice.decision.name();
                 let (query, right) = (&answer.line.query, answer.line.tools.join(" or "));
@@ -93,8 +93,8 @@ fn measured(args: &EvalArgs, lines: &[Line], catalogs: &Catalogs, output: &Outpu
     Ok(if missed.is_empty() { DONE } else { FAILED })
 }
 
-/// The bars that were not reached.
-fn missed(args: &EvalArgs, figures: &Figures) -> Vec<String> {
+/// Returns messages for the minimums that were missed.
+fn missed_minimums(args: &EvalArgs, figures: &EvalMetrics) -> Vec<String> {
     let bars = [
         ("--min-top1", args.min_top1, figures.top1),
         ("--min-recall5", args.min_recall5, figures.recall5),
@@ -104,55 +104,55 @@ fn missed(args: &EvalArgs, figures: &Figures) -> Vec<String> {
     ];
     let below = |(name, bar, is): (&str, Option<f64>, Option<f64>)| {
         let bar = bar?;
-        // A bar for what was not measured is not reached.
-        (is.unwrap_or(0.0) < bar).then(|| format!("below {name} {bar}: {}", share(is)))
+        // A minimum for a metric that was not measured counts as missed.
+        (is.unwrap_or(0.0) < bar).then(|| format!("below {name} {bar}: {}", format_share(is)))
     };
     bars.into_iter().filter_map(below).collect()
 }
 
-fn gold(args: &EvalArgs) -> anyhow::Result<Vec<Line>> {
+fn read_gold(args: &EvalArgs) -> anyhow::Result<Vec<GoldLine>> {
     let EvalArgs { gold, suite, .. } = args;
     let text = read(gold)?;
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let line: Line = serde_json::from_str(line)
-            .map_err(|error| anyhow!("{}:{}: {error}", shown_path(gold), at + 1))
-            .context("a line of the gold set cannot be read")?;
+        let line: GoldLine = serde_json::from_str(line)
+            .map_err(|error| anyhow!("{}:{}: {error}", display_path(gold), at + 1))
+            .context("cannot read a line of the gold set")?;
         lines.push(line);
     }
     if let Some(suite) = suite {
         lines.retain(|line| line.suite == *suite);
     }
     if lines.is_empty() {
-        bail!("{} holds no line to measure", shown_path(gold));
+        bail!("{} contains no queries to measure", display_path(gold));
     }
     Ok(lines)
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
     let size = fs_err::metadata(path)?.len();
-    if size > MOST_BYTES {
-        bail!("{} has {size} bytes, and {MOST_BYTES} are read at most", shown_path(path));
+    if size > MAX_BYTES {
+        bail!("{} has {size} bytes; the limit is {MAX_BYTES}", display_path(path));
     }
     Ok(fs_err::read_to_string(path)?)
 }
 
-fn shown(report: &Report) -> String {
+fn report_text(report: &EvalReport) -> String {
     let mut text = String::new();
     let all = ("all".to_owned(), &report.all);
     let suites = report.suites.iter().map(|(name, figures)| (format!("suite {name}"), figures));
     let languages = report.languages.iter().map(|(name, figures)| (format!("language {name}"), figures));
     for (name, figures) in std::iter::once(all).chain(suites).chain(languages) {
-        let Figures { n, top1, recall5, tool, multi, none, ask, .. } = figures;
+        let EvalMetrics { n, top1, recall5, tool, multi, none, ask, .. } = figures;
         let _ = writeln!(
             text,
             "{BOLD}{name}{BOLD:#}: {n} lines, right {}, recall@5 {}",
-            share(*top1),
-            share(*recall5)
+            format_share(*top1),
+            format_share(*recall5)
         );
         for (name, recalled) in [("tool", tool), ("multi", multi)].into_iter().filter(|(_, one)| one.n > 0) {
             let (top1, first, recall5) =
-                (share(recalled.top1), share(recalled.first), share(recalled.recall5));
+                (format_share(recalled.top1), format_share(recalled.first), format_share(recalled.recall5));
             let _ = writeln!(
                 text,
                 "  {name:5} {:4}  chosen {top1}, first {first}, recall@5 {recall5}",
@@ -160,22 +160,32 @@ fn shown(report: &Report) -> String {
             );
         }
         for (name, judged) in [("none", none), ("ask", ask)].into_iter().filter(|(_, one)| one.n > 0) {
-            let (precision, recall) = (share(judged.precision), share(judged.recall));
+            let (precision, recall) = (format_share(judged.precision), format_share(judged.recall));
             let _ = writeln!(text, "  {name:5} {:4}  precision {precision}, recall {recall}", judged.n);
         }
     }
     text.push_str(&confusion(&report.all));
-    let told = &report.all.confidence;
-    let _ = writeln!(text, "\nconfidence {} in the mean, off by {}", share(told.mean), share(told.error));
-    for bin in &told.bins {
-        let _ =
-            writeln!(text, "  {:4} lines  said {}, were right {}", bin.n, share(bin.told), share(bin.right));
+    let confidence = &report.all.confidence;
+    let _ = writeln!(
+        text,
+        "\nmean confidence {}, calibration error {}",
+        format_share(confidence.mean),
+        format_share(confidence.error)
+    );
+    for bin in &confidence.bins {
+        let _ = writeln!(
+            text,
+            "  {:4} lines  confidence {}, right {}",
+            bin.n,
+            format_share(bin.confidence),
+            format_share(bin.right)
+        );
     }
     text
 }
 
-/// What was expected, and what was chosen.
-fn confusion(figures: &Figures) -> String {
+/// Formats the confusion matrix: expected against chosen.
+fn confusion(figures: &EvalMetrics) -> String {
     const CHOSEN: [&str; 4] = ["tool", "other tool", "none", "ask"];
     let mut text = format!("\n{:9}", "expected");
     CHOSEN.iter().for_each(|name| text.push_str(&format!("{name:>12}")));
@@ -189,6 +199,6 @@ fn confusion(figures: &Figures) -> String {
     text
 }
 
-fn share(value: Option<f64>) -> String {
+fn format_share(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"))
 }

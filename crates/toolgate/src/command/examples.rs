@@ -1,25 +1,25 @@
-//! `toolgate tools test`: the examples of one's own tools, run for real and compared.
+//! `toolgate tools test`: calls the examples of your own tools and compares the results.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use toolgate_mcp::{Raw, Trace};
+use toolgate_mcp::{RawJson, TraceContext};
 use toolgate_runtime::catalog::Upstream;
-use toolgate_runtime::{CallRequest, Called, Origin, Runtime};
-use toolgate_types::tool::Example;
+use toolgate_runtime::{CallOrigin, CallOutcome, CallRequest, Runtime};
+use toolgate_types::tool::ToolExample;
 use toolgate_types::{Caller, ToolDefinition};
 
-use crate::cli::{Answers, Project, TestToolsArgs};
-use crate::command::{live, log, tools};
-use crate::output::{BOLD, DIM, Output, hinted};
+use crate::cli::{AnswerMode, ProjectArgs, TestToolsArgs};
+use crate::command::{log, project_runtime, tools};
+use crate::output::{BOLD, DIM, Output, error_with_hint};
 use crate::{DONE, FAILED};
 
-/// How one example did.
+/// Result of one example.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Outcome {
+struct ExampleResult {
     tool: String,
     example: String,
     passed: bool,
@@ -32,14 +32,14 @@ struct Outcome {
     milliseconds: f64,
 }
 
-pub(crate) fn run(args: &TestToolsArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(
+pub(crate) fn run(args: &TestToolsArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    project_runtime::with_runtime(
         project,
         output,
-        Answers::Ask,
+        AnswerMode::Ask,
         |_| false,
         async |runtime, _| {
-            let caller = tools::caller(&runtime, &args.caller)?;
+            let caller = tools::find_caller(&runtime, &args.caller)?;
             let catalog = runtime.catalog();
             let is_wanted = |name: &str| args.name.as_ref().is_none_or(|wanted| wanted == name);
             let own: Vec<&Arc<ToolDefinition>> = catalog
@@ -50,16 +50,16 @@ pub(crate) fn run(args: &TestToolsArgs, project: &Project, output: &Output) -> a
                 })
                 .collect();
             if let (Some(name), true) = (&args.name, own.is_empty()) {
-                let hint = "`toolgate tools list` shows all; only your own have examples";
-                return Err(hinted(format!("there is no tool `{name}` of your own"), hint));
+                let hint = "only your own tools have examples; list all with `toolgate tools list`";
+                return Err(error_with_hint(format!("`{name}` is not one of your own tools"), hint));
             }
-            runtime.log_to(runtime.keeping.open(log::Calls::One)?);
+            runtime.set_log(runtime.log_setup.open(log::CallVolume::One)?);
             let mut outcomes = Vec::new();
             for tool in &own {
                 for example in &tool.examples {
-                    let outcome = one(&runtime, &caller, tool, example).await;
+                    let outcome = run_example(&runtime, &caller, tool, example).await;
                     if !output.json {
-                        output.result(&shown(&outcome));
+                        output.result(&result_text(&outcome));
                     }
                     outcomes.push(outcome);
                 }
@@ -82,26 +82,31 @@ pub(crate) fn run(args: &TestToolsArgs, project: &Project, output: &Output) -> a
     )
 }
 
-async fn one(runtime: &Runtime, caller: &Caller, tool: &ToolDefinition, example: &Example) -> Outcome {
+async fn run_example(
+    runtime: &Runtime,
+    caller: &Caller,
+    tool: &ToolDefinition,
+    example: &ToolExample,
+) -> ExampleResult {
     let request = CallRequest {
         name: tool.name.to_string(),
-        arguments: Raw::of(&example.params).into(),
-        trace: Trace::fresh(),
-        origin: Origin::default(),
-        whole: true,
+        arguments: RawJson::from_value(&example.params).into(),
+        trace: TraceContext::generate(),
+        origin: CallOrigin::default(),
+        full_result: true,
     };
-    let Called { result, .. } = runtime.call(caller, request).await;
+    let CallOutcome { result, .. } = runtime.call(caller, request).await;
     let expected: Option<Json> =
         example.expected_result.as_ref().and_then(|text| serde_json::from_str(text.get()).ok());
     let data: Option<Json> = result.data.as_ref().and_then(|data| data.parse().ok());
-    let got = data.map(|data| comparable(data, expected.as_ref()));
+    let got = data.map(|data| convert_result(data, expected.as_ref()));
     let passed = result.error.is_none()
         && match (&expected, &got) {
-            (Some(expected), Some(got)) => is_same(expected, got),
+            (Some(expected), Some(got)) => is_equal(expected, got),
             (Some(_), None) => false,
             (None, _) => true,
         };
-    Outcome {
+    ExampleResult {
         tool: tool.name.to_string(),
         example: example.description.clone(),
         passed,
@@ -112,8 +117,8 @@ async fn one(runtime: &Runtime, caller: &Caller, tool: &ToolDefinition, example:
     }
 }
 
-/// What a tool gave, in the form in which it was expected: text stands for itself, or for the JSON in it.
-fn comparable(data: Json, expected: Option<&Json>) -> Json {
+/// Converts the result of a tool to the form of the expected one: text as a string, or as the JSON in it.
+fn convert_result(data: Json, expected: Option<&Json>) -> Json {
     let text = match data.as_array().map(Vec::as_slice) {
         Some([block]) if block["type"] == "text" => block["text"].as_str().map(str::to_owned),
         _ => None,
@@ -125,20 +130,22 @@ fn comparable(data: Json, expected: Option<&Json>) -> Json {
     }
 }
 
-/// Whether two documents say the same, however their numbers are spelt.
-fn is_same(a: &Json, b: &Json) -> bool {
+/// Returns true if two documents are equal, with numbers compared by value.
+fn is_equal(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Number(a), Json::Number(b)) => a == b || a.as_f64() == b.as_f64(),
-        (Json::Array(a), Json::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b)),
+        (Json::Array(a), Json::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_equal(a, b))
+        }
         (Json::Object(a), Json::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| is_same(a, b)))
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| is_equal(a, b)))
         }
         _ => a == b,
     }
 }
 
-fn shown(outcome: &Outcome) -> String {
-    let Outcome { tool, example, passed, expected, got, error, milliseconds } = outcome;
+fn result_text(outcome: &ExampleResult) -> String {
+    let ExampleResult { tool, example, passed, expected, got, error, milliseconds } = outcome;
     let word = if *passed { "ok    " } else { "FAILED" };
     let took = Duration::from_secs_f64((milliseconds / 1000.0).max(0.0)).as_millis();
     let mut text = format!("{word} {BOLD}{tool}{BOLD:#}: {example} {DIM}{took} ms{DIM:#}\n");
@@ -151,19 +158,19 @@ fn shown(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn numbers_are_the_same_however_they_are_spelt() {
+fn compares_numbers_by_value() {
     use serde_json::json;
-    assert!(is_same(&json!({ "a": [1, 2.0] }), &json!({ "a": [1.0, 2] })));
-    assert!(!is_same(&json!({ "a": 1 }), &json!({ "a": 1, "b": 2 })));
-    assert!(!is_same(&json!([1]), &json!([1, 2])));
-    assert!(!is_same(&json!("1"), &json!(1)));
+    assert!(is_equal(&json!({ "a": [1, 2.0] }), &json!({ "a": [1.0, 2] })));
+    assert!(!is_equal(&json!({ "a": 1 }), &json!({ "a": 1, "b": 2 })));
+    assert!(!is_equal(&json!([1]), &json!([1, 2])));
+    assert!(!is_equal(&json!("1"), &json!(1)));
 }
 
 #[test]
-fn text_is_compared_as_what_is_expected() {
+fn parses_text_as_the_expected_type() {
     use serde_json::json;
     let text = |text: &str| json!([{ "type": "text", "text": text }]);
-    assert_eq!(comparable(text("3"), Some(&json!(3))), json!(3));
-    assert_eq!(comparable(text("3"), Some(&json!("3"))), json!("3"));
-    assert_eq!(comparable(json!({ "n": 1 }), Some(&json!("x"))), json!({ "n": 1 }));
+    assert_eq!(convert_result(text("3"), Some(&json!(3))), json!(3));
+    assert_eq!(convert_result(text("3"), Some(&json!("3"))), json!("3"));
+    assert_eq!(convert_result(json!({ "n": 1 }), Some(&json!("x"))), json!({ "n": 1 }));
 }

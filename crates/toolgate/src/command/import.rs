@@ -1,51 +1,51 @@
-//! `toolgate import FILE|CLIENT`: takes over the MCP servers of another program.
+//! `toolgate import FILE|CLIENT`: imports the MCP servers of another program.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::json;
-use toolgate_config::{Client, Environment, Import, ImportedServer, add_servers, plan_import};
-use toolgate_store::document::{Document, Kind};
+use toolgate_config::{ClientProgram, Environment, ImportPlan, ImportedServer, add_servers, plan_import};
+use toolgate_redact::printable;
+use toolgate_store::document::{EntryKind, RegistryDocument};
 use toolgate_store::file::disk::RealDisk;
-use toolgate_store::file::{Files, Paths};
+use toolgate_store::file::{RegistryFiles, RegistryPaths};
 use toolgate_types::Secret;
-use toolgate_types::redact::printable;
 
 use crate::DONE;
-use crate::cli::{ImportArgs, Project};
-use crate::output::{BOLD, Output, hinted, mask_strings, shown_path, toolgate_in};
+use crate::cli::{ImportArgs, ProjectArgs};
+use crate::output::{BOLD, Output, display_path, error_with_hint, mask_strings, toolgate_command};
 
-pub(crate) fn run(args: &ImportArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let environment = Environment::of_process();
-    let files = files(&args.from, &project.folder, &environment)?;
+pub(crate) fn run(args: &ImportArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let environment = Environment::from_process();
+    let files = source_files(&args.from, &project.folder, &environment)?;
     let import = plan_import(&project.folder, &files, &environment);
     output.message(&import.report.render());
     if import.report.has_errors() || import.servers.is_empty() {
         let broken = import.report.has_errors();
         let hint = if broken {
-            "mend what is above, or name another file"
+            "fix the problems above, or name another file"
         } else {
             "name another file, or another client"
         };
-        return Err(hinted(format!("nothing was taken over from {}", args.from), hint));
+        return Err(error_with_hint(format!("no servers imported from {}", args.from), hint));
     }
     let target = &import.registry;
     if target.is_dir() {
-        let message = format!("{} is a folder, and nothing was written", shown_path(target));
-        return Err(hinted(message, "servers are kept in a file; name it in `registries` of toolgate.yaml"));
+        let message = format!("{} is a folder; nothing was written", display_path(target));
+        return Err(error_with_hint(message, "name a file in `registries` of toolgate.yaml"));
     }
     let before = target.is_file().then(|| fs_err::read_to_string(target)).transpose()?;
-    let blank = Document::blank(Kind::Server);
+    let blank = RegistryDocument::empty_text(EntryKind::Server);
     let (after, left) = add_servers(before.as_deref().unwrap_or(&blank), &import, args.replace)
-        .with_context(|| format!("{} cannot be added to, and nothing was written", shown_path(target)))?;
+        .with_context(|| format!("cannot add to {}; nothing was written", display_path(target)))?;
     let env_path = project.folder.join(".env");
     let taken: Vec<_> = import.servers.iter().filter(|server| !left.contains(&server.name)).collect();
     let env_lines = env_lines(&import, &taken);
     if !args.dry_run && !taken.is_empty() {
-        // The values first: a variable too many hurts nobody, a missing one stops everything.
+        // Values first: an unused variable is harmless, a missing one makes the configuration invalid.
         append_private(&env_path, &env_lines)?;
-        write_whole(target, before.as_deref(), &after)?;
+        write_atomically(target, before.as_deref(), &after)?;
     }
     let variables: Vec<_> = env_lines.iter().map(|(name, _)| name).collect();
     if output.json {
@@ -61,10 +61,10 @@ pub(crate) fn run(args: &ImportArgs, project: &Project, output: &Output) -> anyh
             "variables": variables,
             "notes": import.report.entries(),
             "written": !args.dry_run && !taken.is_empty(),
-            "file": shown_path(target),
+            "file": display_path(target),
         }))?;
     } else if args.dry_run {
-        // What is there already may hold secrets, too.
+        // The existing part of the file may contain secrets, too.
         output.result(&import.report.mask(&after));
     }
     let verb = if args.dry_run { "would add" } else { "added" };
@@ -74,58 +74,63 @@ pub(crate) fn run(args: &ImportArgs, project: &Project, output: &Output) -> anyh
     }
     for name in &left {
         let name = printable(name);
-        let file = shown_path(target);
-        output.message(&format!("left {BOLD}{name}{BOLD:#} as it is in {file}; `--replace` overwrites it\n"));
+        let file = display_path(target);
+        output.message(&format!(
+            "skipped {BOLD}{name}{BOLD:#}, which is already in {file}; use `--replace` to overwrite it\n"
+        ));
     }
     if !variables.is_empty() {
         let values = if variables.len() == 1 { "value" } else { "values" };
         let names = variables.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let verb = if args.dry_run { "would go" } else { "went" };
-        let file = shown_path(&env_path);
-        output.message(&format!("the {values} of {names} {verb} to {file}: keep that file to yourself\n"));
+        let verb = if args.dry_run { "would write" } else { "wrote" };
+        let file = display_path(&env_path);
+        output.message(&format!("{verb} the {values} of {names} to {file}: do not commit that file\n"));
         warn_if_open(&env_path, output);
     }
-    output.next(&next(args.dry_run, &import, &toolgate_in(&project.folder)));
+    output.next_step(&next_step(args.dry_run, &import, &toolgate_command(&project.folder)));
     Ok(DONE)
 }
 
-fn next(dry_run: bool, import: &Import, toolgate: &str) -> String {
-    match &import.unnamed_in {
+fn next_step(dry_run: bool, import: &ImportPlan, toolgate: &str) -> String {
+    match &import.unlinked_project_file {
         _ if dry_run => "run it again without `--dry-run` to write this".to_owned(),
-        None => format!("`{toolgate} check` shows what the servers mean"),
+        None => format!("run `{toolgate} check` to see the servers"),
         Some(file) if file.ends_with("toolgate.yaml") || file.ends_with("toolgate.yml") => {
-            format!("add `registries: {{ mcp: mcp.json }}` to {}, then `{toolgate} check`", shown_path(file))
+            format!(
+                "add `registries: {{ mcp: mcp.json }}` to {}, then `{toolgate} check`",
+                display_path(file)
+            )
         }
         Some(file) => format!(
-            "as long as there is {}, that is the project; `{toolgate} --file mcp.json check` shows the servers",
-            shown_path(file)
+            "{} takes precedence over mcp.json; run `{toolgate} --file mcp.json check` to see the servers",
+            display_path(file)
         ),
     }
 }
 
-/// The files to read: those of a client that exist, or the one that was named.
-fn files(from: &str, project: &Path, environment: &Environment) -> anyhow::Result<Vec<PathBuf>> {
-    let Some((_, client)) = Client::ALL.into_iter().find(|(name, _)| *name == from) else {
+/// Returns the files to read: the existing config files of a client, or the named file.
+fn source_files(from: &str, project: &Path, environment: &Environment) -> anyhow::Result<Vec<PathBuf>> {
+    let Some((_, client)) = ClientProgram::ALL.into_iter().find(|(name, _)| *name == from) else {
         let path = PathBuf::from(from);
         if path.is_file() {
             return Ok(vec![path]);
         }
-        let names = Client::ALL.map(|(name, _)| name).join(", ");
-        let message = format!("`{from}` is neither a file nor a client that we know");
-        return Err(hinted(message, format!("clients are {names}")));
+        let names = ClientProgram::ALL.map(|(name, _)| name).join(", ");
+        let message = format!("`{from}` is neither a file nor a known client");
+        return Err(error_with_hint(message, format!("known clients: {names}")));
     };
     let places = client.files(project, environment);
     let found: Vec<_> = places.iter().filter(|path| path.is_file()).cloned().collect();
     if found.is_empty() {
-        let places: Vec<_> = places.iter().map(|path| shown_path(path)).collect();
+        let places: Vec<_> = places.iter().map(|path| display_path(path)).collect();
         let message = format!("{from} has no configuration here");
-        return Err(hinted(message, format!("name the file; looked for {}", places.join(", "))));
+        return Err(error_with_hint(message, format!("name the file; looked for {}", places.join(", "))));
     }
     Ok(found)
 }
 
-/// The values that the servers refer to.
-fn env_lines(import: &Import, taken: &[&ImportedServer]) -> Vec<(String, Secret)> {
+/// Returns the variables that the imported servers refer to.
+fn env_lines(import: &ImportPlan, taken: &[&ImportedServer]) -> Vec<(String, Secret)> {
     let used = |(name, _): &&(String, Secret)| {
         let reference = format!("${{{name}}}");
         taken.iter().any(|server| server.entry.to_string().contains(&reference))
@@ -133,18 +138,18 @@ fn env_lines(import: &Import, taken: &[&ImportedServer]) -> Vec<(String, Secret)
     import.secrets.iter().filter(used).cloned().collect()
 }
 
-/// All of the new text or none of it: a torn registry would stop everything.
-pub(crate) fn write_whole(path: &Path, before: Option<&str>, text: &str) -> anyhow::Result<()> {
-    let wrote = || format!("{} could not be written", shown_path(path));
-    // A link stays one.
+/// Replaces a file atomically: a partly written registry would be invalid.
+pub(crate) fn write_atomically(path: &Path, before: Option<&str>, text: &str) -> anyhow::Result<()> {
+    let wrote = || format!("{} could not be written", display_path(path));
+    // Write through a symlink instead of replacing it.
     let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let paths = Paths { tools: None, servers: Some(real) };
-    Files::open(RealDisk, paths)
-        .and_then(|mut files| files.overwrite(Kind::Server, before, text))
+    let paths = RegistryPaths { tools: None, servers: Some(real) };
+    RegistryFiles::open(RealDisk, paths)
+        .and_then(|mut files| files.overwrite(EntryKind::Server, before, text))
         .with_context(wrote)
 }
 
-/// Adds lines to a file that only its owner can read.
+/// Appends variables to a file, created with mode 0600.
 fn append_private(path: &Path, lines: &[(String, Secret)]) -> anyhow::Result<()> {
     if lines.is_empty() {
         return Ok(());
@@ -169,20 +174,20 @@ fn append_private(path: &Path, lines: &[(String, Secret)]) -> anyhow::Result<()>
     Ok(())
 }
 
-/// As `.env` files spell a text in double quotes.
+/// Escapes a value for double quotes in a `.env` file.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"");
     text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
 }
 
-/// A file that was there before keeps its mode, which may be too generous for what it holds now.
+/// Warns about an existing file that other users can read; its mode is not changed.
 fn warn_if_open(path: &Path, output: &Output) {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         if fs_err::metadata(path).is_ok_and(|data| data.permissions().mode() & 0o077 != 0) {
-            let file = shown_path(path);
-            output.message(&format!("others can read {file}; `chmod 600 {file}` changes that\n"));
+            let file = display_path(path);
+            output.message(&format!("warning: other users can read {file}; run `chmod 600 {file}`\n"));
         }
     }
     #[cfg(not(unix))]

@@ -1,4 +1,4 @@
-//! `toolgate init [DIR]`: writes the example project of this repository.
+//! `toolgate init [DIR]`: writes the quickstart project.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use crate::DONE;
-use crate::cli::{InitArgs, Project};
-use crate::output::{Output, hinted, shown_path, toolgate_in};
+use crate::cli::{InitArgs, ProjectArgs};
+use crate::output::{Output, display_path, error_with_hint, toolgate_command};
 
-/// The files of `examples/quickstart`, which a test keeps good.
+/// Files of `examples/quickstart`. A test checks that the project is valid.
 const FILES: [(&str, &str); 6] = [
     ("toolgate.yaml", include_str!("../../../../examples/quickstart/toolgate.yaml")),
     ("mcp.json", include_str!("../../../../examples/quickstart/mcp.json")),
@@ -19,34 +19,33 @@ const FILES: [(&str, &str); 6] = [
     (".gitignore", include_str!("../../../../examples/quickstart/.gitignore")),
 ];
 
-pub(crate) fn run(args: &InitArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &InitArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let folder = match &args.into {
         Some(folder) => project.folder.join(folder),
         None => project.folder.clone(),
     };
-    // All or nothing: a project half written over another one helps nobody.
+    // All or nothing: files of two projects must not be mixed.
     let taken: Vec<_> =
         FILES.iter().map(|(name, _)| *name).filter(|name| folder.join(name).exists()).collect();
     if !taken.is_empty() {
         let (names, are) = (taken.join("`, `"), if taken.len() == 1 { "is" } else { "are" });
-        let message =
-            format!("`{names}` {are} in `{}` already, and nothing was written", shown_path(&folder));
-        return Err(hinted(message, "name another folder: `toolgate init DIR`"));
+        let message = format!("`{names}` {are} already in `{}`; nothing was written", display_path(&folder));
+        return Err(error_with_hint(message, "name another folder: `toolgate init DIR`"));
     }
     for (name, text) in FILES {
         write(&folder.join(name), text)
-            .with_context(|| format!("the project could not be written to `{}`", shown_path(&folder)))?;
+            .with_context(|| format!("the project could not be written to `{}`", display_path(&folder)))?;
         if !output.json {
-            output.message(&format!("wrote {}\n", shown_path(&folder.join(name))));
+            output.message(&format!("wrote {}\n", display_path(&folder.join(name))));
         }
     }
     if output.json {
         let files: Vec<_> = FILES.iter().map(|(name, _)| *name).collect();
-        output.document(&json!({ "ok": true, "project": shown_path(&folder), "files": files }))?;
+        output.document(&json!({ "ok": true, "project": display_path(&folder), "files": files }))?;
     }
-    let toolgate = toolgate_in(&folder);
-    output.next(&format!(
-        "`{toolgate} check` shows what the project means; `{toolgate} import CLIENT` adds MCP servers you have"
+    let toolgate = toolgate_command(&folder);
+    output.next_step(&format!(
+        "run `{toolgate} check` to see the project; add your MCP servers with `{toolgate} import CLIENT`"
     ));
     Ok(DONE)
 }

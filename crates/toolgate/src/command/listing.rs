@@ -1,31 +1,31 @@
-//! What servers offer beside tools, as prompts and resources list it.
+//! Lists prompts and resources of servers.
 
 use serde_json::{Value as Json, json};
-use toolgate_upstream::offer::{Offer, Offered};
+use toolgate_upstream::offer::{OfferedItem, ServerOffer};
 
-use crate::cli::{Answers, Project};
-use crate::command::live;
+use crate::cli::{AnswerMode, ProjectArgs};
+use crate::command::project_runtime;
 use crate::command::servers::first_line;
 use crate::output::{BOLD, DIM, Output};
 
-/// Lists what `of` takes from each server; `key` is what one of them is asked for by.
+/// Lists the items that `of` selects from each server. `key` is the JSON field of their id.
 pub(crate) fn list(
     key: &str,
-    of: impl Fn(&Offer) -> Vec<(&'static str, &Offered)>,
-    project: &Project,
+    of: impl Fn(&ServerOffer) -> Vec<(&'static str, &OfferedItem)>,
+    project: &ProjectArgs,
     output: &Output,
 ) -> anyhow::Result<u8> {
-    live::with(
+    project_runtime::with_runtime(
         project,
         output,
-        Answers::Ask,
+        AnswerMode::Ask,
         |_| true,
         async |runtime, errors| {
             let mut all: Vec<Json> = Vec::new();
             for (server, offer) in runtime.offers() {
-                for (kind, Offered { id, title, description, definition, fault }) in of(&offer) {
+                for (kind, OfferedItem { id, title, description, definition, fault }) in of(&offer) {
                     if let Some(fault) = fault {
-                        output.message(&format!("{kind} `{id}` of {server} is held back: {fault}\n"));
+                        output.message(&format!("{kind} `{id}` of {server} is quarantined: {fault}\n"));
                         continue;
                     }
                     let mut one = json!({ "kind": kind, "server": server, "title": title, "description": description, "definition": definition });
@@ -39,14 +39,14 @@ pub(crate) fn list(
                 for one in &all {
                     let text = |name: &str| one[name].as_str().unwrap_or_default();
                     let (id, server) = (text(key), text("server"));
-                    // Without a description the title says more, unless it is but the name again.
+                    // Without a description, show the title, unless it only repeats the name.
                     let about =
                         [text("description"), text("title")].into_iter().find(|text| !text.is_empty());
                     let about = about.filter(|about| *about != id).map(first_line).unwrap_or_default();
                     output.result(&format!("{BOLD}{id}{BOLD:#} {DIM}of {server}{DIM:#}  {about}\n"));
                 }
             }
-            Ok(live::tell(&errors, output))
+            Ok(project_runtime::report_errors(&errors, output))
         },
     )
 }

@@ -1,7 +1,7 @@
-//! `toolgate log`: what was called, by whom, and how it ended.
+//! `toolgate log`: shows, verifies and exports the execution log.
 //!
-//! The log of a project is in `.toolgate/log`, or where `audit` says: a folder for each process that writes at the same time: one
-//! log has one writer. Readers see them as one.
+//! The log is in `.toolgate/log`, or in the folder set by `audit`. A log has a single writer, so each concurrent
+//! process has its own subfolder. Readers merge them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,182 +10,183 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use serde_json::json;
 use toolgate_audit::log::OpenError;
-use toolgate_audit::project::{MOST_WRITERS, MomentError, ProjectLog, moment};
-use toolgate_audit::{Call, Event, Filter, History, Log, Options, Reader, Recent, verify};
+use toolgate_audit::project::{MAX_WRITERS, ParseTimeError, ProjectLog, parse_time};
+use toolgate_audit::{
+    CallFilter, ExecutionLog, HistoryWindow, LogEvent, LogOptions, LogReader, LoggedCall, ToolHistory, verify,
+};
 use toolgate_config::{Config, Environment, load};
-use toolgate_types::{AuditRules, Secret};
+use toolgate_types::{AuditConfig, Secret};
 
-use crate::cli::{LogArgs, LogCommand, LogFilter, Project};
-use crate::output::{BOLD, DIM, Output, hinted, shown_json};
+use crate::cli::{LogArgs, LogCommand, LogFilter, ProjectArgs};
+use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};
 use crate::{DONE, FAILED};
 
-/// How often a log that is followed is looked at.
-const FOLLOW_EVERY: Duration = Duration::from_millis(200);
+/// Poll interval of `--follow`.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
-const NOT_WRITTEN: &str = "calls cannot be written down, so none is made";
+const LOG_ERROR: &str = "cannot write the execution log, so no call is made";
 
-/// What a command keeps on the disk for the end of its one call, beside its bodies.
-const RESERVE_OF_ONE: u64 = 1 << 20;
+/// Disk space reserved for the end record of a command's only call, beside its bodies.
+const SINGLE_CALL_RESERVE: u64 = 1 << 20;
 
-/// How many calls a process has on their way at once.
+/// Number of calls that a process has in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Calls {
+pub(crate) enum CallVolume {
     One,
     Many,
 }
 
-/// How the log of a project is kept.
-pub(crate) struct Keeping {
+/// Opens the execution log of a project, for writing and reading.
+pub(crate) struct LogSetup {
     project: PathBuf,
-    rules: AuditRules,
+    audit: AuditConfig,
     secrets: Vec<Secret>,
     policy: String,
-    /// The configuration as it is shown, without secrets.
+    /// Configuration for the start record, without secrets.
     shown: Vec<u8>,
 }
 
-impl Keeping {
+impl LogSetup {
     pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
         Ok(Self {
             project: config.project.clone(),
-            rules: config.audit.clone(),
+            audit: config.audit.clone(),
             secrets: config.secrets.clone(),
             policy: config.policy.as_ref().map_or("permissions", |policy| &policy.version).to_owned(),
             shown: serde_json::to_vec(config)?,
         })
     }
 
-    /// Where it is.
     pub(crate) fn log(&self) -> ProjectLog {
-        ProjectLog::new(self.project.join(&self.rules.folder))
+        ProjectLog::new(self.project.join(&self.audit.folder))
     }
 
-    /// Opens it to write to it.
-    pub(crate) fn open(&self, calls: Calls) -> anyhow::Result<Log> {
-        let Self { project, rules, secrets, policy, shown } = self;
-        let folder = project.join(&rules.folder);
-        fs_err::create_dir_all(&folder).context(NOT_WRITTEN)?;
-        // What was said in confidence is not to be committed by accident.
+    /// Opens the log for writing.
+    pub(crate) fn open(&self, calls: CallVolume) -> anyhow::Result<ExecutionLog> {
+        let Self { project, audit, secrets, policy, shown } = self;
+        let folder = project.join(&audit.folder);
+        fs_err::create_dir_all(&folder).context(LOG_ERROR)?;
+        // Keeps the log, which holds confidential data, out of version control.
         let usual = project.join(".toolgate");
         let ignore = if folder.starts_with(&usual) { usual } else { folder }.join(".gitignore");
         if !ignore.exists() {
-            fs_err::write(&ignore, "*\n").context(NOT_WRITTEN)?;
+            fs_err::write(&ignore, "*\n").context(LOG_ERROR)?;
         }
         let most = match calls {
-            Calls::One => rules.max_body.bytes() * 2 + RESERVE_OF_ONE,
-            Calls::Many => u64::MAX,
+            CallVolume::One => audit.max_body.bytes() * 2 + SINGLE_CALL_RESERVE,
+            CallVolume::Many => u64::MAX,
         };
-        for writer in 1..=MOST_WRITERS {
-            let options = Options {
-                max_body: usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX),
-                keep: rules.keep.get(),
+        for writer in 1..=MAX_WRITERS {
+            let options = LogOptions {
+                max_body: usize::try_from(audit.max_body.bytes()).unwrap_or(usize::MAX),
+                keep: audit.keep.get(),
                 secrets: secrets.clone(),
-                patterns: rules.redact.clone(),
-                reserve: rules.reserve.0.map_or(0, |size| size.bytes().min(most)),
-                on_full: rules.on_full,
-                ..Options::default()
+                patterns: audit.redact.clone(),
+                reserve: audit.reserve.0.map_or(0, |size| size.bytes().min(most)),
+                on_full: audit.on_full,
+                ..LogOptions::default()
             };
-            match Log::open(self.log().writer(writer), options) {
+            match ExecutionLog::open(self.log().writer_folder(writer), options) {
                 Err(OpenError::InUse(_)) => {}
                 opened => {
-                    let log = opened.context(NOT_WRITTEN)?;
-                    let start = Event::Start { version: env!("CARGO_PKG_VERSION"), policy, config: shown };
-                    // It is handed over at once, and the calls that follow it wait for what matters.
-                    drop(log.note(&start));
+                    let log = opened.context(LOG_ERROR)?;
+                    let start = LogEvent::Start { version: env!("CARGO_PKG_VERSION"), policy, config: shown };
+                    // Not awaited: the records of calls are written after it, in order.
+                    drop(log.record_event(&start));
                     return Ok(log);
                 }
             }
         }
-        bail!("{MOST_WRITERS} processes write to the execution log of this project already");
+        bail!("{MAX_WRITERS} processes already write to the execution log of this project");
     }
 
-    /// What the log says of how tools did lately, and what followed what. Nothing, where it cannot be read: hints
-    /// are then made of less.
-    pub(crate) fn history(&self) -> History {
-        let mut all = History::default();
+    /// Returns recent statistics of tools, and the tools that followed each other. Empty if the log cannot be read:
+    /// agent hints are then based on less.
+    pub(crate) fn history(&self) -> ToolHistory {
+        let mut all = ToolHistory::default();
         for folder in self.log().folders() {
-            match Reader::new(folder).history(&Recent::of(Timestamp::now())) {
+            match LogReader::new(folder).history(&HistoryWindow::ending_at(Timestamp::now())) {
                 Ok(history) => all.add(history),
-                Err(error) => tracing::warn!("the execution log cannot be read: {error}"),
+                Err(error) => tracing::warn!("cannot read the execution log: {error}"),
             }
         }
         all
     }
 }
 
-/// The folders of a project's log, by the number of their writer. A configuration that is broken is not in the
-/// way of who looks for what happened.
-pub(crate) fn folders(project: &Project, output: &Output) -> Vec<PathBuf> {
-    let loaded = load(&project.folder, project.file.as_deref(), &Environment::of_process());
+/// Returns the log folders of a project, one per writer. Works with a broken configuration too, because that is when
+/// the log is needed.
+pub(crate) fn log_folders(project: &ProjectArgs, output: &Output) -> Vec<PathBuf> {
+    let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
     let broken = loaded.config.is_none();
-    let rules = loaded.config.map(|config| config.audit).unwrap_or_default();
-    let folders = ProjectLog::new(project.folder.join(&rules.folder)).folders();
+    let audit = loaded.config.map(|config| config.audit).unwrap_or_default();
+    let folders = ProjectLog::new(project.folder.join(&audit.folder)).folders();
     if broken && !folders.is_empty() {
-        let usual = rules.folder.display();
-        output.message(&format!("note: the configuration cannot be read, so this is the log in `{usual}`\n"));
+        let usual = audit.folder.display();
+        output.message(&format!("note: the configuration is invalid; showing the log in `{usual}`\n"));
     }
     folders
 }
 
-pub(crate) fn run(args: &LogArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let folders = folders(project, output);
-    let readers: Vec<_> = folders.iter().map(Reader::new).collect();
+pub(crate) fn run(args: &LogArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let folders = log_folders(project, output);
+    let readers: Vec<_> = folders.iter().map(LogReader::new).collect();
     match &args.command {
         Some(LogCommand::Show(one)) => show(&one.id, &readers, output),
-        Some(LogCommand::Stats(wanted)) => stats(&filter(wanted), &readers, output),
-        Some(LogCommand::Verify) => check(&folders, output),
+        Some(LogCommand::Stats(wanted)) => stats(&call_filter(wanted), &readers, output),
+        Some(LogCommand::Verify) => verify_log(&folders, output),
         Some(LogCommand::Export(export)) => {
             let mut stdout = std::io::stdout().lock();
             for reader in &readers {
                 if export.csv {
-                    reader.export_csv(filter(&export.filter), &mut stdout)?;
+                    reader.export_csv(call_filter(&export.filter), &mut stdout)?;
                 } else {
-                    reader.export_lines(&filter(&export.filter), &mut stdout)?;
+                    reader.export_lines(&call_filter(&export.filter), &mut stdout)?;
                 }
             }
             Ok(DONE)
         }
-        None if args.follow => follow(&filter(&args.filter), &readers, output),
+        None if args.follow => follow(&call_filter(&args.filter), &readers, output),
         None => list(args, &readers, output),
     }
 }
 
-/// The newest calls, the newest last, as a log is read.
-fn list(args: &LogArgs, readers: &[Reader], output: &Output) -> anyhow::Result<u8> {
+/// Prints the newest calls in chronological order.
+fn list(args: &LogArgs, readers: &[LogReader], output: &Output) -> anyhow::Result<u8> {
     let mut calls = Vec::new();
     for reader in readers {
-        let wanted = Filter { newest_first: true, limit: Some(args.limit), ..filter(&args.filter) };
+        let wanted = CallFilter { newest_first: true, limit: Some(args.limit), ..call_filter(&args.filter) };
         for call in reader.query(wanted)? {
             calls.push(call?);
         }
     }
     calls.sort_by_key(|call| std::cmp::Reverse(call.time()));
     calls.truncate(args.limit);
-    calls.iter().rev().try_for_each(|call| tell(call, output))?;
+    calls.iter().rev().try_for_each(|call| print_call(call, output))?;
     if calls.is_empty() && !output.json {
-        output.next("there is no such call; `toolgate tools call NAME` makes one");
+        output.next_step("no calls match; make one with `toolgate tools call NAME`");
     }
     Ok(DONE)
 }
 
-fn follow(filter: &Filter, readers: &[Reader], output: &Output) -> anyhow::Result<u8> {
+fn follow(filter: &CallFilter, readers: &[LogReader], output: &Output) -> anyhow::Result<u8> {
     let mut all: Vec<_> =
         readers.iter().map(|reader| reader.follow(filter.clone())).collect::<Result<_, _>>()?;
     if all.is_empty() {
-        bail!("there is no log to follow yet; `toolgate tools call NAME` begins one");
+        bail!("there is no log yet; make a call with `toolgate tools call NAME`");
     }
     loop {
         for one in &mut all {
-            one.poll()?.iter().try_for_each(|call| tell(call, output))?;
+            one.poll()?.iter().try_for_each(|call| print_call(call, output))?;
         }
-        std::thread::sleep(FOLLOW_EVERY);
+        std::thread::sleep(FOLLOW_INTERVAL);
     }
 }
 
-/// One call on a line.
-fn tell(call: &Call, output: &Output) -> anyhow::Result<()> {
+/// Prints a call on one line.
+fn print_call(call: &LoggedCall, output: &Output) -> anyhow::Result<()> {
     if output.json {
-        return output.line(call);
+        return output.json_line(call);
     }
     let end = call.end.as_ref();
     let took = end.map(|end| format!("{:.1} ms", Duration::from_micros(end.micros).as_secs_f64() * 1e3));
@@ -200,27 +201,27 @@ fn tell(call: &Call, output: &Output) -> anyhow::Result<()> {
         call.caller(),
         took.unwrap_or_default(),
     );
-    // A closed pipe ends it quietly.
+    // Write errors are ignored, so that a closed pipe ends the command quietly.
     output.result(&line);
     Ok(())
 }
 
-fn show(id: &str, readers: &[Reader], output: &Output) -> anyhow::Result<u8> {
+fn show(id: &str, readers: &[LogReader], output: &Output) -> anyhow::Result<u8> {
     for reader in readers {
         if let Some(call) = reader.show(id)? {
             if output.json {
                 output.document(&call)?;
             } else {
-                output.result(&format!("{}\n", shown_json(&call)?));
+                output.result(&format!("{}\n", display_json(&call)?));
             }
             return Ok(DONE);
         }
     }
-    Err(hinted(format!("there is no call `{id}`"), "`toolgate log` lists the newest"))
+    Err(error_with_hint(format!("there is no call `{id}`"), "list the newest calls with `toolgate log`"))
 }
 
-fn stats(filter: &Filter, readers: &[Reader], output: &Output) -> anyhow::Result<u8> {
-    // Percentiles of several writers cannot be put together from theirs, so each has its own line.
+fn stats(filter: &CallFilter, readers: &[LogReader], output: &Output) -> anyhow::Result<u8> {
+    // Percentiles of several writers cannot be merged, so each writer has its own line.
     let mut all = Vec::new();
     for (writer, reader) in readers.iter().enumerate() {
         for (tool, stats) in reader.stats(filter)? {
@@ -247,7 +248,7 @@ fn stats(filter: &Filter, readers: &[Reader], output: &Output) -> anyhow::Result
     Ok(DONE)
 }
 
-fn check(folders: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
+fn verify_log(folders: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
     let (mut records, mut faults) = (0, Vec::new());
     for folder in folders {
         let verified = verify::verify(folder)?;
@@ -259,18 +260,18 @@ fn check(folders: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
         output.document(&json!({ "records": records, "faults": faults, "whole": faults.is_empty() }))?;
     } else {
         faults.iter().for_each(|fault| output.result(&format!("{fault}\n")));
-        let verdict = if faults.is_empty() { "the log is whole" } else { "the log is not whole" };
+        let verdict = if faults.is_empty() { "the log is intact" } else { "the log is damaged" };
         output.result(&format!("{BOLD}{verdict}{BOLD:#}: {records} records, {} faults\n", faults.len()));
     }
     Ok(if faults.is_empty() { DONE } else { FAILED })
 }
 
-fn filter(args: &LogFilter) -> Filter {
+fn call_filter(args: &LogFilter) -> CallFilter {
     let LogFilter { tool, caller, status, since, until, grep } = args.clone();
-    Filter { tool, caller, status, since, until, grep, ..Filter::default() }
+    CallFilter { tool, caller, status, since, until, grep, ..CallFilter::default() }
 }
 
-/// A day, a time, or how long ago.
-pub(crate) fn time(text: &str) -> Result<Timestamp, MomentError> {
-    moment(text, Timestamp::now())
+/// Parses a day, a time, or an age.
+pub(crate) fn time_argument(text: &str) -> Result<Timestamp, ParseTimeError> {
+    parse_time(text, Timestamp::now())
 }

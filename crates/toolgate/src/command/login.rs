@@ -1,4 +1,4 @@
-//! `toolgate servers login NAME`, `toolgate servers logout NAME`, and the browser for both.
+//! `toolgate servers login NAME` and `toolgate servers logout NAME`, with the browser for both.
 
 use std::env;
 use std::io::{IsTerminal, Write};
@@ -9,28 +9,28 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
-use toolgate_config::{Environment, Loaded, load};
-use toolgate_upstream::connect::tokens;
-use toolgate_upstream::{Logins, Person, TokenSource};
+use toolgate_config::{Environment, LoadOutcome, load};
+use toolgate_upstream::connect::token_source;
+use toolgate_upstream::{BrowserLogin, LoginOptions, TokenSource};
 
-use crate::cli::Project;
-use crate::command::live::INTERRUPTED;
+use crate::cli::ProjectArgs;
+use crate::command::project_runtime::INTERRUPTED;
 use crate::output::{BOLD, Output};
-use crate::{DONE, REFUSED};
+use crate::{DONE, INVALID_CONFIG};
 
-/// How long a person may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Longest wait for a person to log in.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What logins need: somebody at the terminal, or a program that stands for a browser.
-pub(crate) fn logins() -> Logins {
+/// Returns the login settings. A login needs a person at the terminal, or the program in `BROWSER`.
+pub(crate) fn logins() -> LoginOptions {
     let there = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    Logins { folder: folder(), person: (there || browser().is_some()).then(person) }
+    LoginOptions { folder: token_folder(), browser: (there || browser().is_some()).then(person) }
 }
 
-pub(crate) fn login(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    // Whoever says this is there.
-    let logins = Logins { folder: folder(), person: Some(person()) };
-    let Some(tokens) = of_server(name, project, output, &logins)? else { return Ok(REFUSED) };
+pub(crate) fn login(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    // The command was typed by a person, so one is present.
+    let logins = LoginOptions { folder: token_folder(), browser: Some(person()) };
+    let Some(tokens) = server_tokens(name, project, output, &logins)? else { return Ok(INVALID_CONFIG) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let done = runtime.block_on(async {
         tokio::select! {
@@ -46,62 +46,63 @@ pub(crate) fn login(name: &str, project: &Project, output: &Output) -> anyhow::R
         output.document(&json!({ "server": name, "loggedIn": true }))?;
     } else {
         output.result(&format!("logged in to {BOLD}{name}{BOLD:#}\n"));
-        output.next(&format!("`toolgate servers show {name}` says what it offers"));
+        output.next_step(&format!("see its tools with `toolgate servers show {name}`"));
     }
     Ok(DONE)
 }
 
-pub(crate) fn logout(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let logins = Logins { folder: folder(), person: None };
-    let Some(tokens) = of_server(name, project, output, &logins)? else { return Ok(REFUSED) };
-    let forgotten = tokens.forget().with_context(|| format!("cannot log out of MCP server `{name}`"))?;
+pub(crate) fn logout(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let logins = LoginOptions { folder: token_folder(), browser: None };
+    let Some(tokens) = server_tokens(name, project, output, &logins)? else { return Ok(INVALID_CONFIG) };
+    let forgotten =
+        tokens.remove_tokens().with_context(|| format!("cannot log out of MCP server `{name}`"))?;
     if output.json {
         output.document(&json!({ "server": name, "loggedIn": false, "forgotten": forgotten }))?;
     } else if forgotten {
-        output.result(&format!("logged out of {BOLD}{name}{BOLD:#}; its tokens are forgotten here\n"));
+        output.result(&format!("logged out of {BOLD}{name}{BOLD:#}; its tokens are deleted\n"));
     } else {
-        output.result(&format!("there were no tokens for {BOLD}{name}{BOLD:#}\n"));
+        output.result(&format!("no tokens are stored for {BOLD}{name}{BOLD:#}\n"));
     }
     Ok(DONE)
 }
 
-/// The tokens of a server of the project; `None` where the project is refused.
-fn of_server(
+/// Returns the token source of a server; `None` if the configuration is invalid.
+fn server_tokens(
     name: &str,
-    project: &Project,
+    project: &ProjectArgs,
     output: &Output,
-    logins: &Logins,
+    logins: &LoginOptions,
 ) -> anyhow::Result<Option<TokenSource>> {
-    let Loaded { config, report } =
-        load(&project.folder, project.file.as_deref(), &Environment::of_process());
+    let LoadOutcome { config, report } =
+        load(&project.folder, project.file.as_deref(), &Environment::from_process());
     let Some(config) = config else {
         output.message(&report.render());
-        output.next("`toolgate check` shows what is wrong; nothing was started");
+        output.next_step("run `toolgate check` to see the problems; nothing was started");
         return Ok(None);
     };
     let Some(server) = config.servers.iter().find(|server| server.name.as_str() == name) else {
         bail!("there is no MCP server `{name}`; `toolgate servers` lists them");
     };
-    match tokens(server, logins) {
+    match token_source(server, logins) {
         Some(tokens) => Ok(Some(tokens)),
         None => bail!(
-            "MCP server `{name}` is not one to log in to: it is reached without HTTP, or its `headers` hold a token"
+            "MCP server `{name}` needs no login: it does not use HTTP, or its `headers` contain a token"
         ),
     }
 }
 
-/// Where tokens are kept: the user's folder for state.
-fn folder() -> Option<PathBuf> {
+/// Returns the folder of the tokens, in the user's state directory.
+fn token_folder() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = state.or_else(|| env::home_dir().map(|home| home.join(".local/state")))?;
     Some(state.join("toolgate/tokens"))
 }
 
-fn person() -> Person {
-    Person { open: Arc::new(open), patience: PATIENCE }
+fn person() -> BrowserLogin {
+    BrowserLogin { open: Arc::new(open), timeout: LOGIN_TIMEOUT }
 }
 
-/// Shows where to log in, and opens it where that works: the address is always printed.
+/// Prints the login URL and tries to open it in a browser.
 fn open(server: &str, url: &str) {
     let _ = writeln!(std::io::stderr(), "log in to MCP server `{server}` at:\n  {url}");
     let program = browser()
@@ -115,7 +116,7 @@ fn open(server: &str, url: &str) {
     let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
 }
 
-/// The first browser that `BROWSER` names, with its arguments.
+/// Returns the first command in `BROWSER`, with its arguments.
 fn browser() -> Option<Vec<String>> {
     let browsers = env::var("BROWSER").ok()?;
     let words: Vec<_> = browsers.split(':').next()?.split_whitespace().map(str::to_owned).collect();

@@ -3,14 +3,14 @@
 use anyhow::bail;
 use serde_json::{Value as Json, json};
 use toolgate_mcp::Params;
-use toolgate_runtime::runtime::Ask;
+use toolgate_runtime::runtime::RequestKind;
 
 use crate::DONE;
-use crate::cli::{Answers, Project, PromptArgs, PromptsCommand};
-use crate::command::{content, listing, live, tools};
+use crate::cli::{AnswerMode, ProjectArgs, PromptArgs, PromptsCommand};
+use crate::command::{content, listing, project_runtime, tools};
 use crate::output::{BOLD, Output};
 
-pub(crate) fn run(command: &PromptsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(command: &PromptsCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     match command {
         PromptsCommand::List => listing::list(
             "name",
@@ -22,11 +22,11 @@ pub(crate) fn run(command: &PromptsCommand, project: &Project, output: &Output) 
     }
 }
 
-fn get(args: &PromptArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(
+fn get(args: &PromptArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    project_runtime::with_runtime(
         project,
         output,
-        Answers::Ask,
+        AnswerMode::Ask,
         |server| server == args.server,
         async |runtime, _errors| {
             let offers = runtime.offers();
@@ -40,18 +40,18 @@ fn get(args: &PromptArgs, project: &Project, output: &Output) -> anyhow::Result<
                     args.server
                 );
             }
-            // Arguments of prompts are texts.
+            // Arguments of prompts are always strings.
             let texts = json!({ "properties": args.pairs.iter().filter_map(|pair| Some((pair.split_once('=')?.0.to_owned(), json!({ "type": "string" })))).collect::<serde_json::Map<_, _>>() });
-            let arguments = tools::pairs(&args.pairs, &texts)?;
+            let arguments = tools::parse_pairs(&args.pairs, &texts)?;
             let params = Params::none().with("name", &args.name).with("arguments", &arguments);
-            let result: Json = runtime.ask(&args.server, Ask::Prompt, params).await?.parse()?;
+            let result: Json = runtime.request(&args.server, RequestKind::Prompt, params).await?.parse()?;
             if output.json {
                 output.document(&result)?;
                 return Ok(DONE);
             }
             for message in result["messages"].as_array().into_iter().flatten() {
                 let role = message["role"].as_str().unwrap_or_default();
-                let text = content::shown(std::slice::from_ref(&message["content"]))?;
+                let text = content::blocks_text(std::slice::from_ref(&message["content"]))?;
                 output.result(&format!("{BOLD}{role}{BOLD:#}: {text}"));
             }
             Ok(DONE)

@@ -1,217 +1,284 @@
-//! What is asked of the person at the terminal: the inputs of a configuration, and the questions of
-//! servers (elicitation).
+//! `toolgate questions`: lists and answers questions of the running gateway. Also prompts for answers at the terminal.
 //!
-//! Invariant: where nobody is there nothing waits; a server's words are cleaned before they are
-//! shown, and it is said whose words they are.
+//! Invariant: text of a question is sanitised, and its author is named.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, IsTerminal, Write};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use futures_util::future::BoxFuture;
+use hyper::Method;
 use serde_json::{Map, Value as Json, json};
-use toolgate_config::{Environment, InputSpec};
-use toolgate_policy::Question;
-use toolgate_runtime::{Approver, NobodyApproves, Origin, Verdict};
-use toolgate_types::clean::clean;
-use toolgate_upstream::{Questions, Raw, RpcError};
+use toolgate_redact::sanitize::sanitize;
+use toolgate_runtime::questions::{
+    Answer, HumanReply, OpenQuestion, Question, QuestionKind, REQUEST_HUMAN_INPUT, Responder,
+};
 
-use crate::cli::Answers;
-use crate::output::{BOLD, Output};
+use crate::DONE;
+use crate::cli::{AnswerMode, ProjectArgs, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand};
+use crate::command::agent::keys;
+use crate::command::socket::{encode_segment, send_request};
+use crate::command::terminal_prompts::{
+    AT_TERMINAL, accept_defaults, is_interactive, parse_typed, read_line,
+};
+use crate::output::{BOLD, DIM, Output, error_with_hint};
 
-/// Who that is, for the record.
-pub(crate) const AT_TERMINAL: &str = "the person at the terminal";
+/// Poll interval of `--watch`.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Attempts of a person to give a valid answer.
+const MAX_ATTEMPTS: usize = 5;
 
-/// Whether somebody can be asked.
-pub(crate) fn somebody_is_there() -> bool {
-    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
-}
-
-/// Asks for the inputs that have no answer yet, as variables that answer them.
-pub(crate) fn inputs(inputs: &[InputSpec], output: &Output) -> anyhow::Result<BTreeMap<String, String>> {
-    let mut answers = BTreeMap::new();
-    for input in inputs.iter().filter(|input| !input.answered) {
-        let variable = input.variable();
-        if !somebody_is_there() {
-            bail!(
-                "input `{}` is needed to start, and nobody is there to ask\nhint: set `{variable}`",
-                input.id
-            );
+pub(crate) fn run(args: &QuestionsArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio.block_on(async {
+        match &args.command {
+            Some(QuestionsCommand::Answer(args)) => answer(args, project, output).await,
+            None if args.watch => watch(project, output).await,
+            None => list(project, output).await,
         }
-        let options =
-            if input.options.is_empty() { String::new() } else { format!(" ({})", input.options.join(", ")) };
-        output.message(&format!("{BOLD}{}{BOLD:#}{options}: ", input.description));
-        let answer = if input.password { rpassword::read_password()? } else { line()? };
-        answers.insert(variable, answer);
-    }
-    Ok(answers)
+    })
 }
 
-/// The environment with answers in it.
-pub(crate) fn answered(environment: &Environment, answers: BTreeMap<String, String>) -> Environment {
-    let mut environment = environment.clone();
-    environment.variables.extend(answers);
-    environment
+/// Returns open questions and approvals, oldest first.
+async fn open_questions(project: &ProjectArgs) -> anyhow::Result<Vec<Json>> {
+    let mut all = Vec::new();
+    for (path, member) in [("/v1/human-input", "questions"), ("/v1/approvals", "approvals")] {
+        let document = ask(project, Method::GET, path, None).await?;
+        all.extend(document[member].as_array().cloned().unwrap_or_default());
+    }
+    all.sort_by_key(|one| one["id"].as_str().map(str::to_owned));
+    Ok(all)
 }
 
-/// Who says yes or no when the policy asks.
-pub(crate) fn approver(answers: Answers) -> Arc<dyn Approver> {
-    match answers {
-        Answers::Ask if somebody_is_there() => Arc::new(AtTerminal),
-        Answers::Ask | Answers::Defaults | Answers::Decline => Arc::new(NobodyApproves),
+async fn ask(project: &ProjectArgs, method: Method, path: &str, body: Option<&Json>) -> anyhow::Result<Json> {
+    let answered = send_request(&project.folder, method, path, body).await?;
+    let (status, document) = answered.ok_or_else(|| {
+        error_with_hint(
+            "no gateway is running for this project",
+            "start one with `toolgate serve`; `tools call` asks its questions at its own terminal",
+        )
+    })?;
+    if status.is_success() {
+        return Ok(document);
     }
+    let message = document["error"]["message"].as_str().map(str::to_owned);
+    Err(anyhow!(message.unwrap_or_else(|| format!("the gateway responded with {status}"))))
 }
 
-/// The person at the terminal.
-struct AtTerminal;
-
-impl Approver for AtTerminal {
-    fn ask(&self, question: &Question, _origin: &Origin) -> BoxFuture<'static, Verdict> {
-        let arguments = clean(question.arguments.get()).into_owned();
-        let text = format!(
-            "{} wants to call {} with {arguments}\n{} [y/N] ",
-            question.caller, question.tool, question.text
-        );
-        Box::pin(async move {
-            let answer = tokio::task::spawn_blocking(move || {
-                let stderr = std::io::stderr();
-                let _ = stderr.lock().write_all(text.as_bytes());
-                line().unwrap_or_default()
-            });
-            let yes = matches!(answer.await.unwrap_or_default().trim(), "y" | "Y" | "yes");
-            if yes {
-                Verdict::Yes(AT_TERMINAL.to_owned())
-            } else {
-                Verdict::No(format!("{AT_TERMINAL} said no"))
-            }
-        })
+async fn list(project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let all = open_questions(project).await?;
+    if output.json {
+        output.document(&all)?;
+        return Ok(DONE);
     }
-
-    fn patience(&self) -> Option<Duration> {
-        Some(Duration::from_secs(590))
+    for one in &all {
+        output.result(&question_text(one));
     }
-}
-
-/// How the questions of servers are answered.
-pub(crate) fn of_servers(answers: Answers) -> Arc<dyn Questions> {
-    match answers {
-        Answers::Ask if somebody_is_there() => Arc::new(Person { defaults: false }),
-        Answers::Defaults => Arc::new(Person { defaults: true }),
-        Answers::Ask | Answers::Decline => Arc::new(toolgate_upstream::Nobody),
-    }
-}
-
-/// Somebody at the terminal, or the defaults that a server gives.
-struct Person {
-    defaults: bool,
-}
-
-impl Questions for Person {
-    fn capabilities(&self) -> Json {
-        json!({ "elicitation": {} })
-    }
-
-    fn answer(
-        &self,
-        server: &str,
-        method: &str,
-        params: Option<Raw>,
-    ) -> BoxFuture<'static, Result<Raw, RpcError>> {
-        let (server, defaults) = (server.to_owned(), self.defaults);
-        if method != "elicitation/create" {
-            let error =
-                RpcError::new(RpcError::METHOD_NOT_FOUND, format!("`{}` is not offered here", clean(method)));
-            return Box::pin(async { Err(error) });
-        }
-        let params: Json = params.and_then(|params| params.parse().ok()).unwrap_or_default();
-        Box::pin(async move {
-            if defaults {
-                return Ok(Raw::of(&with_defaults(&params["requestedSchema"])));
-            }
-            // Reading from a terminal blocks; nobody else should wait for it.
-            let asked = tokio::task::spawn_blocking(move || ask(&server, &params)).await;
-            let answer = asked.map_err(|_| RpcError::new(-32603, "the question could not be asked"))?;
-            Ok(Raw::of(&answer))
-        })
-    }
-}
-
-/// Accepts with what the schema gives as defaults; declines where something is missing.
-pub(crate) fn with_defaults(schema: &Json) -> Json {
-    let mut content = Map::new();
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        if let Some(default) = property.get("default") {
-            content.insert(name.clone(), default.clone());
-        }
-    }
-    let required = schema["required"].as_array().into_iter().flatten();
-    if required.filter_map(Json::as_str).all(|name| content.contains_key(name)) {
-        json!({ "action": "accept", "content": content })
+    if all.is_empty() {
+        output.message("no open questions\n");
     } else {
-        json!({ "action": "decline" })
+        output.next_step("answer one with `toolgate questions answer ID ANSWER`");
+    }
+    Ok(DONE)
+}
+
+async fn watch(project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let mut seen = HashSet::new();
+    loop {
+        let all = open_questions(project).await?;
+        for one in all.iter().filter(|one| !seen.contains(&one["id"])) {
+            if output.json { output.json_line(one)? } else { output.result(&question_text(one)) }
+        }
+        seen = all.into_iter().map(|one| one["id"].clone()).collect();
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn ask(server: &str, params: &Json) -> Json {
-    let output = Output::new(false, crate::cli::ColorWhen::Auto);
-    let text = |value: &Json| clean(value.as_str().unwrap_or_default()).into_owned();
-    output.message(&format!("{BOLD}{} asks{BOLD:#}: {}\n", clean(server), text(&params["message"])));
-    if let Some(url) = params["url"].as_str() {
-        output.message(&format!("  open {} and come back\n  done? [y/N] ", clean(url)));
-        let yes = line().is_ok_and(|answer| answer.eq_ignore_ascii_case("y"));
-        return json!({ "action": if yes { "accept" } else { "decline" } });
+async fn answer(args: &QuestionAnswerArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let mut found = open_questions(project).await?;
+    found.retain(|one| one["id"].as_str().is_some_and(|id| id.starts_with(&args.id)));
+    let [one] = found.as_slice() else {
+        let what =
+            if found.is_empty() { "no open question has the id" } else { "several questions have the id" };
+        return Err(error_with_hint(format!("{what} `{}`", args.id), "list them with `toolgate questions`"));
+    };
+    let id = encode_segment(one["id"].as_str().unwrap_or_default());
+    let (path, body) = if one["kind"] == "approval" {
+        let approve = match args.answer.as_deref() {
+            Some("yes" | "y" | "true") => true,
+            None | Some("no" | "n" | "false") => false,
+            Some(other) => bail!("`{other}` is neither `yes` nor `no`"),
+        };
+        (format!("/v1/approvals/{id}"), json!({ "approve": approve }))
+    } else {
+        let body = match &args.answer {
+            Some(text) => json!({ "answer": parse_answer(text, one) }),
+            None => json!({ "decline": true, "reason": args.reason }),
+        };
+        (format!("/v1/human-input/{id}"), body)
+    };
+    let answered = ask(project, Method::POST, &path, Some(&body)).await?;
+    if output.json {
+        output.document(&answered)?;
+    } else {
+        output.message("answered\n");
     }
-    output.message("  an empty line takes the default, `-` declines\n");
-    let mut content = Map::new();
-    for (name, property) in params["requestedSchema"]["properties"].as_object().into_iter().flatten() {
-        let title = property["title"].as_str().unwrap_or(name);
-        let default = property.get("default").map(|default| format!(" [{}]", clean(&default.to_string())));
-        output.message(&format!("  {}{}: ", clean(title), default.unwrap_or_default()));
-        let Ok(answer) = line() else { return json!({ "action": "cancel" }) };
-        match (answer.as_str(), property.get("default")) {
-            ("-", _) => return json!({ "action": "decline" }),
-            ("", Some(default)) => drop(content.insert(name.clone(), default.clone())),
-            ("", None) => {}
-            (answer, _) => drop(content.insert(name.clone(), typed(answer, &property["type"]))),
+    Ok(DONE)
+}
+
+/// Parses an answer: a choice by name or number, JSON if there is a schema.
+fn parse_answer(text: &str, question: &Json) -> Json {
+    if question["schema"].is_object() {
+        return serde_json::from_str(text).unwrap_or_else(|_| text.into());
+    }
+    let choices = question["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if choices.iter().any(|choice| choice == text) {
+        return text.into();
+    }
+    let numbered = text.parse::<usize>().ok().and_then(|number| choices.get(number.checked_sub(1)?));
+    numbered.cloned().unwrap_or_else(|| text.into())
+}
+
+/// Formats a question.
+fn question_text(one: &Json) -> String {
+    let text = |key: &str| sanitize(one[key].as_str().unwrap_or_default()).into_owned();
+    let session = one["session"].as_str().map(|id| format!(", session {}", sanitize(id))).unwrap_or_default();
+    let (id, until) = (text("id"), text("expiresAt"));
+    let mut shown =
+        format!("{BOLD}{id}{BOLD:#}  {}\n", text("text").lines().collect::<Vec<_>>().join("\n  "));
+    if one["kind"] == "approval" {
+        shown.push_str(&format!(
+            "  {} wants to call {} with {}\n",
+            text("caller"),
+            text("tool"),
+            text("arguments")
+        ));
+    }
+    for (at, choice) in one["choices"].as_array().into_iter().flatten().enumerate() {
+        shown.push_str(&format!("  {}. {}\n", at + 1, sanitize(choice.as_str().unwrap_or_default())));
+    }
+    if one["schema"].is_object() {
+        shown.push_str(&format!(
+            "  the answer must be JSON that matches {}\n",
+            sanitize(&one["schema"].to_string())
+        ));
+    }
+    shown.push_str(&format!("  {DIM}asked by {}{session}, until {until}{DIM:#}\n", text("caller")));
+    shown
+}
+
+/// Returns the responders of a command, for questions to a person.
+pub(crate) fn responders(answers: AnswerMode) -> Vec<Arc<dyn Responder>> {
+    match answers {
+        AnswerMode::Ask if is_interactive() => vec![Arc::new(TerminalResponder)],
+        AnswerMode::Defaults => vec![Arc::new(DefaultsResponder)],
+        AnswerMode::Ask | AnswerMode::Decline => Vec::new(),
+    }
+}
+
+/// Answers a server's question with its own defaults, if they are complete. Leaves all other questions open.
+struct DefaultsResponder;
+
+impl Responder for DefaultsResponder {
+    fn ask(&self, question: Arc<Question>) -> BoxFuture<'static, Option<HumanReply>> {
+        let OpenQuestion { tool, schema, .. } = &question.details;
+        let of_server = schema.as_ref().filter(|_| tool != REQUEST_HUMAN_INPUT);
+        let content = of_server.map(accept_defaults).filter(|reply| reply["action"] == "accept");
+        let answer = content.map(|mut reply| Answer::Value(reply["content"].take()));
+        Box::pin(async move { Some(HumanReply { answer: answer?, by: "its own defaults".to_owned() }) })
+    }
+}
+
+/// Asks the person at the terminal.
+struct TerminalResponder;
+
+impl Responder for TerminalResponder {
+    fn ask(&self, question: Arc<Question>) -> BoxFuture<'static, Option<HumanReply>> {
+        Box::pin(async move {
+            // Reading from a terminal blocks the thread.
+            let asked = tokio::task::spawn_blocking(move || ask_at_terminal(&question)).await;
+            let answer = asked.ok().flatten()?;
+            Some(HumanReply { answer, by: AT_TERMINAL.to_owned() })
+        })
+    }
+}
+
+/// Asks until the answer is valid. `None` if stdin is closed.
+fn ask_at_terminal(question: &Question) -> Option<Answer> {
+    let output = Output::new(false, crate::cli::ColorMode::Auto);
+    let OpenQuestion { kind, caller, text, choices, schema, .. } = &question.details;
+    if *kind == QuestionKind::Approval {
+        return Some(Answer::Value(keys::yes(text).into()));
+    }
+    output.message(&format!("{BOLD}{caller} asks{BOLD:#}: {text}\n"));
+    for (at, choice) in choices.iter().enumerate() {
+        output.message(&format!("  {}. {choice}\n", at + 1));
+    }
+    for _ in 0..MAX_ATTEMPTS {
+        let value = match (schema, choices.as_slice()) {
+            (Some(schema), _) => prompt_fields(schema, &output)?,
+            (None, []) => prompt("  answer (empty to decline): ", &output)?.map(Json::String),
+            (None, _) => prompt("  number or name (empty to decline): ", &output)?
+                .map(|text| parse_answer(&text, &json!({ "choices": choices }))),
+        };
+        let Some(value) = value else { return Some(Answer::Declined(None)) };
+        let answer = Answer::Value(value);
+        match question.check(&answer) {
+            Ok(()) => return Some(answer),
+            Err(misfit) => output.message(&format!("  {misfit}\n")),
         }
     }
-    json!({ "action": "accept", "content": content })
+    Some(Answer::Declined(None))
 }
 
-/// What was typed, as the schema wants it.
-pub(crate) fn typed(answer: &str, kind: &Json) -> Json {
-    let parsed = || serde_json::from_str(answer).ok();
-    let value = if kind == "string" { None } else { parsed() };
-    value.unwrap_or_else(|| Json::String(answer.to_owned()))
+/// Reads a line; `Some(None)` if it is empty, `None` if stdin is closed.
+fn prompt(text: &str, output: &Output) -> Option<Option<String>> {
+    output.message(text);
+    read_line().ok().map(|line| Some(line).filter(|line| !line.is_empty()))
 }
 
-pub(crate) fn line() -> std::io::Result<String> {
-    let mut line = String::new();
-    if std::io::stdin().lock().read_line(&mut line)? == 0 {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
+/// Prompts for the fields of a flat object one by one; for any other schema, prompts for JSON.
+fn prompt_fields(schema: &Json, output: &Output) -> Option<Option<Json>> {
+    let Some(properties) = schema["properties"].as_object().filter(|all| all.values().all(is_plain)) else {
+        let value = prompt(
+            &format!("  JSON that matches {} (empty to decline): ", sanitize(&schema.to_string())),
+            output,
+        )?;
+        return Some(value.map(|text| serde_json::from_str(&text).unwrap_or(Json::String(text))));
+    };
+    let required =
+        |name: &String| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
+    let mut content = Map::new();
+    for (name, property) in properties {
+        let title = property["title"].as_str().unwrap_or(name);
+        let hint = match (property.get("default"), required(name)) {
+            (Some(default), _) => format!(" [{}]", sanitize(&default.to_string())),
+            (None, true) => " (empty to decline)".to_owned(),
+            (None, false) => " (optional)".to_owned(),
+        };
+        match (prompt(&format!("  {}{hint}: ", sanitize(title)), output)?, property.get("default")) {
+            (Some(text), _) => drop(content.insert(name.clone(), parse_typed(&text, &property["type"]))),
+            (None, Some(default)) => drop(content.insert(name.clone(), default.clone())),
+            (None, None) if required(name) => return Some(None),
+            (None, None) => {}
+        }
     }
-    Ok(line.trim().to_owned())
+    Some(Some(Json::Object(content)))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn is_plain(property: &Json) -> bool {
+    matches!(property["type"].as_str(), Some("string" | "number" | "integer" | "boolean"))
+}
 
-    #[test]
-    fn defaults_are_taken_where_all_that_is_required_has_one() {
-        let schema = json!({ "properties": { "a": { "default": 1.5 }, "b": { "default": "x" }, "c": {} }, "required": ["a"] });
-        assert_eq!(with_defaults(&schema), json!({ "action": "accept", "content": { "a": 1.5, "b": "x" } }));
-        let schema = json!({ "properties": { "a": {} }, "required": ["a"] });
-        assert_eq!(with_defaults(&schema), json!({ "action": "decline" }));
-    }
-
-    #[test]
-    fn what_is_typed_is_what_the_schema_wants() {
-        assert_eq!(typed("42", &json!("integer")), json!(42));
-        assert_eq!(typed("42", &json!("string")), json!("42"));
-        assert_eq!(typed("true", &json!("boolean")), json!(true));
-        assert_eq!(typed("yes", &json!("boolean")), json!("yes"));
-    }
+#[test]
+fn parses_answers() {
+    let choices = json!({ "choices": ["red", "2", "blue"] });
+    assert_eq!(parse_answer("1", &choices), json!("red"));
+    assert_eq!(parse_answer("2", &choices), json!("2"), "a choice by its name comes before a number");
+    assert_eq!(parse_answer("3", &choices), json!("blue"));
+    assert_eq!(parse_answer("4", &choices), json!("4"));
+    assert_eq!(parse_answer("0", &choices), json!("0"));
+    assert_eq!(parse_answer("1", &json!({})), json!("1"));
+    assert_eq!(parse_answer("{\"n\":1}", &json!({ "schema": {} })), json!({ "n": 1 }));
 }

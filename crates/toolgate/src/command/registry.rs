@@ -1,78 +1,82 @@
-//! The registry of a project: where its files are, how they are checked, and who uses what they say.
+//! The registry of a project: the location of its files, their validation, and the runtime that uses them.
 //!
-//! Every command that changes tools or servers, and every one that goes on while they change, begins here.
+//! Used by every command that changes tools or servers, or keeps running while they change.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use toolgate_config::{Environment, ProblemEntry, Registries, Report, Severity, load_over};
+use toolgate_config::{Environment, ProblemEntry, RegistryPaths, Report, Severity, load_with_overlay};
 use toolgate_runtime::Runtime;
-use toolgate_store::file::{FileStore, Paths};
+use toolgate_store::file::{self, FileStore};
 use toolgate_store::registry::{
-    Actor, Candidate, Check, Checked, OpenError, Problem, Problems, Publish, Registry,
+    CheckFn, CheckInput, CheckedRegistry, OpenError, PublishFn, Registry, RegistryActor, RegistryProblem,
+    RegistryProblems,
 };
 
-use crate::cli::Project;
+use crate::cli::ProjectArgs;
 use crate::output::Output;
 
-/// What decides what a project means, beside the texts of its registries.
+/// Inputs of the configuration, beside the text of the registry files.
 #[derive(Debug, Clone)]
-pub(crate) struct Files {
+pub(crate) struct ProjectFiles {
     folder: PathBuf,
     file: Option<PathBuf>,
     environment: Environment,
-    pub(crate) registries: Registries,
+    pub(crate) registries: RegistryPaths,
 }
 
-impl Files {
-    pub(crate) fn new(project: &Project, environment: Environment, registries: Registries) -> Self {
-        let Project { folder, file } = project;
+impl ProjectFiles {
+    pub(crate) fn new(project: &ProjectArgs, environment: Environment, registries: RegistryPaths) -> Self {
+        let ProjectArgs { folder, file } = project;
         Self { folder: folder.clone(), file: file.clone(), environment, registries }
     }
 
-    /// Opens the registry. Somebody has to run the actor; `publish` hears of every new state.
-    pub(crate) async fn open(self, publish: Publish) -> Result<(Registry, Actor<FileStore>), OpenError> {
-        let Registries { tools, servers } = self.registries.clone();
-        let store = FileStore::open(Paths { tools, servers }).await?;
-        Registry::open(store, self.check(), publish).await
+    /// Opens the registry. The caller must run the actor; `publish` is called with every new state.
+    pub(crate) async fn open(
+        self,
+        publish: PublishFn,
+    ) -> Result<(Registry, RegistryActor<FileStore>), OpenError> {
+        let RegistryPaths { tools, servers } = self.registries.clone();
+        let store = FileStore::open(file::RegistryPaths { tools, servers }).await?;
+        Registry::open(store, self.validator(), publish).await
     }
 
-    /// Opens the registry for a runtime, which has then what the files say now. Where that fails it is told, and the
-    /// runtime stays as it is.
+    /// Opens the registry for a runtime and publishes the current files to it. On failure, prints a message and leaves
+    /// the runtime as it is.
     pub(crate) async fn open_for(
         self,
         runtime: &Arc<Runtime>,
         output: &Output,
-    ) -> Option<(Registry, Actor<FileStore>)> {
-        let publish = used_by(runtime, output);
+    ) -> Option<(Registry, RegistryActor<FileStore>)> {
+        let publish = publish_to(runtime, output);
         match self.open(Arc::clone(&publish)).await {
             Ok((registry, actor)) => {
-                // What was written since the project was loaded.
+                // Includes edits made since the project was loaded.
                 publish(registry.state()).await;
                 Some((registry, actor))
             }
             Err(error) => {
-                output.message(&format!("changes of the files are not taken over: {error}\n"));
+                output.message(&format!("file changes are ignored: {error}\n"));
                 None
             }
         }
     }
 
-    /// What the project would be, with these texts in the place of its registries.
-    fn check(self) -> Check {
-        Arc::new(move |candidate: Candidate<'_>| {
-            let Candidate { texts, whole } = candidate;
-            let Registries { tools, servers } = &self.registries;
+    /// Validates the whole project with candidate texts in place of the registry files.
+    fn validator(self) -> CheckFn {
+        Arc::new(move |candidate: CheckInput<'_>| {
+            let CheckInput { texts, whole } = candidate;
+            let RegistryPaths { tools, servers } = &self.registries;
             let texts: BTreeMap<PathBuf, Arc<str>> = [(tools, &texts.tools), (servers, &texts.servers)]
                 .into_iter()
                 .filter_map(|(path, text)| Some((path.clone()?, text.clone()?)))
                 .collect();
-            let loaded = load_over(&self.folder, self.file.as_deref(), &self.environment, texts);
-            let told = |severity| self.told(&loaded.report, severity, whole);
-            let Some(config) = loaded.config else { return Err(Problems(told(Severity::Error))) };
-            Ok(Checked {
+            let loaded = load_with_overlay(&self.folder, self.file.as_deref(), &self.environment, texts);
+            let problems = |severity| self.problems(&loaded.report, severity, whole);
+            let Some(config) = loaded.config else { return Err(RegistryProblems(problems(Severity::Error))) };
+            Ok(CheckedRegistry {
                 tools: config.tools.into_iter().map(Arc::new).collect(),
                 settings: config.tool_settings,
                 servers: config.servers,
@@ -80,15 +84,15 @@ impl Files {
                 profiles: config.profiles,
                 secrets: config.secrets,
                 variables: config.variables.into_keys().collect(),
-                beside: self.beside(&loaded.report),
-                notes: told(Severity::Warning),
+                other_files: self.other_files(&loaded.report),
+                notes: problems(Severity::Warning),
             })
         })
     }
 
-    /// What is wrong. An entry that is not in its file yet has no place there.
-    fn told(&self, report: &Report, severity: Severity, whole: bool) -> Vec<Problem> {
-        let Registries { tools, servers } = &self.registries;
+    /// Returns the problems of one severity. A new entry has no position in the file yet.
+    fn problems(&self, report: &Report, severity: Severity, whole: bool) -> Vec<RegistryProblem> {
+        let RegistryPaths { tools, servers } = &self.registries;
         let registries = [tools, servers].map(|path| {
             let path = path.as_ref()?;
             let source = report.sources().iter().find(|source| source.path() == Some(path))?;
@@ -100,14 +104,14 @@ impl Files {
                 (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
                 _ => file,
             });
-            Problem { message, place, hint }
+            RegistryProblem { message, place, hint }
         };
         report.entries().into_iter().filter(|entry| entry.severity == severity).map(problem).collect()
     }
 
-    /// The files that have a say, beside the registries; those that may appear, too.
-    fn beside(&self, report: &Report) -> Vec<PathBuf> {
-        let Registries { tools, servers } = &self.registries;
+    /// Returns all other files that influence the configuration, existing or not.
+    fn other_files(&self, report: &Report) -> Vec<PathBuf> {
+        let RegistryPaths { tools, servers } = &self.registries;
         let read = report.sources().iter().filter_map(|source| source.path().map(ToOwned::to_owned));
         let may_appear = [".env", "policy.cedar", "toolgate.yaml"].map(|name| self.folder.join(name));
         let mut files: Vec<PathBuf> = read.chain(may_appear).collect();
@@ -118,17 +122,18 @@ impl Files {
     }
 }
 
-/// A runtime that uses what the registry says.
-pub(crate) fn used_by(runtime: &Arc<Runtime>, output: &Output) -> Publish {
-    let (runtime, hidden) = (Arc::clone(runtime), output.hidden());
+/// Returns a callback that applies the state of the registry to a runtime.
+pub(crate) fn publish_to(runtime: &Arc<Runtime>, output: &Output) -> PublishFn {
+    let (runtime, hidden) = (Arc::clone(runtime), output.mask_handle());
     Arc::new(move |state| {
         let (runtime, hidden) = (Arc::clone(&runtime), hidden.clone());
         async move {
-            let Checked { tools, settings, servers, apis, profiles, secrets, .. } = (*state.checked).clone();
-            // Before anything can show them.
+            let CheckedRegistry { tools, settings, servers, apis, profiles, secrets, .. } =
+                (*state.checked).clone();
+            // Before anything can print them.
             hidden.add(&secrets);
-            runtime.learn(&secrets);
-            runtime.show(profiles);
+            runtime.add_secrets(&secrets);
+            runtime.set_profiles(profiles);
             runtime.replace(tools, settings, servers, apis).await;
         }
         .boxed()

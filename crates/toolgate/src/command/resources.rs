@@ -2,16 +2,16 @@
 
 use serde_json::{Value as Json, json};
 use toolgate_mcp::Params;
-use toolgate_runtime::results::SCHEME;
-use toolgate_runtime::runtime::Ask;
+use toolgate_runtime::results::URI_PREFIX;
+use toolgate_runtime::runtime::RequestKind;
 use toolgate_types::Caller;
 
 use crate::DONE;
-use crate::cli::{Answers, Project, ResourceArgs, ResourcesCommand};
-use crate::command::{content, listing, live, tools};
+use crate::cli::{AnswerMode, ProjectArgs, ResourceArgs, ResourcesCommand};
+use crate::command::{content, listing, project_runtime, tools};
 use crate::output::Output;
 
-pub(crate) fn run(command: &ResourcesCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(command: &ResourcesCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     match command {
         ResourcesCommand::List => listing::list(
             "uri",
@@ -26,25 +26,25 @@ pub(crate) fn run(command: &ResourcesCommand, project: &Project, output: &Output
     }
 }
 
-fn read(args: &ResourceArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(
+fn read(args: &ResourceArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    project_runtime::with_runtime(
         project,
         output,
-        Answers::Ask,
+        AnswerMode::Ask,
         |server| server == args.server,
         async |runtime, _errors| {
-            let own = runtime.results().filter(|_| args.uri.starts_with(SCHEME));
+            let own = runtime.results().filter(|_| args.uri.starts_with(URI_PREFIX));
             let result: Json = match own {
                 Some(results) => {
-                    let caller = tools::caller(&runtime, Caller::OWNER)?;
-                    let kept = results.read(&caller.id, &args.uri).await?;
-                    let text = kept.reply.get();
+                    let caller = tools::find_caller(&runtime, Caller::OWNER)?;
+                    let stored = results.read(&caller.id, &args.uri).await?;
+                    let text = stored.reply.as_str();
                     let contents = json!([{ "uri": args.uri, "mimeType": "application/json", "text": text }]);
                     json!({ "contents": contents })
                 }
                 None => {
                     let params = Params::none().with("uri", &args.uri);
-                    runtime.ask(&args.server, Ask::Resource, params).await?.parse()?
+                    runtime.request(&args.server, RequestKind::Resource, params).await?.parse()?
                 }
             };
             if output.json {
@@ -52,7 +52,7 @@ fn read(args: &ResourceArgs, project: &Project, output: &Output) -> anyhow::Resu
                 return Ok(DONE);
             }
             for resource in result["contents"].as_array().into_iter().flatten() {
-                output.result(&content::resource(resource)?);
+                output.result(&content::resource_text(resource)?);
             }
             Ok(DONE)
         },

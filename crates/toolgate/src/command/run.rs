@@ -1,82 +1,82 @@
-//! `toolgate run TEXT`: one task for the agent.
+//! `toolgate run TEXT`: runs one task with the agent.
 
 use anyhow::Context as _;
 use tokio::time::Instant;
-use toolgate_agent::journal::words;
+use toolgate_agent::journal::parts_text;
 use toolgate_agent::model::Part;
 use toolgate_agent::run::Run;
-use toolgate_agent::{Ended, Event};
+use toolgate_agent::{RunEvent, RunOutcome};
 
-use crate::cli::{Project, RunArgs};
+use crate::cli::{ProjectArgs, RunArgs};
 use crate::command::agent::printer::Printer;
-use crate::command::agent::{self, Ready};
-use crate::command::attach;
-use crate::output::{Output, hinted};
+use crate::command::agent::{self, ReadyAgent};
+use crate::command::attachment;
+use crate::output::{Output, error_with_hint};
 
 pub(crate) const HELP: &str = "\
 Examples:
   toolgate run 'what time is it in Tokyo?'
   toolgate run --image chart.png 'what does this show?'
   toolgate run --json 'sum up report.csv' | jq -r 'select(.event == \"ended\").answer'
-  toolgate run --resume 019a8f0c          go on with a run that was stopped
-  toolgate run --record run.jsonl 'say hello'    keep what the model and the tools said, without secrets
-  toolgate run --replay run.jsonl                the same again, without model and tools
+  toolgate run --resume 019a8f0c                 continue a stopped run
+  toolgate run --record run.jsonl 'say hello'    record replies and results, without secrets
+  toolgate run --replay run.jsonl                replay them, without model and tools
 
-The answer goes to stdout, everything else to stderr. With --json every event is an object on a line of its
-own; the last is `ended`. `agent` in toolgate.yaml says which model, which tools and how much a run may use;
-docs/agent.md. Ctrl-C stops the run and all that it started.
+The answer goes to stdout, everything else to stderr. With --json every event is a JSON object on its
+own line; the last one is `ended`. `agent` in toolgate.yaml configures model, tools and budgets; see
+docs/agent.md. Ctrl-C stops the run and everything it started.
 
-Exit codes: 0 there is an answer, 1 the run failed or a budget is used up, 2 wrong usage, 78 configuration
-refused, 130 stopped by Ctrl-C.";
+Exit codes: 0 answered, 1 the run failed or a budget is used up, 2 wrong usage, 78 invalid
+configuration, 130 stopped by Ctrl-C.";
 
-pub(crate) fn run(args: &RunArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &RunArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let printer = Printer::new(output);
-    let tell = |event: Event| printer.tell(event);
-    if let Some(tape) = &args.replay {
-        return agent::replay(tape, async |Ready { agent, caller }, tape| {
+    let on_event = |event: RunEvent| printer.print_event(event);
+    if let Some(recording) = &args.replay {
+        return agent::replay(recording, async |ReadyAgent { agent, caller }, recording| {
             let mut run = agent.begin(caller)?;
             let mut code = crate::DONE;
-            for parts in tape.asked() {
+            for parts in recording.user_messages() {
                 if !output.json {
-                    output.message(&format!("> {}\n", words(parts)));
+                    output.message(&format!("> {}\n", parts_text(parts)));
                 }
-                code = agent::code(&run.ask(parts.clone(), &tell).await);
+                code = agent::exit_code(&run.ask(parts.clone(), &on_event).await);
             }
             Ok(code)
         });
     }
-    let parts = parts(args)?;
-    agent::with(&args.agent, project, output, async |Ready { agent, caller }| {
+    let parts = task_parts(args)?;
+    agent::with_agent(&args.agent, project, output, async |ReadyAgent { agent, caller }| {
         let mut run = match &args.resume {
             Some(id) => {
-                let id = agent.runs.resolve(id).map_err(agent::untaken)?;
-                agent.resume(&id, caller).map_err(agent::untaken)?
+                let id = agent.runs.resolve(id).map_err(agent::run_error)?;
+                agent.resume(&id, caller).map_err(agent::run_error)?
             }
             None => agent.begin(caller)?,
         };
         let fresh = args.resume.is_none() || !parts.is_empty();
-        let ended = until_stopped(&mut run, fresh.then_some(parts), &tell, ctrl_c()).await;
-        Ok(agent::code(&ended))
+        let ended = run_until_stopped(&mut run, fresh.then_some(parts), &on_event, ctrl_c()).await;
+        Ok(agent::exit_code(&ended))
     })
 }
 
-/// Resolves with Ctrl-C.
+/// Waits for Ctrl-C.
 pub(crate) async fn ctrl_c() {
     let _ = tokio::signal::ctrl_c().await;
 }
 
-/// Goes round until there is an answer, or somebody stops it.
-pub(crate) async fn until_stopped(
+/// Runs the agent loop until there is an answer or `stop` resolves.
+pub(crate) async fn run_until_stopped(
     run: &mut Run<'_>,
     parts: Option<Vec<Part>>,
-    tell: &(dyn Fn(Event) + Send + Sync),
+    on_event: &(dyn Fn(RunEvent) + Send + Sync),
     stop: impl Future<Output = ()>,
-) -> Ended {
+) -> RunOutcome {
     let began = Instant::now();
     let going = async {
         match parts {
-            Some(parts) => run.ask(parts, tell).await,
-            None => run.go_on(tell).await,
+            Some(parts) => run.ask(parts, on_event).await,
+            None => run.run_loop(on_event).await,
         }
     };
     let ended = tokio::select! {
@@ -85,26 +85,29 @@ pub(crate) async fn until_stopped(
     };
     match ended {
         Some(ended) => ended,
-        None => run.interrupted(began, tell),
+        None => run.interrupt(began, on_event),
     }
 }
 
-/// What the person says: words, pictures, sounds.
-fn parts(args: &RunArgs) -> anyhow::Result<Vec<Part>> {
+/// Returns the task: text and attachments.
+fn task_parts(args: &RunArgs) -> anyhow::Result<Vec<Part>> {
     let mut parts = Vec::new();
     if let Some(text) = &args.text {
         let text = if text == "-" {
-            std::io::read_to_string(std::io::stdin()).context("the task cannot be read from stdin")?
+            std::io::read_to_string(std::io::stdin()).context("cannot read the task from stdin")?
         } else {
             text.clone()
         };
         if text.trim().is_empty() {
-            return Err(hinted("there is nothing to do", "give a task: `toolgate run 'what time is it?'`"));
+            return Err(error_with_hint(
+                "the task is empty",
+                "give a task: `toolgate run 'what time is it?'`",
+            ));
         }
         parts.push(Part::Text { text });
     }
     for path in &args.attach {
-        parts.push(attach::part(path)?);
+        parts.push(attachment::read_attachment(path)?);
     }
     Ok(parts)
 }

@@ -1,33 +1,33 @@
-//! `toolgate runs`: the runs of the agent, and what happened in one.
+//! `toolgate runs`: lists past runs of the agent, and shows one.
 
 use serde_json::json;
-use toolgate_agent::journal::{Entry, Summary, words};
+use toolgate_agent::journal::{JournalEntry, RunSummary, parts_text};
 use toolgate_config::{Environment, load};
-use toolgate_types::clean::clean;
+use toolgate_redact::sanitize::sanitize;
 
-use crate::cli::{Project, RunsArgs, RunsCommand};
+use crate::cli::{ProjectArgs, RunsArgs, RunsCommand};
 use crate::command::agent;
-use crate::command::agent::printer::spent;
+use crate::command::agent::printer::usage_text;
 use crate::output::{BOLD, DIM, Output};
-use crate::{DONE, REFUSED};
+use crate::{DONE, INVALID_CONFIG};
 
-pub(crate) fn run(args: &RunsArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let loaded = load(&project.folder, project.file.as_deref(), &Environment::of_process());
+pub(crate) fn run(args: &RunsArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
     let Some(config) = loaded.config else {
         output.message(&loaded.report.render());
-        return Ok(REFUSED);
+        return Ok(INVALID_CONFIG);
     };
-    let runs = agent::runs(&config);
+    let runs = agent::run_store(&config);
     match &args.command {
         None => list(&runs.list()?, args.limit, output),
         Some(RunsCommand::Show(args)) => {
-            let id = runs.resolve(&args.id).map_err(agent::untaken)?;
+            let id = runs.resolve(&args.id).map_err(agent::run_error)?;
             show(&id, &runs.read(&id)?, output)
         }
     }
 }
 
-fn list(all: &[Summary], limit: usize, output: &Output) -> anyhow::Result<u8> {
+fn list(all: &[RunSummary], limit: usize, output: &Output) -> anyhow::Result<u8> {
     let all = &all[..all.len().min(limit)];
     if output.json {
         output.document(&all)?;
@@ -36,53 +36,58 @@ fn list(all: &[Summary], limit: usize, output: &Output) -> anyhow::Result<u8> {
     for one in all {
         let task: String =
             one.task.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
-        let Summary { run, began, caller, model, state, .. } = one;
+        let RunSummary { run, began, caller, model, state, .. } = one;
         output.result(&format!(
             "{BOLD}{run}{BOLD:#}  {state:12}  {}\n  {DIM}{began} · {caller} · {model} · {}{DIM:#}\n",
-            clean(&task),
-            spent(&one.spent)
+            sanitize(&task),
+            usage_text(&one.spent)
         ));
     }
     if all.is_empty() {
-        output.message("there are no runs\n");
+        output.message("no runs yet\n");
     } else {
-        output.next("`toolgate runs show ID` tells what happened, `toolgate run --resume ID` goes on");
+        output
+            .next_step("see a run with `toolgate runs show ID`, continue it with `toolgate run --resume ID`");
     }
     Ok(DONE)
 }
 
-fn show(id: &str, entries: &[Entry], output: &Output) -> anyhow::Result<u8> {
+fn show(id: &str, entries: &[JournalEntry], output: &Output) -> anyhow::Result<u8> {
     if output.json {
         output.document(&json!({ "run": id, "entries": entries }))?;
         return Ok(DONE);
     }
     for entry in entries {
         let text = match entry {
-            Entry::Begun { at, caller, model, .. } => {
-                format!("{DIM}{at} begun as {caller} with {model}{DIM:#}")
+            JournalEntry::Started { at, caller, model, .. } => {
+                format!("{DIM}{at} started as {caller} with {model}{DIM:#}")
             }
-            Entry::Asked { parts } => format!("{BOLD}> {}{BOLD:#}", clean(&words(parts))),
-            Entry::Said { text, calls, .. } => {
+            JournalEntry::UserMessage { parts } => {
+                format!("{BOLD}> {}{BOLD:#}", sanitize(&parts_text(parts)))
+            }
+            JournalEntry::Reply { text, calls, .. } => {
                 let calls = calls.iter().map(|call| {
                     let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
-                    format!("\n  {DIM}▸ {} {}{DIM:#}", clean(&call.name), clean(&arguments))
+                    format!("\n  {DIM}▸ {} {}{DIM:#}", sanitize(&call.name), sanitize(&arguments))
                 });
-                format!("{}{}", clean(text), calls.collect::<String>())
+                format!("{}{}", sanitize(text), calls.collect::<String>())
             }
-            Entry::Result { output, took_ms, .. } => {
+            JournalEntry::Result { output, took_ms, .. } => {
                 let mark = if output.failed { "✗" } else { "✓" };
                 format!(
                     "  {mark} {} · {took_ms:.0} ms\n    {}",
                     output.name,
-                    clean(&words(&output.parts)).replace('\n', "\n    ")
+                    sanitize(&parts_text(&output.parts)).replace('\n', "\n    ")
                 )
             }
-            Entry::Resumed { at } => format!("{DIM}{at} goes on{DIM:#}"),
-            Entry::Ended { at, reason, error, spent: used, .. } => {
-                let error = error.as_ref().map(|error| format!(": {}", clean(error))).unwrap_or_default();
-                format!("{DIM}{at} {}{error} · {}{DIM:#}", reason.label(), spent(used))
+            JournalEntry::Resumed { at } => format!("{DIM}{at} resumed{DIM:#}"),
+            JournalEntry::Ended { at, reason, error, spent: used, .. } => {
+                let error = error.as_ref().map(|error| format!(": {}", sanitize(error))).unwrap_or_default();
+                format!("{DIM}{at} {}{error} · {}{DIM:#}", reason.label(), usage_text(used))
             }
-            Entry::Intent { .. } | Entry::Found { .. } | Entry::Shown { .. } => continue,
+            JournalEntry::Intent { .. }
+            | JournalEntry::ToolsFound { .. }
+            | JournalEntry::ToolsOffered { .. } => continue,
         };
         output.result(&format!("{text}\n"));
     }

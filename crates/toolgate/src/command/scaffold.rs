@@ -1,4 +1,4 @@
-//! `toolgate tools new`: a tool that works, to be made one's own.
+//! `toolgate tools new`: creates a working tool from a template.
 
 mod rust;
 
@@ -7,22 +7,22 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use serde_json::{Map, Value as Json, json};
 use toolgate_config::{Environment, load};
-use toolgate_store::document::{Act, Kind};
+use toolgate_store::document::{EntryAction, EntryKind};
 use toolgate_types::ToolName;
 
-use crate::cli::{Language, NewToolArgs, Project};
+use crate::cli::{Language, NewToolArgs, ProjectArgs};
 use crate::command::change;
-use crate::output::{Output, hinted, shown_path, toolgate_in};
-use crate::{DONE, REFUSED};
+use crate::output::{Output, display_path, error_with_hint, toolgate_command};
+use crate::{DONE, INVALID_CONFIG};
 
 const PYTHON: &str = r#""""DESCRIPTION"""
 
 
 def run(args):
-    """Gets the arguments as a dictionary, and returns the result.
+    """Receives the arguments as a dictionary and returns the result.
 
-    `run(args, context)` would get what the call belongs to, too. It may be `async`. An exception becomes
-    the error of the call; what is printed goes to the log.
+    Use `run(args, context)` to also receive the context of the call. The function may be `async`. An
+    exception becomes the error of the call; printed text goes to the log.
     """
     text = args["text"]
     return {"text": text, "length": len(text)}
@@ -30,53 +30,57 @@ def run(args):
 
 const SHELL: &str = r#"#!/bin/sh
 # DESCRIPTION
-# The arguments come as JSON on stdin, the result goes to stdout; what is written to stderr explains a failure.
+# Receives the arguments as JSON on stdin and prints the result; text on stderr explains a failure.
 set -eu
 arguments=$(cat)
 text=$(printf '%s' "$arguments" | sed -n 's/.*"text" *: *"\([^"\\]*\)".*/\1/p')
 printf '{"text": "%s", "length": %s}\n' "$text" "${#text}"
 "#;
 
-pub(crate) fn run(args: &NewToolArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &NewToolArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let (end, text) = match args.lang {
         Language::Python => ("py", PYTHON),
         Language::Sh => ("sh", SHELL),
         Language::Rust => return rust::run(args, project, output),
     };
     let name: ToolName =
-        args.name.parse().map_err(|error| anyhow!("`{}` is not a name: {error}", args.name))?;
-    let loaded = load(&project.folder, project.file.as_deref(), &Environment::of_process());
+        args.name.parse().map_err(|error| anyhow!("invalid tool name `{}`: {error}", args.name))?;
+    let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
     let Some(config) = loaded.config else {
         output.message(&loaded.report.render());
-        output.next("`toolgate check` shows what is wrong; nothing was written");
-        return Ok(REFUSED);
+        output.next_step("run `toolgate check` to see the problems; nothing was written");
+        return Ok(INVALID_CONFIG);
     };
-    let Some(registry) = config.registries.tools else { return Err(change::no_file(Kind::Tool)) };
+    let Some(registry) = config.registries.tools else {
+        return Err(change::missing_registry(EntryKind::Tool));
+    };
     if config.tools.iter().any(|tool| tool.name == name) {
-        return Err(hinted(format!("there is a tool `{name}` already"), "choose another name"));
+        return Err(error_with_hint(format!("tool `{name}` already exists"), "choose another name"));
     }
     let description = args.description.clone().unwrap_or_else(|| {
-        format!("What {name} does, when to use it, and what it returns: models choose by this text.")
+        format!(
+            "Describe what {name} does, when to use it and what it returns: models choose tools by this text."
+        )
     });
     let file = format!("{name}.{end}");
     let folder = registry.parent().map_or_else(|| project.folder.clone(), Path::to_owned);
     let script = folder.join(&file);
-    let shown = script.strip_prefix(&config.project).map_or_else(|_| shown_path(&script), shown_path);
-    // One line in a comment, and no way out of it.
+    let shown = script.strip_prefix(&config.project).map_or_else(|_| display_path(&script), display_path);
+    // The description goes into a one-line comment or docstring, which it must not close.
     let line: String = description.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect();
     write(&script, &text.replace("DESCRIPTION", &line))
         .with_context(|| format!("{shown} was not written"))?;
-    let act = Act::Add(entry(&name, &description, &file));
-    let code = change::submit(Kind::Tool, name.to_string(), act, &args.change, project, output);
+    let act = EntryAction::Add(entry(&name, &description, &file));
+    let code = change::submit(EntryKind::Tool, name.to_string(), act, &args.change, project, output);
     if !matches!(code, Ok(DONE)) {
-        // Half of a tool helps nobody.
+        // Remove the script of a tool that was not registered.
         let _ = fs_err::remove_file(&script);
         return code;
     }
-    let toolgate = toolgate_in(&project.folder);
+    let toolgate = toolgate_command(&project.folder);
     output.message(&format!("wrote {shown}\n"));
-    output.next(&format!(
-        "`{toolgate} tools call {name} text=hello`; then change {shown}, its schema and its example, and `{toolgate} tools test {name}`"
+    output.next_step(&format!(
+        "try `{toolgate} tools call {name} text=hello`; edit {shown}, its schema and its example, then run `{toolgate} tools test {name}`"
     ));
     Ok(DONE)
 }
@@ -112,7 +116,7 @@ fn entry(name: &ToolName, description: &str, file: &str) -> Map<String, Json> {
     }
 }
 
-/// Writes a script that was not there before.
+/// Writes a new script. Fails if the file exists.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,34 +1,35 @@
-//! `toolgate tools search WORDS`: which tools fit, and what to do.
+//! `toolgate tools search WORDS`: finds tools for a task and decides whether to use one.
 
 use serde_json::{Value as Json, json};
-use toolgate_runtime::{Choice, Decision, Hit};
+use toolgate_runtime::{ChoiceDecision, SearchHit, ToolChoice};
 
-use crate::cli::{Answers, Project, SearchArgs};
+use crate::cli::{AnswerMode, ProjectArgs, SearchArgs};
 use crate::command::servers::first_line;
-use crate::command::{live, tools};
+use crate::command::{project_runtime, tools};
 use crate::output::{BOLD, DIM, Output};
 
-/// Signs of the bar that shows a score.
-const BAR: usize = 10;
+/// Width of the bar that shows a score.
+const BAR_WIDTH: usize = 10;
 
-pub(crate) fn run(args: &SearchArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &SearchArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let words = args.words.join(" ");
-    live::with(
+    project_runtime::with_runtime(
         project,
         output,
-        Answers::Decline,
+        AnswerMode::Decline,
         |_| true,
         async |runtime, errors| {
-            let who = tools::caller(&runtime, &args.caller)?;
+            let who = tools::find_caller(&runtime, &args.caller)?;
             let hits = runtime.search(&who, &words, args.limit);
             let choice = runtime.choose(&who, &words);
             let catalog = runtime.catalog();
-            let about =
-                |hit: &Hit| catalog.resolve(&hit.name).map(|tool| first_line(&tool.description).to_owned());
+            let about = |hit: &SearchHit| {
+                catalog.resolve(&hit.name).map(|tool| first_line(&tool.description).to_owned())
+            };
             if output.json {
-                let hits: Vec<Json> = hits.iter().map(document).collect();
+                let hits: Vec<Json> = hits.iter().map(hit_json).collect();
                 if args.decide {
-                    output.document(&decided(&choice, &hits))?;
+                    output.document(&decision_json(&choice, &hits))?;
                 } else {
                     output.document(&hits)?;
                 }
@@ -36,26 +37,26 @@ pub(crate) fn run(args: &SearchArgs, project: &Project, output: &Output) -> anyh
                 let width = hits.iter().map(|hit| hit.name.len()).max().unwrap_or(0);
                 for hit in &hits {
                     let about = about(hit).unwrap_or_default();
-                    let Hit { name, score } = hit;
+                    let SearchHit { name, score } = hit;
                     output.result(&format!(
                         "{score:.2} {DIM}{}{DIM:#} {BOLD}{name:width$}{BOLD:#}  {about}\n",
                         bar(*score)
                     ));
                 }
-                output.result(&format!("{}\n", advice(&choice)));
+                output.result(&format!("{}\n", decision_text(&choice)));
             }
-            Ok(live::tell(&errors, output))
+            Ok(project_runtime::report_errors(&errors, output))
         },
     )
 }
 
-fn document(hit: &Hit) -> Json {
+fn hit_json(hit: &SearchHit) -> Json {
     json!({ "name": hit.name, "score": rounded(hit.score) })
 }
 
-fn decided(choice: &Choice, hits: &[Json]) -> Json {
-    let Choice { decision, confidence, missing, hits: best } = choice;
-    let tool = best.first().filter(|_| *decision == Decision::Tool).map(|hit| &hit.name);
+fn decision_json(choice: &ToolChoice, hits: &[Json]) -> Json {
+    let ToolChoice { decision, confidence, missing, hits: best } = choice;
+    let tool = best.first().filter(|_| *decision == ChoiceDecision::Tool).map(|hit| &hit.name);
     json!({
         "decision": decision.name(),
         "confidence": rounded(*confidence),
@@ -65,27 +66,27 @@ fn decided(choice: &Choice, hits: &[Json]) -> Json {
     })
 }
 
-/// Four places: more say nothing, and a float would show how it is stored.
+/// Rounds to four digits. An `f32` would otherwise print its binary representation error.
 fn rounded(value: f32) -> f64 {
     (f64::from(value) * 10_000.0).round() / 10_000.0
 }
 
 fn bar(score: f32) -> String {
-    let full = (score.clamp(0.0, 1.0) * BAR as f32).round() as usize;
-    format!("{}{}", "█".repeat(full), "░".repeat(BAR - full))
+    let full = (score.clamp(0.0, 1.0) * BAR_WIDTH as f32).round() as usize;
+    format!("{}{}", "█".repeat(full), "░".repeat(BAR_WIDTH - full))
 }
 
-/// What to do, in a line.
-fn advice(choice: &Choice) -> String {
+/// Formats the decision on one line.
+fn decision_text(choice: &ToolChoice) -> String {
     let sure = format!("{:.0} % sure", choice.confidence * 100.0);
     let best = choice.hits.first().map(|hit| hit.name.as_str()).unwrap_or_default();
     match choice.decision {
-        Decision::Tool => format!("use {BOLD}{best}{BOLD:#} {DIM}({sure}){DIM:#}"),
-        Decision::None => format!("no tool is needed {DIM}({sure}){DIM:#}"),
-        Decision::Ask if choice.missing.is_empty() => {
+        ChoiceDecision::Tool => format!("use {BOLD}{best}{BOLD:#} {DIM}({sure}){DIM:#}"),
+        ChoiceDecision::None => format!("no tool is needed {DIM}({sure}){DIM:#}"),
+        ChoiceDecision::Ask if choice.missing.is_empty() => {
             format!("ask the person: no tool fits well {DIM}({sure}){DIM:#}")
         }
-        Decision::Ask => {
+        ChoiceDecision::Ask => {
             let missing: Vec<String> = choice.missing.iter().map(|name| format!("`{name}`")).collect();
             format!("ask the person: {BOLD}{best}{BOLD:#} needs {} {DIM}({sure}){DIM:#}", missing.join(", "))
         }

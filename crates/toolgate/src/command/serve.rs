@@ -1,7 +1,7 @@
-//! `toolgate serve`: the door, until a signal.
+//! `toolgate serve`: runs the gateway until a signal.
 //!
-//! It listens before the servers were asked what they offer, so whoever watches sees that it is starting;
-//! calls are let in when all is there.
+//! It listens before discovery is complete, so that health checks see that it is starting. Calls are accepted once the
+//! catalog is complete.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,177 +14,196 @@ use tokio::time::timeout;
 use toolgate_audit::ProjectLog;
 use toolgate_config::Config;
 use toolgate_runtime::Runtime;
-use toolgate_runtime::desk::{AtDesk, Desk};
+use toolgate_runtime::questions::{QuestionQueue, QueueApprover};
 use toolgate_server::keys::{self, KeyError, KeyStore, OwnerKey};
-use toolgate_server::runs::Runs;
-use toolgate_server::{Door, Known};
+use toolgate_server::runs::RunService;
+use toolgate_server::{CallerDirectory, Gateway};
 use toolgate_store::registry::Registry;
-use toolgate_types::agent::Answering;
-use toolgate_types::{Caller, CallerId, DoorRules, Secret};
+use toolgate_types::agent::AnswerPolicy;
+use toolgate_types::{Caller, CallerId, Secret, ServeConfig};
 
-use crate::cli::{Answers, Project, ServeArgs};
-use crate::command::registry::Files;
-use crate::command::socket::Socket;
-use crate::command::{agent, live, log};
-use crate::output::{BOLD, Output, hinted, toolgate_in};
-use crate::{DONE, FAILED, REFUSED};
+use crate::cli::{AnswerMode, ProjectArgs, ServeArgs};
+use crate::command::registry::ProjectFiles;
+use crate::command::socket::CommandSocket;
+use crate::command::{agent, log, project_runtime};
+use crate::output::{BOLD, Output, error_with_hint, toolgate_command};
+use crate::{DONE, FAILED, INVALID_CONFIG};
 
-/// How long calls that run are waited for.
-pub(crate) const DRAIN: Duration = Duration::from_secs(30);
-/// How long servers may take to end where nobody wants to wait.
-const HURRY: Duration = Duration::from_millis(500);
+/// Longest wait for running calls at shutdown.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for servers to stop after a second signal.
+const FORCED_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) const HELP: &str = "\
 Examples:
   toolgate serve                             on 127.0.0.1:7332
-  toolgate serve --listen 127.0.0.1:0        on a port that is free, which it says
-  toolgate serve --json | jq -r .url         for programs: one line when it is ready
+  toolgate serve --listen 127.0.0.1:0        on a free port, which is printed
+  toolgate serve --json | jq -r .url         for scripts: one line when it is ready
   curl -H \"X-API-Key: $KEY\" http://127.0.0.1:7332/v1/tools
 
-The owner's key is that in TOOLGATE_API_KEY. Without it one is made at the first start, shown once and
-kept as a hash in .toolgate/keys.json. docs/serve.md says what can be asked for, and by whom.
+The owner key is read from TOOLGATE_API_KEY. Without it, a key is created at the first start, shown
+once, and stored as a hash in .toolgate/keys.json. See docs/serve.md for endpoints and permissions.
 
-SIGHUP reads the files again, and tries servers that are gone at once.
-SIGTERM and Ctrl-C let no new calls in and wait up to 30 seconds for those that run; the second one
-ends at once.
+SIGHUP reloads the files and reconnects failed servers at once.
+SIGTERM and Ctrl-C stop accepting calls and wait up to 30 seconds for running ones; a second signal
+stops at once.
 
-Exit codes: 0 stopped, 1 failed, 78 configuration refused.";
+Exit codes: 0 stopped, 1 failed, 78 invalid configuration.";
 
-/// All that the door is made of.
-struct Plan {
-    rules: DoorRules,
-    known: Known,
-    /// The owner's key, where it was made just now.
-    made: Option<Secret>,
+/// Everything the gateway is built from.
+struct ServePlan {
+    serve_config: ServeConfig,
+    callers: CallerDirectory,
+    /// Owner key, if it was created just now.
+    new_owner_key: Option<Secret>,
     downloading: Vec<String>,
-    files: Files,
-    /// Where questions to people wait, where they may be asked.
-    desk: Option<Arc<Desk>>,
-    /// Who does the tasks that come over HTTP.
-    agent: Option<Arc<dyn Runs>>,
+    files: ProjectFiles,
+    /// Queue for questions to people, if they are allowed.
+    question_queue: Option<Arc<QuestionQueue>>,
+    /// Agent that executes tasks sent over HTTP.
+    agent: Option<Arc<dyn RunService>>,
 }
 
-pub(crate) fn run(args: &ServeArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let Some((mut config, files)) = live::config(project, output)? else { return Ok(REFUSED) };
-    let mut plan = match plan(args, project, &mut config, files) {
+pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let Some((mut config, files)) = project_runtime::load_config(project, output)? else {
+        return Ok(INVALID_CONFIG);
+    };
+    let mut plan = match build_plan(args, project, &mut config, files) {
         Ok(plan) => plan,
         Err(error) => {
-            output.failure(&hinted(error.to_string(), error.hint()));
-            return Ok(REFUSED);
+            output.error(&error_with_hint(error.to_string(), error.hint()));
+            return Ok(INVALID_CONFIG);
         }
     };
-    let keeping = log::Keeping::of(&config)?;
-    let history = keeping.history();
-    let log = keeping.open(log::Calls::Many)?;
+    let log_setup = log::LogSetup::of(&config)?;
+    let history = log_setup.history();
+    let log = log_setup.open(log::CallVolume::Many)?;
     let collector = config.telemetry.clone();
-    let agent = (std::mem::take(&mut config.agent), config.name.clone(), agent::runs(&config));
-    // Servers that ask in a run of the agent are answered at the desk, too.
-    let asks = [agent.0.sampling, agent.0.elicitation].contains(&Answering::Ask);
-    let patience = config.builtins.human_input.map(|rules| rules.timeout);
-    let patience = patience.or(asks.then_some(agent::PATIENCE));
-    let desk = patience.map(|patience| Desk::new(patience, true, Vec::new()));
-    let mut setup = live::setup_at(config, Answers::Decline, desk.as_ref(), |_| true);
-    setup.questions = Arc::new(toolgate_upstream::Clients::default());
-    if let Some(desk) = &desk {
-        setup.approver = Arc::new(AtDesk(Arc::clone(desk)));
+    let agent = (std::mem::take(&mut config.agent), config.name.clone(), agent::run_store(&config));
+    // The agent may pass questions of servers to people even without the built-in tool.
+    let asks = [agent.0.sampling, agent.0.elicitation].contains(&AnswerPolicy::Ask);
+    let question_timeout = config.builtins.human_input.map(|human_input| human_input.timeout);
+    let question_timeout = question_timeout.or(asks.then_some(agent::QUESTION_TIMEOUT));
+    let question_queue =
+        question_timeout.map(|question_timeout| QuestionQueue::new(question_timeout, true, Vec::new()));
+    let mut setup =
+        project_runtime::runtime_setup_with(config, AnswerMode::Decline, question_queue.as_ref(), |_| true);
+    setup.questions = Arc::new(toolgate_upstream::ForwardedFeatures::default());
+    if let Some(question_queue) = &question_queue {
+        setup.approver = Arc::new(QueueApprover(Arc::clone(question_queue)));
     }
-    plan.desk = desk;
+    plan.question_queue = question_queue;
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
-        let listen = plan.rules.listen;
+        let listen = plan.serve_config.listen;
         let listener = toolgate_server::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
-        let mut signals = Signals::new()?;
-        // From the start on: a signal that nobody listens to would end it.
+        let mut signals = StopSignals::new()?;
+        // Registered before discovery: an unhandled SIGHUP would end the process.
         let mut reloads = signal(SignalKind::hangup())?;
         let runtime = Arc::new(Runtime::new(setup));
-        runtime.remember(history);
-        runtime.log_to(log);
-        live::trace_to(&runtime, collector)?;
-        let (rules, name, runs) = agent;
-        plan.agent = agent::behind(rules, name, runs, (&runtime, plan.desk.as_ref()), output);
+        runtime.load_history(history);
+        runtime.set_log(log);
+        project_runtime::export_traces(&runtime, collector)?;
+        let (agent_config, name, runs) = agent;
+        plan.agent =
+            agent::agent_service(agent_config, name, runs, (&runtime, plan.question_queue.as_ref()), output);
         let signals = (&mut signals, &mut reloads);
-        let ended = serve(&plan, listener, &runtime, (project, keeping.log()), output, signals).await?;
+        let ended = serve(&plan, listener, &runtime, (project, log_setup.log()), output, signals).await?;
         match ended {
-            Ended::AtOnce => drop(timeout(HURRY, runtime.stop()).await),
-            Ended::With(_) => runtime.stop().await,
+            ServeEnd::AtOnce => drop(timeout(FORCED_STOP_TIMEOUT, runtime.stop()).await),
+            ServeEnd::With(_) => runtime.stop().await,
         }
         Ok(match ended {
-            Ended::AtOnce => FAILED,
-            Ended::With(code) => code,
+            ServeEnd::AtOnce => FAILED,
+            ServeEnd::With(code) => code,
         })
     })
 }
 
-/// How it ended.
-enum Ended {
-    /// With a code.
+/// End of the gateway process.
+enum ServeEnd {
+    /// Normally, with this exit code.
     With(u8),
-    /// Somebody did not want to wait.
+    /// By a second signal, without waiting.
     AtOnce,
 }
 
-fn plan(args: &ServeArgs, project: &Project, config: &mut Config, files: Files) -> Result<Plan, KeyError> {
-    let given = std::env::var(keys::VARIABLE).ok();
+fn build_plan(
+    args: &ServeArgs,
+    project: &ProjectArgs,
+    config: &mut Config,
+    files: ProjectFiles,
+) -> Result<ServePlan, KeyError> {
+    let given = std::env::var(keys::KEY_VARIABLE).ok();
     if let Some(given) = given.as_ref().filter(|given| !given.is_empty()) {
-        // It may turn up in what is written down.
+        // Masks the key in logs and records.
         config.secrets.push(Secret::new(given.clone()));
     }
     let mut keys = std::mem::take(&mut config.caller_keys);
-    let mut made = None;
+    let mut new_owner_key = None;
     let owner: CallerId = Caller::owner().id;
     if given.is_some() || keys.iter().all(|(id, _)| *id != owner) {
-        let OwnerKey { hash, made: new } = keys::owner(given.as_deref(), &project.folder.join(".toolgate"))?;
+        let OwnerKey { hash, generated: new } =
+            keys::load_owner_key(given.as_deref(), &project.folder.join(".toolgate"))?;
         if let Some((id, _)) = keys.iter().find(|(id, key)| *key == hash && *id != owner) {
-            return Err(KeyError::Taken(id.clone()));
+            return Err(KeyError::Duplicate(id.clone()));
         }
         keys.push((owner, hash));
-        made = new;
+        new_owner_key = new;
     }
-    let mut rules = config.serve.clone();
-    rules.listen = args.listen.unwrap_or(rules.listen);
-    let known = Known {
+    let mut serve_config = config.serve.clone();
+    serve_config.listen = args.listen.unwrap_or(serve_config.listen);
+    let callers = CallerDirectory {
         callers: config.callers.clone(),
         keys,
         certificates: std::mem::take(&mut config.caller_certificates),
-        kept: Some(KeyStore::new(&project.folder.join(".toolgate"))),
-        ruled: config.policy.as_ref().map(|policy| policy.rules.callers()).unwrap_or_default(),
+        key_store: Some(KeyStore::new(&project.folder.join(".toolgate"))),
+        policy_callers: config.policy.as_ref().map(|policy| policy.rules.named_callers()).unwrap_or_default(),
         descriptions: config.caller_descriptions.clone(),
     };
-    Ok(Plan { rules, known, made, downloading: live::downloading(config), files, desk: None, agent: None })
+    Ok(ServePlan {
+        serve_config,
+        callers,
+        new_owner_key,
+        downloading: project_runtime::downloading_servers(config),
+        files,
+        question_queue: None,
+        agent: None,
+    })
 }
 
 async fn serve(
-    plan: &Plan,
+    plan: &ServePlan,
     listener: TcpListener,
     runtime: &Arc<Runtime>,
-    (project, log): (&Project, ProjectLog),
+    (project, log): (&ProjectArgs, ProjectLog),
     output: &Output,
-    (signals, reloads): (&mut Signals, &mut Signal),
-) -> anyhow::Result<Ended> {
+    (signals, reloads): (&mut StopSignals, &mut Signal),
+) -> anyhow::Result<ServeEnd> {
     let address = listener.local_addr()?;
-    let door = match Door::new(Arc::clone(runtime), &plan.rules, plan.known.clone(), log) {
-        Ok(door) => door,
+    let gateway = match Gateway::new(Arc::clone(runtime), &plan.serve_config, plan.callers.clone(), log) {
+        Ok(gateway) => gateway,
         Err(error) => {
-            output.failure(&hinted(error.to_string(), error.hint()));
-            return Ok(Ended::With(REFUSED));
+            output.error(&error_with_hint(error.to_string(), error.hint()));
+            return Ok(ServeEnd::With(INVALID_CONFIG));
         }
     };
-    if let Some(desk) = &plan.desk {
-        door.answer_at(Arc::clone(desk));
+    if let Some(question_queue) = &plan.question_queue {
+        gateway.set_questions(Arc::clone(question_queue));
     }
     if let Some(agent) = &plan.agent {
-        door.employ(Arc::clone(agent));
+        gateway.set_agent(Arc::clone(agent));
     }
-    let scheme = if plan.rules.tls.is_some() { "https" } else { "http" };
+    let scheme = if plan.serve_config.tls.is_some() { "https" } else { "http" };
     let start = async {
-        match live::discover(runtime, &plan.downloading, output).await {
+        match project_runtime::discover(runtime, &plan.downloading, output).await {
             Ok(errors) if errors.is_empty() => {}
-            Ok(errors) => return Ok(live::tell(&errors, output)),
+            Ok(errors) => return Ok(project_runtime::report_errors(&errors, output)),
             Err(code) => return Ok(code),
         }
         let registry = plan.files.clone().open_for(runtime, output).await;
         if let Some((registry, _)) = &registry {
-            door.manage(registry.clone());
+            gateway.set_registry(registry.clone());
         }
         let way = registry.as_ref().map(|(registry, _)| registry.clone());
         let changes = async {
@@ -193,51 +212,51 @@ async fn serve(
             }
             std::future::pending().await
         };
-        door.open();
-        greet(plan, &format!("{scheme}://{address}"), project, output)?;
+        gateway.open();
+        print_greeting(plan, &format!("{scheme}://{address}"), project, output)?;
         tokio::select! {
-            never = runtime.keep() => match never {},
-            never = prepare(runtime, &door) => match never {},
+            never = runtime.watch_servers() => match never {},
+            never = prepare_schemas(runtime, &gateway) => match never {},
             never = changes => match never {},
             never = reload(way, runtime, reloads, output) => match never {},
         }
     };
     let stop = async {
         signals.next().await;
-        output.message(&format!("stopping: no new calls are let in, {} run\n", door.calls()));
+        output.message(&format!("stopping: no new calls are accepted, {} running\n", gateway.active_calls()));
         tokio::select! {
-            ended = door.drain(DRAIN) => {
+            ended = gateway.drain(DRAIN_TIMEOUT) => {
                 if !ended {
-                    output.message(&format!("stopped: {} calls took too long\n", door.calls()));
+                    output.message(&format!("stopped: {} calls were still running\n", gateway.active_calls()));
                 }
-                Ended::With(DONE)
+                ServeEnd::With(DONE)
             }
             () = signals.next() => {
                 output.message("stopped at once\n");
-                Ended::AtOnce
+                ServeEnd::AtOnce
             }
         }
     };
-    let mut socket = listen(project, output);
+    let mut socket = open_socket(project, output);
     let at_machine = socket.as_mut().and_then(|socket| socket.listener.take());
     let serving = async {
         let commands = async {
             if let Some(listener) = at_machine {
-                door.serve_socket(listener).await;
+                gateway.serve_socket(listener).await;
             }
         };
-        tokio::join!(door.serve(listener), commands);
-        // It was drained; whoever did that says how it ended.
+        tokio::join!(gateway.serve(listener), commands);
+        // Drained: `stop` returns the exit code.
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        code = start => code.map(Ended::With),
+        code = start => code.map(ServeEnd::With),
         ended = stop => Ok(ended),
         () = serving => unreachable!("it waits for ever"),
     }
 }
 
-/// Reads the files again whenever SIGHUP comes, and tries the servers that are gone at once.
+/// Reloads the files on SIGHUP and reconnects failed servers at once.
 async fn reload(
     registry: Option<Registry>,
     runtime: &Arc<Runtime>,
@@ -246,15 +265,17 @@ async fn reload(
 ) -> std::convert::Infallible {
     while reloads.recv().await.is_some() {
         let Some(registry) = &registry else {
-            output.message("not reloaded: changes of the files are not taken over here\n");
+            output.message(
+                "not reloaded: file changes are ignored, because the registry could not be opened\n",
+            );
             continue;
         };
         let state = registry.reload().await;
-        match &state.refused {
+        match &state.rejection {
             None => output.message(&format!("reloaded: the registry is at revision {}\n", state.rev)),
             Some(problems) => {
                 let first = problems.0.first().map_or("", |problem| &problem.message);
-                output.message(&format!("not reloaded, all stays as it was: {first}\n"));
+                output.message(&format!("not reloaded, the old configuration stays active: {first}\n"));
             }
         }
         for server in runtime.servers().iter().filter(|server| server.retry_in_ms.is_some()) {
@@ -264,32 +285,34 @@ async fn reload(
     std::future::pending().await
 }
 
-/// The socket for commands, where there can be one. Without it they write to the files, which are looked at.
-fn listen(project: &Project, output: &Output) -> Option<Socket> {
-    match Socket::listen(&project.folder) {
+/// Opens the socket for commands. Without it, commands change the files, which are watched.
+fn open_socket(project: &ProjectArgs, output: &Output) -> Option<CommandSocket> {
+    match CommandSocket::listen(&project.folder) {
         Ok(Some(socket)) => Some(socket),
         Ok(None) => {
             output.message("note: another `toolgate serve` runs for this project; commands go to that one\n");
             None
         }
         Err(error) => {
-            output.message(&format!("note: commands write to the files, as there is no socket: {error}\n"));
+            output.message(&format!(
+                "note: no command socket, so commands change the files directly: {error}\n"
+            ));
             None
         }
     }
 }
 
-/// Makes ready what a first call would have to wait for, whenever the catalog has changed.
-async fn prepare(runtime: &Arc<Runtime>, door: &Arc<Door>) -> std::convert::Infallible {
+/// Compiles schemas ahead of the first call, after each change of the catalog.
+async fn prepare_schemas(runtime: &Arc<Runtime>, gateway: &Arc<Gateway>) -> std::convert::Infallible {
     let mut changes = runtime.changes();
     loop {
-        let (ready, door) = (Arc::clone(runtime), Arc::clone(door));
+        let (ready, gateway) = (Arc::clone(runtime), Arc::clone(gateway));
         let making = move || {
-            ready.prepare();
-            door.prepare();
+            ready.compile_schemas();
+            gateway.prepare();
         };
         if let Err(error) = tokio::task::spawn_blocking(making).await {
-            tracing::error!("schemas could not be made ready: {error}");
+            tracing::error!("cannot compile schemas: {error}");
         }
         if changes.changed().await.is_err() {
             return std::future::pending().await;
@@ -297,31 +320,31 @@ async fn prepare(runtime: &Arc<Runtime>, door: &Arc<Door>) -> std::convert::Infa
     }
 }
 
-/// Says where it is, and by which key.
-fn greet(plan: &Plan, url: &str, project: &Project, output: &Output) -> anyhow::Result<()> {
-    let key = plan.made.as_ref().map(Secret::expose);
+/// Prints the URL and, if it is new, the owner key.
+fn print_greeting(plan: &ServePlan, url: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<()> {
+    let key = plan.new_owner_key.as_ref().map(Secret::expose);
     if output.json {
         let mut document = json!({ "url": url, "address": url.split("://").last() });
         if let Some(key) = key {
             document["apiKey"] = key.into();
         }
-        return output.line(&document);
+        return output.json_line(&document);
     }
     output.result(&format!(
-        "{BOLD}{url}{BOLD:#} is open: MCP at /mcp, REST at /v1, its description at /v1/docs\n"
+        "listening on {BOLD}{url}{BOLD:#}: MCP at /mcp, REST at /v1, API reference at /v1/docs\n"
     ));
     let shown = match key {
         Some(key) => {
             output.result(&format!(
-                "the owner's key, which is shown this once:\n  {key}\nonly its hash is kept, in .toolgate/keys.json\n"
+                "owner key (shown only once):\n  {key}\nits hash is stored in .toolgate/keys.json\n"
             ));
             key
         }
         None => "KEY",
     };
-    let toolgate = toolgate_in(&project.folder);
-    output.next(&format!(
-        "try one of these; Ctrl-C stops it\n  \
+    let toolgate = toolgate_command(&project.folder);
+    output.next_step(&format!(
+        "try one of these; Ctrl-C stops the gateway\n  \
          curl -H \"X-API-Key: {shown}\" {url}/v1/tools\n  \
          {toolgate} run \"…\"                # an agent with these tools; it needs no model\n  \
          {toolgate} connect claude-code    # or vscode, cursor, claude-desktop, codex"
@@ -329,13 +352,13 @@ fn greet(plan: &Plan, url: &str, project: &Project, output: &Output) -> anyhow::
     Ok(())
 }
 
-/// SIGTERM and Ctrl-C.
-pub(crate) struct Signals {
+/// Receives SIGTERM and Ctrl-C.
+pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Signals {
+impl StopSignals {
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

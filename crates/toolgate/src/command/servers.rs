@@ -1,36 +1,40 @@
-//! `toolgate servers [show NAME]`; logging in and out is in [`login`].
+//! `toolgate servers [show NAME]`. Login and logout are in [`login`].
 
 use anyhow::bail;
 use toolgate_runtime::runtime::ServerStatus;
-use toolgate_store::document::Kind;
+use toolgate_store::document::EntryKind;
 
 use crate::DONE;
-use crate::cli::{Answers, Project, ServersArgs, ServersCommand};
-use crate::command::{approve, change, live, login, tools, watch};
+use crate::cli::{AnswerMode, ProjectArgs, ServersArgs, ServersCommand};
+use crate::command::{approve, change, login, project_runtime, tools, watch};
 use crate::output::{BOLD, DIM, Output};
 
-pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &ServersArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let only = match &args.command {
         Some(ServersCommand::Approve(args)) => return approve::run(args, project, output),
         Some(ServersCommand::Login(server)) => return login::login(&server.name, project, output),
         Some(ServersCommand::Logout(server)) => return login::logout(&server.name, project, output),
         Some(ServersCommand::Add(args)) => return change::add_server(args, project, output),
-        Some(ServersCommand::Update(args)) => return change::update(Kind::Server, args, project, output),
-        Some(ServersCommand::Remove(args)) => return change::remove(Kind::Server, args, project, output),
+        Some(ServersCommand::Update(args)) => {
+            return change::update(EntryKind::Server, args, project, output);
+        }
+        Some(ServersCommand::Remove(args)) => {
+            return change::remove(EntryKind::Server, args, project, output);
+        }
         Some(ServersCommand::Show(server)) => Some(server.name.as_str()),
         None => None,
     };
     if args.watch {
-        return live::with_files(
+        return project_runtime::with_runtime_and_files(
             project,
             output,
-            Answers::Ask,
+            AnswerMode::Ask,
             |_| true,
             async |runtime, _errors, files| watch::run(&runtime, files, output).await,
         );
     }
     let wanted = |name: &str| only.is_none_or(|only| only == name);
-    live::with(project, output, Answers::Ask, wanted, async |runtime, _errors| {
+    project_runtime::with_runtime(project, output, AnswerMode::Ask, wanted, async |runtime, _errors| {
         let servers = runtime.servers();
         if let Some(name) = only.filter(|_| servers.is_empty()) {
             bail!("there is no MCP server `{name}`; `toolgate servers` lists them");
@@ -40,20 +44,20 @@ pub(crate) fn run(args: &ServersArgs, project: &Project, output: &Output) -> any
             return Ok(DONE);
         }
         for server in &servers {
-            output.result(&shown(server));
+            output.result(&status_text(server));
         }
         for tool in runtime.catalog().tools().filter(|tool| only.is_some() && tool.server.is_some()) {
             let (name, about) = (&tool.name, first_line(&tool.description));
-            output.result(&format!("  {name} {DIM}{about}{DIM:#}{}\n", tools::held(tool)));
+            output.result(&format!("  {name} {DIM}{about}{DIM:#}{}\n", tools::quarantine_note(tool)));
         }
         if servers.is_empty() {
-            output.next("there are no MCP servers yet; `toolgate import CLIENT` adds those you have");
+            output.next_step("no MCP servers yet; import yours with `toolgate import CLIENT`");
         }
         Ok(DONE)
     })
 }
 
-fn shown(server: &ServerStatus) -> String {
+fn status_text(server: &ServerStatus) -> String {
     let ServerStatus {
         name,
         transport,
@@ -71,7 +75,7 @@ fn shown(server: &ServerStatus) -> String {
         let version = protocol_version.map(|version| format!("  {version}")).unwrap_or_default();
         text.push_str(&format!("{version}  {tools} tools"));
         if *held_back > 0 {
-            text.push_str(&format!(" ({held_back} held back)"));
+            text.push_str(&format!(" ({held_back} quarantined)"));
         }
     }
     if let Some(implementation) = implementation {
@@ -79,9 +83,8 @@ fn shown(server: &ServerStatus) -> String {
     }
     text.push('\n');
     if let Some(reason) = reason {
-        let again = retry_in_ms
-            .filter(|wait| *wait > 0)
-            .map(|wait| format!(" (tried again in {wait} ms at the earliest)"));
+        let again =
+            retry_in_ms.filter(|wait| *wait > 0).map(|wait| format!(" (retry in {wait} ms at the earliest)"));
         text.push_str(&format!("  {reason}{}\n", again.unwrap_or_default()));
     }
     for line in stderr {

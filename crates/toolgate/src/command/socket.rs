@@ -1,8 +1,8 @@
-//! The socket of a running `toolgate serve`, by which the commands of a project reach it.
+//! The Unix socket of a running `toolgate serve`, used by other commands of the project.
 //!
-//! It is `.toolgate/socket`, for its owner alone: who can open it can write the project's files, too, so no key is asked
-//! for. Who listens holds a lock for as long as it does. Invariant: a change that may have been sent is not made in
-//! another way, too.
+//! The socket is `.toolgate/socket`, accessible to its owner only. A process that can open it can also write the
+//! project files, so no key is required. The gateway holds a lock while it listens. Invariant: a change that may have
+//! been sent is not applied in another way as well.
 
 use std::fs::TryLockError;
 use std::io;
@@ -19,23 +19,23 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value as Json, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
-use toolgate_store::document::{Act, Kind, Op};
-use toolgate_store::registry::{Change, Done, Problem};
+use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
+use toolgate_store::registry::{CommittedChange, RegistryChange, RegistryProblem};
 
-use crate::output::hinted;
+use crate::output::error_with_hint;
 
-/// How long a server may take to answer: a disk, and a server that has to connect first.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Timeout of a response. Covers a slow disk, and a server that has to connect first.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A socket that somebody listens on, gone when it is dropped.
-pub(crate) struct Socket {
+/// A listening socket, removed when dropped.
+pub(crate) struct CommandSocket {
     path: PathBuf,
     pub(crate) listener: Option<UnixListener>,
     _lock: fs_err::File,
 }
 
-impl Socket {
-    /// Listens for commands of a project. `None` where another does already. What an earlier one left is replaced.
+impl CommandSocket {
+    /// Listens for commands of a project; `None` if another gateway already does. Replaces a stale socket.
     pub(crate) fn listen(project: &Path) -> io::Result<Option<Self>> {
         let folder = project.join(".toolgate");
         fs_err::create_dir_all(&folder)?;
@@ -45,70 +45,72 @@ impl Socket {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Made where nobody else can reach it, and shown when it has its mode.
-        let aside = tempfile::tempdir_in(&folder)?;
-        let (made, path) = (aside.path().join("s"), folder.join("socket"));
-        let listener = UnixListener::bind(&made)?;
-        fs_err::set_permissions(&made, std::fs::Permissions::from_mode(0o600))?;
-        fs_err::rename(&made, &path)?;
+        // Bound in a private folder and renamed once its mode is set, so that no one can connect earlier.
+        let private_folder = tempfile::tempdir_in(&folder)?;
+        let (private_path, path) = (private_folder.path().join("s"), folder.join("socket"));
+        let listener = UnixListener::bind(&private_path)?;
+        fs_err::set_permissions(&private_path, std::fs::Permissions::from_mode(0o600))?;
+        fs_err::rename(&private_path, &path)?;
         Ok(Some(Self { path, listener: Some(listener), _lock: lock }))
     }
 }
 
-impl Drop for Socket {
+impl Drop for CommandSocket {
     fn drop(&mut self) {
         let _ = fs_err::remove_file(&self.path);
     }
 }
 
-/// Why a running server did not make a change, in its words.
-pub(crate) struct Refusal {
+/// Error response of the gateway to a change.
+pub(crate) struct GatewayError {
     pub(crate) code: String,
     pub(crate) message: String,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<RegistryProblem>,
     pub(crate) revision: Option<String>,
 }
 
-/// Has the server that runs for a project make a change. `None` where none runs, or it does not take changes now: it
-/// has not heard of this one then.
-pub(crate) fn submit(project: &Path, change: &Change) -> anyhow::Result<Option<Result<Done, Refusal>>> {
+/// Sends a change to the running gateway of a project. `None` if none is running or it accepts no changes now; the
+/// change was not applied in that case.
+pub(crate) fn submit_change(
+    project: &Path,
+    change: &RegistryChange,
+) -> anyhow::Result<Option<Result<CommittedChange, GatewayError>>> {
     let path = project.join(".toolgate/socket");
     if !path.exists() {
         return Ok(None);
     }
-    let Some(request) = request(change)? else { return Ok(None) };
+    let Some(request) = change_request(change)? else { return Ok(None) };
     let silent = || {
-        let hint =
-            "whether the change was made is not known: look at the file, or stop the server, and try again";
-        hinted("the server that runs for this project does not answer", hint)
+        let hint = "the change may have been made: check the file, or stop the gateway, then retry";
+        error_with_hint("the running gateway does not respond", hint)
     };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answered = tokio.block_on(async {
+    let response = tokio.block_on(async {
         let stream = UnixStream::connect(path).await.ok()?;
-        Some(timeout(ANSWER, exchange(stream, request)).await)
+        Some(timeout(RESPONSE_TIMEOUT, round_trip(stream, request)).await)
     });
-    let Some(answered) = answered else { return Ok(None) };
-    let (status, tag, body) = answered.ok().and_then(Result::ok).ok_or_else(silent)?;
+    let Some(response) = response else { return Ok(None) };
+    let (status, tag, body) = response.ok().and_then(Result::ok).ok_or_else(silent)?;
     let document: Json = serde_json::from_slice(&body).unwrap_or_default();
     let problems = |value: &Json| serde_json::from_value(value.clone()).unwrap_or_default();
     if status.is_success() {
-        let rev = tag.parse().context("the running server does not say which revision there is now")?;
-        return Ok(Some(Ok(Done { rev, notes: problems(&document["notes"]) })));
+        let rev = tag.parse().context("the running gateway sent no revision")?;
+        return Ok(Some(Ok(CommittedChange { rev, notes: problems(&document["notes"]) })));
     }
     let error = &document["error"];
     let text = |key: &str| error[key].as_str().map(ToOwned::to_owned);
     let code = text("code").unwrap_or_else(|| status.as_str().to_owned());
     if code == "service_unavailable" {
-        // It is starting or stopping.
+        // The gateway is starting or stopping.
         return Ok(None);
     }
-    let message = text("message").unwrap_or_else(|| format!("the running server answers {status}"));
+    let message = text("message").unwrap_or_else(|| format!("the gateway responded with {status}"));
     let (problems, revision) = (problems(&error["problems"]), text("revision"));
-    Ok(Some(Err(Refusal { code, message, problems, revision })))
+    Ok(Some(Err(GatewayError { code, message, problems, revision })))
 }
 
-/// Asks the server that runs for a project; its status and what it says. `None` where none runs.
-pub(crate) async fn request_of(
+/// Sends a request to the running gateway of a project; returns status and body, or `None` if none is running.
+pub(crate) async fn send_request(
     project: &Path,
     method: Method,
     path: &str,
@@ -122,21 +124,23 @@ pub(crate) async fn request_of(
         .header(header::HOST, "localhost")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body.into()))?;
-    let answered = timeout(ANSWER, exchange(stream, request)).await.ok().and_then(Result::ok);
-    let (status, _, body) = answered.context("the server that runs for this project does not answer")?;
+    let response = timeout(RESPONSE_TIMEOUT, round_trip(stream, request)).await.ok().and_then(Result::ok);
+    let (status, _, body) = response.context("the running gateway does not respond")?;
     Ok(Some((status, serde_json::from_slice(&body).unwrap_or_default())))
 }
 
-/// The change as a request. `None` for one that has no such form; it is refused anyway.
-fn request(Change { expect, op }: &Change) -> anyhow::Result<Option<Request<Full<Bytes>>>> {
-    let Op { kind, name, act } = op;
+/// Builds the request for a change; `None` if it cannot be expressed (it is invalid anyway).
+fn change_request(
+    RegistryChange { expect, op }: &RegistryChange,
+) -> anyhow::Result<Option<Request<Full<Bytes>>>> {
+    let EntryOp { kind, name, action: act } = op;
     let list = match kind {
-        Kind::Tool => "/v1/tools",
-        Kind::Server => "/v1/servers",
+        EntryKind::Tool => "/v1/tools",
+        EntryKind::Server => "/v1/servers",
     };
-    let one = format!("{list}/{}", encoded(name));
+    let one = format!("{list}/{}", encode_segment(name));
     let (method, path, body) = match act {
-        Act::Add(entry) => {
+        EntryAction::Add(entry) => {
             let mut entry = entry.clone();
             let own = entry.insert("name".to_owned(), json!(name));
             if own.is_some_and(|own| own != name.as_str()) {
@@ -144,9 +148,9 @@ fn request(Change { expect, op }: &Change) -> anyhow::Result<Option<Request<Full
             }
             (Method::POST, list.to_owned(), serde_json::to_vec(&entry)?)
         }
-        Act::Replace(entry) => (Method::PUT, one, serde_json::to_vec(entry)?),
-        Act::Patch(patch) => (Method::PATCH, one, serde_json::to_vec(patch)?),
-        Act::Remove => (Method::DELETE, one, Vec::new()),
+        EntryAction::Replace(entry) => (Method::PUT, one, serde_json::to_vec(entry)?),
+        EntryAction::Patch(patch) => (Method::PATCH, one, serde_json::to_vec(patch)?),
+        EntryAction::Remove => (Method::DELETE, one, Vec::new()),
     };
     let mut request = Request::builder()
         .method(method)
@@ -159,8 +163,8 @@ fn request(Change { expect, op }: &Change) -> anyhow::Result<Option<Request<Full
     Ok(Some(request.body(Full::new(body.into()))?))
 }
 
-/// One request and its answer: the status, the revision, the body.
-async fn exchange(
+/// Sends one request; returns status, ETag and body.
+async fn round_trip(
     stream: UnixStream,
     request: Request<Full<Bytes>>,
 ) -> anyhow::Result<(StatusCode, String, Bytes)> {
@@ -173,14 +177,14 @@ async fn exchange(
     };
     tokio::pin!(ask);
     tokio::select! {
-        answered = &mut ask => answered,
-        // What it had to say has been read, or never comes.
+        response = &mut ask => response,
+        // The connection ended: the response has been read, or never arrives.
         _ = connection => ask.await,
     }
 }
 
-/// A name as one part of a path.
-pub(crate) fn encoded(name: &str) -> String {
+/// Percent-encodes a name as one path segment.
+pub(crate) fn encode_segment(name: &str) -> String {
     let byte = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
         other => format!("%{other:02X}"),

@@ -1,66 +1,70 @@
-//! `toolgate stdio`: the gateway over stdin and stdout, for programs that start their MCP servers themselves.
+//! `toolgate stdio`: the gateway on stdin and stdout, for clients that start their MCP servers as child processes.
 //!
-//! Invariant: nothing but messages of the protocol goes to stdout.
+//! Invariant: only protocol messages go to stdout.
 
 use std::sync::Arc;
 
 use tokio::io::{stdin, stdout};
-use toolgate_mcp::scan::Limits;
+use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::lines;
 use toolgate_runtime::Runtime;
-use toolgate_server::{Door, Known};
-use toolgate_types::DoorRules;
-use toolgate_types::server::Encoding;
+use toolgate_server::{CallerDirectory, Gateway};
+use toolgate_types::ServeConfig;
+use toolgate_types::server::OutputEncoding;
 
-use super::serve::{DRAIN, Signals};
-use crate::cli::{Answers, Project, StdioArgs};
-use crate::command::{live, log, profiles, tools};
+use super::serve::{DRAIN_TIMEOUT, StopSignals};
+use crate::cli::{AnswerMode, ProjectArgs, StdioArgs};
+use crate::command::{log, profiles, project_runtime, tools};
 use crate::output::Output;
-use crate::{DONE, REFUSED};
+use crate::{DONE, INVALID_CONFIG};
 
 pub(crate) const HELP: &str = "\
 Examples:
-  toolgate connect claude-code               write the entry that starts this
-  toolgate -C my-project stdio               what such an entry runs
-  toolgate stdio --as assistant              with what the project gives that caller
-  toolgate stdio --profile coding            what a profile of toolgate.yaml shows, and no more
+  toolgate connect claude-code        add an entry that runs this command
+  toolgate -C my-project stdio        the command of such an entry
+  toolgate stdio --as assistant       with the permissions of that caller
+  toolgate stdio --profile coding     with the tools of a profile of toolgate.yaml
 
-It speaks every revision of MCP, one message a line, and ends when stdin does. What it has to say goes
-to stderr. Calls are in the log of the project, as all are.
+Supports every MCP revision, one message per line. Ends when stdin ends. Messages for people go to
+stderr. CallVolume are recorded in the execution log of the project.
 
-Exit codes: 0 the client has left, 1 failed, 78 configuration refused.";
+Exit codes: 0 the client disconnected, 1 failed, 78 invalid configuration.";
 
-/// Levels of nesting in a message.
-const DEPTH: usize = 64;
+/// Nesting depth of a message.
+const MAX_DEPTH: usize = 64;
 
-pub(crate) fn run(args: &StdioArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    let Some((config, files)) = live::config(project, output)? else { return Ok(REFUSED) };
-    let keeping = log::Keeping::of(&config)?;
-    let history = keeping.history();
-    let log = keeping.open(log::Calls::Many)?;
-    // Whoever holds the pipes is known, so nothing is needed to know anybody by.
-    let rules = DoorRules { tls: None, jwt: Vec::new(), ..config.serve.clone() };
+pub(crate) fn run(args: &StdioArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let Some((config, files)) = project_runtime::load_config(project, output)? else {
+        return Ok(INVALID_CONFIG);
+    };
+    let log_setup = log::LogSetup::of(&config)?;
+    let history = log_setup.history();
+    let log = log_setup.open(log::CallVolume::Many)?;
+    // The process that holds the pipes is the caller: no TLS and no tokens are needed.
+    let serve_config = ServeConfig { tls: None, jwt: Vec::new(), ..config.serve.clone() };
     let collector = config.telemetry.clone();
-    let downloading = live::downloading(&config);
-    let mut setup = live::setup(config, Answers::Decline, |_| true);
-    setup.questions = Arc::new(toolgate_upstream::Clients::default());
+    let downloading = project_runtime::downloading_servers(&config);
+    let mut setup = project_runtime::runtime_setup(config, AnswerMode::Decline, |_| true);
+    setup.questions = Arc::new(toolgate_upstream::ForwardedFeatures::default());
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = tokio.block_on(async {
-        let mut signals = Signals::new()?;
+        let mut signals = StopSignals::new()?;
         let runtime = Arc::new(Runtime::new(setup));
-        let caller = tools::caller(&runtime, &args.caller)?;
-        let profile = profiles::named(&runtime, &caller.id, args.profile.as_deref())?;
-        runtime.remember(history);
-        runtime.log_to(log);
-        live::trace_to(&runtime, collector)?;
-        let door = Door::new(Arc::clone(&runtime), &rules, Known::default(), keeping.log())?;
-        let size = usize::try_from(rules.max_body.bytes()).unwrap_or(usize::MAX);
-        let link = lines::open(stdin(), stdout(), Encoding::Utf8, Limits { size, depth: DEPTH });
-        // Requests that come before the servers were asked what they offer wait for that.
+        let caller = tools::find_caller(&runtime, &args.caller)?;
+        let profile = profiles::validate_name(&runtime, &caller.id, args.profile.as_deref())?;
+        runtime.load_history(history);
+        runtime.set_log(log);
+        project_runtime::export_traces(&runtime, collector)?;
+        let gateway =
+            Gateway::new(Arc::clone(&runtime), &serve_config, CallerDirectory::default(), log_setup.log())?;
+        let size = usize::try_from(serve_config.max_body.bytes()).unwrap_or(usize::MAX);
+        let link =
+            lines::open(stdin(), stdout(), OutputEncoding::Utf8, ScanLimits { size, depth: MAX_DEPTH });
+        // Requests that arrive before discovery is complete wait for it.
         let start = async {
-            match live::discover(&runtime, &downloading, output).await {
+            match project_runtime::discover(&runtime, &downloading, output).await {
                 Ok(errors) if errors.is_empty() => {}
-                Ok(errors) => return Ok(live::tell(&errors, output)),
+                Ok(errors) => return Ok(project_runtime::report_errors(&errors, output)),
                 Err(code) => return Ok(code),
             }
             let registry = files.open_for(&runtime, output).await;
@@ -70,24 +74,24 @@ pub(crate) fn run(args: &StdioArgs, project: &Project, output: &Output) -> anyho
                 }
                 std::future::pending().await
             };
-            door.open();
+            gateway.open();
             tokio::select! {
-                never = runtime.keep() => match never {},
+                never = runtime.watch_servers() => match never {},
                 never = changes => never,
             }
         };
         let code = tokio::select! {
             code = start => code,
-            () = door.converse(caller, profile, link) => Ok(DONE),
+            () = gateway.serve_link(caller, profile, link) => Ok(DONE),
             () = signals.next() => {
-                door.drain(DRAIN).await;
+                gateway.drain(DRAIN_TIMEOUT).await;
                 Ok(DONE)
             }
         };
         runtime.stop().await;
         code
     });
-    // Whoever reads from stdin may wait there for ever.
+    // A blocking read of stdin may never return, so the runtime is not awaited.
     tokio.shutdown_background();
     code
 }

@@ -1,24 +1,24 @@
-//! `toolgate tools list|show|call`; what changes tools is in [`change`], what tests them in [`examples`].
+//! `toolgate tools list|show|call`. Changes are in [`change`], tests of examples in [`examples`].
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json};
-use toolgate_mcp::scan::Limits;
-use toolgate_mcp::{Raw, Trace};
+use toolgate_mcp::scan::ScanLimits;
+use toolgate_mcp::{RawJson, TraceContext};
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::runtime::StartError;
-use toolgate_runtime::{CallRequest, Called, CatalogTool, Origin, Runtime, Step, ToolState};
-use toolgate_store::document::Kind;
-use toolgate_types::tool::{Category, Contract};
+use toolgate_runtime::{CallOrigin, CallOutcome, CallRequest, CallStep, CatalogTool, Runtime, ToolState};
+use toolgate_store::document::EntryKind;
+use toolgate_types::tool::{Category, ToolContract};
 use toolgate_types::{Caller, ErrorCode, ServerName};
 
-use crate::cli::{Answers, CallArgs, ListArgs, Project, ToolsCommand};
+use crate::cli::{AnswerMode, CallArgs, ListArgs, ProjectArgs, ToolsCommand};
 use crate::command::servers::first_line;
-use crate::command::{change, content, examples, live, log, profiles, scaffold, search};
-use crate::output::{BOLD, DIM, Output, hinted, shown_json};
+use crate::command::{change, content, examples, log, profiles, project_runtime, scaffold, search};
+use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};
 use crate::{DONE, FAILED};
 
-pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn run(command: &ToolsCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     match command {
         ToolsCommand::List(args) => list(args, project, output),
         ToolsCommand::Search(args) => search::run(args, project, output),
@@ -27,24 +27,24 @@ pub(crate) fn run(command: &ToolsCommand, project: &Project, output: &Output) ->
         ToolsCommand::Add(args) => change::add_tool(args, project, output),
         ToolsCommand::New(args) => scaffold::run(args, project, output),
         ToolsCommand::Test(args) => examples::run(args, project, output),
-        ToolsCommand::Update(args) => change::update(Kind::Tool, args, project, output),
-        ToolsCommand::Remove(args) => change::remove(Kind::Tool, args, project, output),
+        ToolsCommand::Update(args) => change::update(EntryKind::Tool, args, project, output),
+        ToolsCommand::Remove(args) => change::remove(EntryKind::Tool, args, project, output),
     }
 }
 
-fn list(args: &ListArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     if let Some(profile) = &args.profile {
         return profiles::list(profile, args, project, output);
     }
     let ListArgs { server, category, tag, caller: who, .. } = args;
-    live::with(
+    project_runtime::with_runtime(
         project,
         output,
-        Answers::Ask,
+        AnswerMode::Ask,
         |name| server.as_deref().is_none_or(|server| server == name),
         async |runtime, errors| {
             let catalog = runtime.catalog();
-            let who = caller(&runtime, who)?;
+            let who = find_caller(&runtime, who)?;
             let wanted = |tool: &&std::sync::Arc<CatalogTool>| {
                 let from = tool.server.as_ref().map(ServerName::as_str);
                 server.as_deref().is_none_or(|server| from == Some(server))
@@ -59,13 +59,17 @@ fn list(args: &ListArgs, project: &Project, output: &Output) -> anyhow::Result<u
                 let width = tools.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
                 for tool in &tools {
                     let line = first_line(&tool.description);
-                    output.result(&format!("{BOLD}{:width$}{BOLD:#}  {line}{}\n", tool.name, held(tool)));
+                    output.result(&format!(
+                        "{BOLD}{:width$}{BOLD:#}  {line}{}\n",
+                        tool.name,
+                        quarantine_note(tool)
+                    ));
                 }
             }
-            let code = live::tell(&errors, output);
+            let code = project_runtime::report_errors(&errors, output);
             if code == DONE && !output.json {
-                output.next(
-                    "`toolgate tools show NAME` tells more, `toolgate tools call NAME key=value` uses one",
+                output.next_step(
+                    "show one with `toolgate tools show NAME`, call it with `toolgate tools call NAME key=value`",
                 );
             }
             Ok(code)
@@ -73,70 +77,84 @@ fn list(args: &ListArgs, project: &Project, output: &Output) -> anyhow::Result<u
     )
 }
 
-/// Why a tool is held back, to be written behind it.
-pub(crate) fn held(tool: &CatalogTool) -> String {
+/// Formats the reason for a quarantine, to append to a tool.
+pub(crate) fn quarantine_note(tool: &CatalogTool) -> String {
     match &tool.state {
         ToolState::Ready => String::new(),
-        ToolState::Quarantined { reason, .. } => format!(" [held back: {reason}]"),
+        ToolState::Quarantined { reason, .. } => format!(" [quarantined: {reason}]"),
     }
 }
 
-fn show(name: &str, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(project, output, Answers::Ask, may_have(name, project), async |runtime, errors| {
-        let catalog = runtime.catalog();
-        let Some(tool) = catalog.resolve(name) else { return Err(absent(name, errors, output)) };
-        if output.json {
-            output.document(tool.as_ref())?;
-            return Ok(DONE);
-        }
-        let CatalogTool { name, server, title, description, input_schema, contract, .. } = tool.as_ref();
-        let from = server.as_ref().map_or_else(|| "your own".to_owned(), |server| format!("of {server}"));
-        let title = title.as_ref().map(|title| format!(" · {title}")).unwrap_or_default();
-        let schema: Json = input_schema.parse()?;
-        let schema = shown_json(&schema)?;
-        let Contract { version, risk, idempotent, cacheable } = contract;
-        let may = |may: bool| if may { "may" } else { "may not" };
-        output.result(&format!(
-            "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}{}\n{description}\n\n\
+fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    project_runtime::with_runtime(
+        project,
+        output,
+        AnswerMode::Ask,
+        servers_with_tool(name, project),
+        async |runtime, errors| {
+            let catalog = runtime.catalog();
+            let Some(tool) = catalog.resolve(name) else {
+                return Err(missing_tool_error(name, errors, output));
+            };
+            if output.json {
+                output.document(tool.as_ref())?;
+                return Ok(DONE);
+            }
+            let CatalogTool { name, server, title, description, input_schema, contract, .. } = tool.as_ref();
+            let from = server.as_ref().map_or_else(|| "your own".to_owned(), |server| format!("of {server}"));
+            let title = title.as_ref().map(|title| format!(" · {title}")).unwrap_or_default();
+            let schema: Json = input_schema.parse()?;
+            let schema = display_json(&schema)?;
+            let ToolContract { version, risk, idempotent, cacheable } = contract;
+            let may = |may: bool| if may { "may" } else { "may not" };
+            output.result(&format!(
+                "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}{}\n{description}\n\n\
                  version {version}, {} risk, {} be repeated, {} be cached\n{schema}\n",
-            held(tool),
-            risk.label(),
-            may(*idempotent),
-            may(*cacheable),
-        ));
-        Ok(DONE)
-    })
+                quarantine_note(tool),
+                risk.label(),
+                may(*idempotent),
+                may(*cacheable),
+            ));
+            Ok(DONE)
+        },
+    )
 }
 
-fn call(args: &CallArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
-    live::with(project, output, args.answers, may_have(&args.name, project), async |runtime, errors| {
-        let catalog = runtime.catalog();
-        // A call of what is not there goes the same way, and is written down.
-        let tool = catalog.resolve(&args.name);
-        let caller = caller(&runtime, &args.caller)?;
-        let request = CallRequest {
-            name: args.name.clone(),
-            arguments: arguments(args, tool.map(AsRef::as_ref))?.into(),
-            trace: trace(args, output),
-            origin: Origin::default(),
-            whole: args.whole,
-        };
-        runtime.remember(runtime.keeping.history());
-        runtime.log_to(runtime.keeping.open(log::Calls::One)?);
-        let called = runtime.call(&caller, request).await;
-        if args.trace {
-            output.message(&road(&called));
-        }
-        if tool.is_none() && !(output.json && errors.is_empty()) {
-            return Err(absent(&args.name, errors, output));
-        }
-        shown(&called, args.trace, output)
-    })
+fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    project_runtime::with_runtime(
+        project,
+        output,
+        args.answers,
+        servers_with_tool(&args.name, project),
+        async |runtime, errors| {
+            let catalog = runtime.catalog();
+            // A call of an unknown tool goes through the pipeline too, so it is recorded.
+            let tool = catalog.resolve(&args.name);
+            let caller = find_caller(&runtime, &args.caller)?;
+            let request = CallRequest {
+                name: args.name.clone(),
+                arguments: parse_arguments(args, tool.map(AsRef::as_ref))?.into(),
+                trace: call_trace(args, output),
+                origin: CallOrigin::default(),
+                full_result: args.whole,
+            };
+            runtime.load_history(runtime.log_setup.history());
+            runtime.set_log(runtime.log_setup.open(log::CallVolume::One)?);
+            let called = runtime.call(&caller, request).await;
+            if args.trace {
+                output.message(&stages_text(&called));
+            }
+            if tool.is_none() && !(output.json && errors.is_empty()) {
+                return Err(missing_tool_error(&args.name, errors, output));
+            }
+            print_result(&called, args.trace, output)
+        },
+    )
 }
 
-/// The result, as the envelope or as its content.
-fn shown(called: &Called, with_steps: bool, output: &Output) -> anyhow::Result<u8> {
-    let Called { result, reply, steps, .. } = called;
+/// Prints the result: the envelope with `--json`, otherwise the content.
+fn print_result(called: &CallOutcome, with_steps: bool, output: &Output) -> anyhow::Result<u8> {
+    let CallOutcome { result, reply, steps, .. } = called;
     let code = if result.error.is_none() { DONE } else { FAILED };
     if output.json {
         let mut document = serde_json::to_value(result)?;
@@ -150,14 +168,14 @@ fn shown(called: &Called, with_steps: bool, output: &Output) -> anyhow::Result<u
         let error = result.error.as_ref().expect("what has no reply has an error");
         let message = error.to_string();
         let hint = error.hint.as_deref();
-        return Err(hint.map_or_else(|| anyhow!("{message}"), |hint| hinted(message.clone(), hint)));
+        return Err(hint.map_or_else(|| anyhow!("{message}"), |hint| error_with_hint(message.clone(), hint)));
     };
     let reply: Json = reply.parse()?;
     let blocks = reply["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     if blocks.is_empty() && !reply["structuredContent"].is_null() {
-        output.result(&format!("{}\n", shown_json(&reply["structuredContent"])?));
+        output.result(&format!("{}\n", display_json(&reply["structuredContent"])?));
     } else {
-        output.result(&content::shown(blocks)?);
+        output.result(&content::blocks_text(blocks)?);
     }
     match &result.error {
         Some(error) if error.code != ErrorCode::ToolExecutionError => Err(anyhow!("{error}")),
@@ -165,84 +183,89 @@ fn shown(called: &Called, with_steps: bool, output: &Output) -> anyhow::Result<u
     }
 }
 
-/// The stages that a call passed, a line each.
-fn road(called: &Called) -> String {
-    let line = |step: &Step| {
+/// Formats the pipeline stages of a call, one line each.
+fn stages_text(called: &CallOutcome) -> String {
+    let line = |step: &CallStep| {
         let note = step.note.as_deref().unwrap_or_default();
         format!("{DIM}{:>15}  {:>8} µs  {note}{DIM:#}\n", step.stage.label(), step.micros)
     };
     called.steps.iter().map(line).collect()
 }
 
-/// Who calls: a caller of the configuration. Whoever sits at the machine owns what is on it, unless
-/// the configuration says what `owner` may do.
-pub(crate) fn caller(runtime: &Runtime, id: &str) -> anyhow::Result<Caller> {
+/// Returns the caller with this id. At the terminal, `owner` exists even if it is not configured: the user owns the
+/// files of the project anyway.
+pub(crate) fn find_caller(runtime: &Runtime, id: &str) -> anyhow::Result<Caller> {
     match runtime.caller(id) {
         Some(caller) => Ok(caller.clone()),
         None if id == Caller::OWNER => Ok(Caller::owner()),
-        None => Err(hinted(format!("there is no caller `{id}`"), "`callers` in toolgate.yaml names them")),
+        None => Err(error_with_hint(
+            format!("there is no caller `{id}`"),
+            "callers are defined in `callers` of toolgate.yaml",
+        )),
     }
 }
 
-/// The ids of the call, as part of the trace that `TRACEPARENT` names, where it does. A correlation id that
-/// cannot be sent is replaced, which is told.
-fn trace(args: &CallArgs, output: &Output) -> Trace {
+/// Returns the trace of the call, as part of the trace in `TRACEPARENT`. An invalid correlation id is replaced, with a
+/// note.
+fn call_trace(args: &CallArgs, output: &Output) -> TraceContext {
     let parent = std::env::var("TRACEPARENT").unwrap_or_default();
-    let Some(given) = &args.correlation_id else { return Trace::fresh().within(&parent) };
-    let trace = Trace::new(given).within(&parent);
+    let Some(given) = &args.correlation_id else { return TraceContext::generate().with_parent(&parent) };
+    let trace = TraceContext::new(given).with_parent(&parent);
     if trace.correlation_id() != given {
         let id = trace.correlation_id();
         output.message(&format!(
-            "note: the correlation id is `{id}`; one of your own has up to 128 letters, digits, `.`, `_` and `-`\n"
+            "note: invalid correlation id, using `{id}`; allowed are up to 128 letters, digits, `.`, `_` and `-`\n"
         ));
     }
     trace
 }
 
-/// Why a tool is not there: its server may not be.
-fn absent(name: &str, mut errors: Vec<StartError>, output: &Output) -> anyhow::Error {
+/// Explains why a tool does not exist: its server may have failed to start.
+fn missing_tool_error(name: &str, mut errors: Vec<StartError>, output: &Output) -> anyhow::Error {
     let Some(last) = errors.pop() else {
-        return match toolgate_runtime::builtins::key(name) {
-            Some(key) => hinted(
+        return match toolgate_runtime::builtins::config_key(name) {
+            Some(key) => error_with_hint(
                 format!("there is no tool `{name}`"),
-                format!("`{key}` in toolgate.yaml brings it; docs/builtins.md"),
+                format!("enable it with `{key}` in toolgate.yaml; see docs/builtins.md"),
             ),
             None => anyhow!("there is no tool `{name}`; `toolgate tools list` shows them all"),
         };
     };
-    live::tell(&errors, output);
+    project_runtime::report_errors(&errors, output);
     match &last {
-        StartError::Server { hint: Some(hint), .. } => hinted(last.to_string(), hint.as_ref()),
+        StartError::Server { hint: Some(hint), .. } => error_with_hint(last.to_string(), hint.as_ref()),
         _ => last.into(),
     }
 }
 
-/// Which servers a tool can be of: `{server}__{tool}` needs that server only, and a bare name those that
-/// had the tool before, or were never seen.
-pub(crate) fn may_have<'a>(tool: &'a str, project: &Project) -> impl Fn(&str) -> bool + use<'a> {
-    // A file that cannot be read is told about when the servers start.
-    let pins = LockFile::of(&project.folder).read().unwrap_or_default();
+/// Returns a filter for the servers that may have a tool: `{server}__{tool}` needs only that server; a bare name needs
+/// servers that had the tool before, or were never seen.
+pub(crate) fn servers_with_tool<'a>(tool: &'a str, project: &ProjectArgs) -> impl Fn(&str) -> bool + use<'a> {
+    // Errors of the lock file are reported when the servers start.
+    let pins = LockFile::in_project(&project.folder).read().unwrap_or_default();
     move |server| match tool.split_once(SEPARATOR) {
         Some((prefix, _)) => server.parse().is_ok_and(|name: ServerName| name.prefix() == prefix),
-        None => !pins.rule_out(server, tool),
+        None => !pins.rules_out(server, tool),
     }
 }
 
-fn arguments(args: &CallArgs, tool: Option<&CatalogTool>) -> anyhow::Result<Raw> {
+fn parse_arguments(args: &CallArgs, tool: Option<&CatalogTool>) -> anyhow::Result<RawJson> {
     if let Some(text) = &args.args {
-        let raw = Raw::new(text.clone().into(), Limits::default()).context("`--args` is not valid JSON")?;
-        if !raw.get().trim_start().starts_with('{') {
-            bail!("`--args` is a JSON object, such as '{{\"path\": \"README.md\"}}'");
+        let raw =
+            RawJson::new(text.clone().into(), ScanLimits::default()).context("`--args` is not valid JSON")?;
+        if !raw.as_str().trim_start().starts_with('{') {
+            bail!("`--args` must be a JSON object, for example '{{\"path\": \"README.md\"}}'");
         }
         return Ok(raw);
     }
     let schema: Json = tool.and_then(|tool| tool.input_schema.parse().ok()).unwrap_or_default();
-    let whole = |error: anyhow::Error| hinted(error.to_string(), "`--args` takes a whole JSON object");
-    Ok(Raw::of(&pairs(&args.pairs, &schema).map_err(whole)?))
+    let whole =
+        |error: anyhow::Error| error_with_hint(error.to_string(), "pass a whole JSON object with `--args`");
+    Ok(RawJson::from_value(&parse_pairs(&args.pairs, &schema).map_err(whole)?))
 }
 
-/// `key=value` pairs, read as the schema says: a number where it wants a number.
-pub(crate) fn pairs(pairs: &[String], schema: &Json) -> anyhow::Result<Map<String, Json>> {
+/// Parses `key=value` pairs by the types of the schema.
+pub(crate) fn parse_pairs(pairs: &[String], schema: &Json) -> anyhow::Result<Map<String, Json>> {
     let mut object = Map::new();
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
@@ -251,7 +274,7 @@ pub(crate) fn pairs(pairs: &[String], schema: &Json) -> anyhow::Result<Map<Strin
         let text = match &schema["properties"][key]["type"] {
             Json::String(kind) => kind == "string",
             Json::Array(kinds) => kinds.iter().any(|kind| kind == "string"),
-            // Without a type: what reads as JSON is JSON.
+            // Without a type, a value that parses as JSON is JSON.
             _ => false,
         };
         let parsed = if text { None } else { serde_json::from_str(value).ok() };

@@ -1,4 +1,4 @@
-//! `toolgate servers --watch`: stays, and tells what changes.
+//! `toolgate servers --watch`: prints changes of servers and tools until Ctrl-C.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,60 +7,61 @@ use anyhow::bail;
 use serde_json::json;
 use toolgate_runtime::runtime::ServerStatus;
 use toolgate_runtime::{Catalog, CatalogTool, Runtime, ToolState};
-use toolgate_store::registry::{Problem, Registry};
+use toolgate_store::registry::{Registry, RegistryProblem};
 
-use crate::command::registry::{self, Files};
-use crate::command::{live, tools};
+use crate::command::registry::{self, ProjectFiles};
+use crate::command::{project_runtime, tools};
 use crate::output::{BOLD, Output};
 
-/// Runs until it is dropped, which Ctrl-C does.
-pub(crate) async fn run(runtime: &Arc<Runtime>, files: Files, output: &Output) -> anyhow::Result<u8> {
-    let publish = registry::used_by(runtime, output);
+/// Runs until it is dropped, by Ctrl-C.
+pub(crate) async fn run(runtime: &Arc<Runtime>, files: ProjectFiles, output: &Output) -> anyhow::Result<u8> {
+    let publish = registry::publish_to(runtime, output);
     let (registry, actor) = files.open(Arc::clone(&publish)).await?;
-    // What was written since the project was loaded.
+    // Includes edits made since the project was loaded.
     publish(registry.state()).await;
     let mut changes = runtime.changes();
-    let tell = async {
+    let print = async {
         let (mut servers, mut catalog) = (BTreeMap::new(), Arc::new(Catalog::default()));
         loop {
-            tell_servers(&mut servers, runtime.servers(), output)?;
+            print_servers(&mut servers, runtime.servers(), output)?;
             let now = runtime.catalog();
-            tell_tools(&catalog, &now, output)?;
+            print_tools(&catalog, &now, output)?;
             catalog = now;
             changes.changed().await?;
         }
     };
     tokio::select! {
-        told = tell => told,
-        never = runtime.keep() => match never {},
-        told = tell_refusals(registry, output) => told,
-        () = actor.run() => bail!("nobody looks after the registry any more"),
+        outcome = print => outcome,
+        never = runtime.watch_servers() => match never {},
+        outcome = print_rejections(registry, output) => outcome,
+        () = actor.run() => bail!("the registry stopped"),
     }
 }
 
-/// Tells when files were written that are not used, and when they are in order again.
-async fn tell_refusals(registry: Registry, output: &Output) -> anyhow::Result<u8> {
+/// Prints when edited files are rejected, and when they are valid again.
+async fn print_rejections(registry: Registry, output: &Output) -> anyhow::Result<u8> {
     let (mut states, mut before) = (registry.watch(), None);
     loop {
         states.changed().await?;
-        let now = states.borrow_and_update().refused.clone();
+        let now = states.borrow_and_update().rejection.clone();
         if now == before {
             continue;
         }
         let problems = now.as_ref().map_or(&[][..], |problems| &problems.0);
         if output.json {
-            output.line(&json!({ "event": "registry", "refused": now.is_some(), "problems": problems }))?;
+            output
+                .json_line(&json!({ "event": "registry", "refused": now.is_some(), "problems": problems }))?;
         } else {
-            for Problem { message, place, .. } in problems {
+            for RegistryProblem { message, place, .. } in problems {
                 let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
-                output.result(&format!("not taken over: {message}{place}\n"));
+                output.result(&format!("rejected: {message}{place}\n"));
             }
         }
         before = now;
     }
 }
 
-fn tell_servers(
+fn print_servers(
     before: &mut BTreeMap<String, (&'static str, Option<String>)>,
     now: Vec<ServerStatus>,
     output: &Output,
@@ -75,7 +76,7 @@ fn tell_servers(
     });
     for name in gone {
         if output.json {
-            output.line(&json!({ "event": "server", "name": name, "state": "removed" }))?;
+            output.json_line(&json!({ "event": "server", "name": name, "state": "removed" }))?;
         } else {
             output.result(&format!("removed {BOLD}{name}{BOLD:#}\n"));
         }
@@ -86,16 +87,16 @@ fn tell_servers(
             continue;
         }
         if output.json {
-            output.line(&json!({ "event": "server", "name": status.name, "state": status.state, "reason": status.reason, "tools": status.tools }))?;
+            output.json_line(&json!({ "event": "server", "name": status.name, "state": status.state, "reason": status.reason, "tools": status.tools }))?;
         } else {
-            output.result(&live::line(&status));
+            output.result(&project_runtime::status_line(&status));
         }
     }
     Ok(())
 }
 
-fn tell_tools(before: &Catalog, now: &Catalog, output: &Output) -> anyhow::Result<()> {
-    // A tool is the same one under another name.
+fn print_tools(before: &Catalog, now: &Catalog, output: &Output) -> anyhow::Result<()> {
+    // A renamed tool is still the same tool.
     let key = |tool: &Arc<CatalogTool>| (tool.server.clone(), tool.original.clone());
     let old: BTreeMap<_, _> = before.tools().map(|tool| (key(tool), tool)).collect();
     let new: BTreeMap<_, _> = now.tools().map(|tool| (key(tool), tool)).collect();
@@ -116,9 +117,9 @@ fn tell_tools(before: &Catalog, now: &Catalog, output: &Output) -> anyhow::Resul
             let mut event = serde_json::to_value(tool.as_ref())?;
             event["event"] = json!("tool");
             event["change"] = json!(change);
-            output.line(&event)?;
+            output.json_line(&event)?;
         } else {
-            output.result(&format!("{change} {BOLD}{}{BOLD:#}{}\n", tool.name, tools::held(tool)));
+            output.result(&format!("{change} {BOLD}{}{BOLD:#}{}\n", tool.name, tools::quarantine_note(tool)));
         }
     }
     Ok(())

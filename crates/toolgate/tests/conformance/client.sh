@@ -1,16 +1,16 @@
 #!/bin/sh
-# Toolgate as the client under test of the MCP conformance suite, which appends the server's address.
-# `TOOLGATE` is the executable; see README.md beside this file.
+# Runs Toolgate as the client under test of the MCP conformance suite, which appends the URL of the server.
+# `TOOLGATE` is the executable; see README.md in this folder.
 set -u
 for url in "$@"; do :; done
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
-# Tokens of a run are of no use to the next. The browser follows the login wherever it leads.
+# The state folder is new, so tokens of earlier runs are not used. The browser follows every redirect of the login.
 export XDG_STATE_HOME="$folder/state" BROWSER="curl -sL -o /dev/null"
 scenario=${MCP_CONFORMANCE_SCENARIO:-}
 toolgate() { "${TOOLGATE:?the toolgate executable}" -C "$folder" "$@"; }
 
-# A member of the context, as the JSON text that it is.
+# Prints a string member of the context, with its quotes.
 member() {
     printf '%s' "${MCP_CONFORMANCE_CONTEXT:-}" | tr '\n' ' ' | sed -n "s/.*\"$1\" *: *\(\"[^\"]*\"\).*/\1/p"
 }
@@ -35,8 +35,8 @@ tools_call) toolgate tools call s__add_numbers a=5 b=3 ;;
 sse-retry) toolgate tools call s__test_reconnection ;;
 elicitation*) toolgate tools call s__test_client_elicitation_defaults --answers defaults ;;
 http-custom-headers)
-    # The calls to make are in the context, a line of name and arguments each. What is null does not fit
-    # the schema of its tool, so it would never be sent; it is left out.
+    # The context lists the calls, one line with name and arguments each. A null does not match the schema of its tool,
+    # so the call would never be sent; null arguments are left out.
     printf '%s' "$MCP_CONFORMANCE_CONTEXT" | python3 -c '
 import json, sys
 for call in json.load(sys.stdin)["toolCalls"]:
@@ -46,7 +46,7 @@ for call in json.load(sys.stdin)["toolCalls"]:
     done
     ;;
 *)
-    # Every tool once, with the arguments that it requires, as its schema wants them.
+    # Calls every tool once, with values for its required arguments that match their types.
     toolgate tools list --json >"$folder/tools" || exit 1
     python3 -c '
 import json, sys

@@ -7,14 +7,14 @@ use serde_json::{Value as Json, json};
 
 use crate::door::until;
 use crate::program::{Program, Run};
-pub(crate) use crate::scripted::Scripted;
+pub(crate) use crate::scripted::ScriptedModel;
 use crate::scripts::write_script;
 use crate::servers::{entry, left_behind};
 
 /// The key of the model, which nothing may show or keep.
 pub(crate) const KEY: &str = "sk-the-key-of-a-model-0123456789";
 
-impl Scripted {
+impl ScriptedModel {
     /// The bodies of the requests it saw.
     pub(crate) fn seen(&self) -> Vec<Json> {
         self.requests().into_iter().map(|mut request| request["body"].take()).collect()
@@ -27,7 +27,7 @@ impl Scripted {
 }
 
 /// A project with this model and this more in its file.
-pub(crate) fn project(model: &Scripted, more: &Json) -> Program {
+pub(crate) fn project(model: &ScriptedModel, more: &Json) -> Program {
     let mut config = json!({ "name": "helper", "agent": { "model": model.model() } });
     for (key, value) in more.as_object().into_iter().flatten() {
         for (inner, value) in value.as_object().into_iter().flatten() {
@@ -38,7 +38,7 @@ pub(crate) fn project(model: &Scripted, more: &Json) -> Program {
 }
 
 /// A project whose only tools are those of `testkit good`.
-fn with_kit(model: &Scripted, agent: Json) -> Program {
+fn with_kit(model: &ScriptedModel, agent: Json) -> Program {
     let program = project(model, &json!({ "registries": { "mcp": "mcp.json" }, "agent": agent }));
     program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
     program
@@ -64,7 +64,7 @@ fn ended(run: &Run) -> Json {
 
 #[test]
 fn a_task_is_done_with_tools_and_told_plainly() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "text": "Let me see.", "calls": [call("c1", "echo", json!({ "message": "hi" })), call("c2", "picture", json!({}))] },
         { "text": "It says **hi**." },
     ]));
@@ -86,7 +86,7 @@ fn a_task_is_done_with_tools_and_told_plainly() {
     assert_eq!(messages[3]["tool_call_id"], "c1");
     let picture = messages[4]["content"].as_str().unwrap();
     for part in
-        ["[image/png, which follows]", "[resource test://one · one]", "[test://two]\ntwo", "type `hologram`"]
+        ["[image/png, in the next message]", "[resource test://one · one]", "[test://two]\ntwo", "type `hologram`"]
     {
         assert!(picture.contains(part), "{part}: {picture}");
     }
@@ -104,7 +104,7 @@ fn a_task_is_done_with_tools_and_told_plainly() {
 
 #[test]
 fn programs_get_events_and_runs_are_listed() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": "hi" }))], "usage": { "input": 1000, "output": 100 } },
         { "text": "Done.", "usage": { "input": 2000, "output": 10 } },
     ]));
@@ -135,7 +135,7 @@ fn programs_get_events_and_runs_are_listed() {
 
 #[test]
 fn mistakes_of_a_model_reach_no_tool() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!("{\"message\": ")), call("c2", "no_such_tool", json!({})),
             call("c3", "fail", json!({})), call("c4", "echo", json!({ "number": "seven" }))] },
         { "text": "I am sorry." },
@@ -160,10 +160,10 @@ fn a_model_that_fails_is_told_with_a_way_out() {
         (json!({ "status": 401, "error": format!("bad key {KEY}") }), "model_failed", "`model.key`"),
         (json!({ "stop": "refused" }), "refused", "I will not do that."),
         (json!({ "text": "Once upon", "stop": "length" }), "cut_off", "`model.max_tokens`"),
-        (json!({ "text": "" }), "silent", "the model said nothing"),
+        (json!({ "text": "" }), "silent", "the model returned no text and no calls"),
     ];
     for (turn, reason, words) in cases {
-        let model = Scripted::start(&json!([turn]));
+        let model = ScriptedModel::start(&json!([turn]));
         let run = with_kit(&model, json!({})).run_list(&["run", "do it"]);
         assert_eq!(run.code, 1, "{run}");
         assert!(run.stderr.contains(&format!("{reason}: ")) && run.stderr.contains(words), "{run}");
@@ -181,12 +181,12 @@ fn budgets_end_a_run() {
     let echo = |id: &str| json!({ "calls": [call(id, "echo", json!({ "message": id }))] });
     let turns = json!([echo("a"), echo("b"), echo("c"), echo("d"), echo("e"), { "text": "Enough." }]);
     for (budgets, what, calls) in [
-        (json!({ "calls": 2 }), "`calls` is 2", 2),
-        (json!({ "writes": 1 }), "`writes` is 1", 1),
-        (json!({ "tokens": 250 }), "`tokens` is 250", 3),
-        (json!({ "cost": 0.0002 }), "`cost` is 0.0002", 1),
+        (json!({ "calls": 2 }), "`budgets.calls` is 2", 2),
+        (json!({ "writes": 1 }), "`budgets.writes` is 1", 1),
+        (json!({ "tokens": 250 }), "`budgets.tokens` is 250", 3),
+        (json!({ "cost": 0.0002 }), "`budgets.cost` is 0.0002", 1),
     ] {
-        let model = Scripted::start(&turns);
+        let model = ScriptedModel::start(&turns);
         let mut spec = model.model();
         spec["price"] = json!({ "input": 1.0, "output": 10.0 });
         let program = with_kit(&model, json!({ "budgets": budgets, "model": spec }));
@@ -196,9 +196,9 @@ fn budgets_end_a_run() {
         assert!(end["error"].as_str().unwrap().ends_with(what), "{run}");
     }
     // Time ends a run in the middle of whatever it does.
-    let model = Scripted::start(&json!([{ "silent": true }]));
+    let model = ScriptedModel::start(&json!([{ "silent": true }]));
     let run = with_kit(&model, json!({ "budgets": { "time": "1s" } })).run_list(&["run", "--json", "go"]);
-    assert_eq!(ended(&run)["error"], "the budget of the run is used up: `time` is 1s", "{run}");
+    assert_eq!(ended(&run)["error"], "budget used up: `budgets.time` is 1s", "{run}");
 }
 
 /// What the first run does: it adds a line to a file, and never ends.
@@ -206,7 +206,7 @@ const ADD: &str = "#!/bin/sh\ncat > /dev/null\necho once >> \"$FILE\"\nif [ ! -e
 
 #[test]
 fn what_may_have_happened_is_not_done_again_after_a_kill() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "text": "I add.", "calls": [call("c1", "add", json!({})), call("c2", "add", json!({}))] },
         { "text": "I do not know whether it was added." },
     ]));
@@ -239,20 +239,20 @@ fn what_may_have_happened_is_not_done_again_after_a_kill() {
         .collect();
     assert_eq!(results.len(), 2, "{results:?}");
     assert!(
-        results[0]["content"].as_str().unwrap().contains("it is not known whether it happened"),
+        results[0]["content"].as_str().unwrap().contains("the call may have taken effect"),
         "{results:?}"
     );
-    assert!(!results[1]["content"].as_str().unwrap().contains("not known"), "{results:?}");
+    assert!(!results[1]["content"].as_str().unwrap().contains("taken effect"), "{results:?}");
     let again = program.run_list(&["run", "--resume", id]);
     assert_eq!(again.code, 1, "{again}");
-    let told = format!("error: run `{id}` has ended\nhint: `toolgate chat --resume {id}` says more to it");
+    let told = format!("error: run `{id}` has already ended\nhint: continue it with `toolgate chat --resume {id}`");
     assert!(again.stderr.contains(&told), "{again}");
 }
 
 /// What is written to tools.json while a run goes on is there for its next turn.
 #[test]
 fn tools_that_come_in_the_middle_of_a_run() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "wait", json!({}))] },
         { "text": "Done." },
     ]));
@@ -284,10 +284,10 @@ fn tools_that_come_in_the_middle_of_a_run() {
 /// What cannot be done says so first, and then what can.
 #[test]
 fn runs_that_are_not_there() {
-    let program = project(&Scripted::start(&json!([])), &json!({}));
+    let program = project(&ScriptedModel::start(&json!([])), &json!({}));
     for arguments in ["run --resume nope", "chat --resume nope", "runs show nope"] {
         let run = program.run(arguments);
-        let told = "error: there is no run `nope`\nhint: `toolgate runs` lists them\n";
+        let told = "error: no such run: `nope`\nhint: list runs with `toolgate runs`\n";
         assert_eq!((run.code, run.stderr.ends_with(told)), (1, true), "{run}");
     }
     let run = program.run("run --replay x text");
@@ -297,7 +297,7 @@ fn runs_that_are_not_there() {
 
 #[test]
 fn ctrl_c_stops_all_of_it() {
-    let model = Scripted::start(&json!([{ "calls": [call("c1", "add", json!({}))] }]));
+    let model = ScriptedModel::start(&json!([{ "calls": [call("c1", "add", json!({}))] }]));
     let program = project(&model, &json!({ "registries": { "tools": "tools/tools.json" } }));
     let file = program.path("lines");
     let tool = json!({ "name": "add", "description": "Adds a line.", "script_path": "add.sh", "timeout": "500s",
@@ -319,7 +319,7 @@ fn ctrl_c_stops_all_of_it() {
 #[test]
 fn a_record_is_played_again_without_model_and_tools() {
     let secret = "s3cret-of-the-project";
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "text": "Hm.", "calls": [call("c1", "echo", json!({ "message": secret }))] },
         { "text": format!("It is {secret}.") },
     ]));
@@ -345,7 +345,7 @@ fn a_record_is_played_again_without_model_and_tools() {
 
 #[test]
 fn a_chat_without_a_terminal_takes_lines() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": "one" }))] },
         { "text": "First." },
         { "text": "Second." },
@@ -356,7 +356,7 @@ fn a_chat_without_a_terminal_takes_lines() {
     let run = typing(&program, &["chat"], typed);
     assert_eq!((run.code, run.stdout.as_str()), (0, "First.\nSecond.\n"), "{run}");
     for words in
-        ["echo {", "2 turns · 1 call · 220 tokens", "allow: owner and echo", "there is no `/nonsense`"]
+        ["echo {", "2 turns · 1 call · 220 tokens", "allow: owner and echo", "unknown command `/nonsense`"]
     {
         assert!(run.stderr.contains(words), "{words}: {run}");
     }
@@ -384,7 +384,7 @@ fn typing(program: &Program, arguments: &[&str], typed: &str) -> Run {
 
 #[test]
 fn many_tools_are_found_by_words() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "search_tools", json!({ "query": "tool73" }))] },
         { "calls": [call("c2", "tool73", json!({ "message": "x" }))] },
         { "text": "Found." },

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::agent::{Scripted, call, project};
+use crate::agent::{ScriptedModel, call, project};
 use crate::agent_stories::{results, run, stream};
 use crate::agent_terminal::Screen;
 use crate::door::{Door, until};
@@ -17,7 +17,7 @@ fn asks(mode: &str) -> Json {
     json!({ "calls": [call("c1", "ask", json!({ "mode": mode, "message": "A rhyme on gate?" }))] })
 }
 
-fn with_kit(model: &Scripted, agent: Json) -> Program {
+fn with_kit(model: &ScriptedModel, agent: Json) -> Program {
     let program = project(model, &json!({ "registries": { "mcp": "mcp.json" }, "agent": agent }));
     program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
     program
@@ -37,7 +37,7 @@ fn what_a_server_asks_for_is_answered_as_the_project_says() {
         // Nobody is at a terminal: neither yes nor no.
         ("ask", json!([ask, { "text": "Done." }]), "{\"action\":\"cancel\"}"),
     ] {
-        let model = Scripted::start(&turns);
+        let model = ScriptedModel::start(&turns);
         let ran = run(&with_kit(&model, json!({ "elicitation": how })), "ask");
         assert!(results(&ran)[0].contains(answer), "{how}: {ran}");
     }
@@ -50,7 +50,7 @@ fn a_server_gets_a_text_of_the_model_where_the_project_says_so() {
         ("deny", json!([ask, { "text": "Done." }]), "not offered here"),
         ("model", json!([ask, { "text": "Late." }, { "text": "Done." }]), "\"text\":\"Late.\""),
     ] {
-        let model = Scripted::start(&turns);
+        let model = ScriptedModel::start(&turns);
         let ran = run(&with_kit(&model, json!({ "sampling": how })), "ask");
         assert!(results(&ran)[0].contains(answer), "{how}: {ran}");
         let seen = model.seen();
@@ -59,7 +59,7 @@ fn a_server_gets_a_text_of_the_model_where_the_project_says_so() {
             // As words of a server, and with no tools to use for it.
             let asked = &seen[1];
             let told = asked["messages"][0]["content"].as_str().unwrap_or_default();
-            assert!(told.contains("The MCP server `kit` wants a text of you"), "{asked}");
+            assert!(told.contains("The MCP server `kit` requests a text from you"), "{asked}");
             assert!(asked["messages"][1]["content"].to_string().contains("A rhyme on gate?"), "{asked}");
             assert!(asked.get("tools").is_none(), "{asked}");
         }
@@ -76,15 +76,15 @@ fn what_a_model_answers_fits_what_the_server_asked_with() {
         ),
         (json!([asks("form"), wrong, wrong, { "text": "Done." }]), "{\"action\":\"decline\"}"),
         (json!([asks("form"), { "text": "[7]" }, wrong, { "text": "Done." }]), "{\"action\":\"decline\"}"),
-        (json!([asks("url"), { "text": "Done." }]), "no other way of asking"),
+        (json!([asks("url"), { "text": "Done." }]), "only form elicitation is supported"),
     ] {
-        let model = Scripted::start(&turns);
+        let model = ScriptedModel::start(&turns);
         let ran = run(&with_kit(&model, json!({ "elicitation": "model" })), "ask");
         assert!(results(&ran)[0].contains(answer), "{answer}: {ran}");
         let seen = model.seen();
         if seen.len() == 4 {
             assert!(
-                seen[2].to_string().contains("That does not fit: "),
+                seen[2].to_string().contains("The answer does not match the schema: "),
                 "the model is told why: {}",
                 seen[2]
             );
@@ -96,10 +96,10 @@ fn what_a_model_answers_fits_what_the_server_asked_with() {
 fn what_a_server_has_of_the_model_counts() {
     let turns = json!([asks("sampling"), { "text": "Late." }, { "text": "Done." }]);
     // Each turn has 110 tokens: two of them are the run's, and one is the server's.
-    let model = Scripted::start(&turns);
+    let model = ScriptedModel::start(&turns);
     let ran = run(&with_kit(&model, json!({ "sampling": "model" })), "ask");
     assert!(ran.stdout.contains("\"input_tokens\":300"), "{ran}");
-    let model = Scripted::start(&turns);
+    let model = ScriptedModel::start(&turns);
     let few = with_kit(&model, json!({ "sampling": "model", "budgets": { "tokens": 110 } }));
     let ran = few.run_list(&["run", "--json", "ask"]);
     assert!(ran.stdout.contains("the budget of the run is used up"), "{ran}");
@@ -107,7 +107,7 @@ fn what_a_server_has_of_the_model_counts() {
 }
 
 /// A door with an agent whose servers ask people: `ann` begins runs, `bob` answers.
-fn asking(model: &Scripted) -> Door {
+fn asking(model: &ScriptedModel) -> Door {
     let callers = json!([
         { "id": "ann", "permissions": ["s:*", "runs:start"], "api_key": "key-of-ann" },
         { "id": "bob", "permissions": ["human_input:*", "approvals:*"], "api_key": "key-of-bob" },
@@ -136,7 +136,7 @@ fn meanwhile(door: &Door, place: &str, answered: impl FnOnce(&Json, &str)) -> St
 #[expect(clippy::disallowed_methods, reason = "what passes is the time of another process")]
 fn a_person_at_the_desk_answers_a_server() {
     let turns = json!([asks("form"), { "text": "Done." }, asks("form"), { "text": "Done." }]);
-    let model = Scripted::start(&turns);
+    let model = ScriptedModel::start(&turns);
     let door = asking(&model);
     let told = meanwhile(&door, "human-input", |question, path| {
         assert_eq!(question["text"], "MCP server `s` asks: A rhyme on gate?", "{question}");
@@ -159,11 +159,11 @@ fn a_person_at_the_desk_answers_a_server() {
 #[test]
 fn a_person_at_the_desk_says_whether_the_model_writes_for_a_server() {
     let turns = json!([asks("sampling"), { "text": "Late." }, { "text": "Done." }, asks("sampling"), { "text": "Done." }]);
-    let model = Scripted::start(&turns);
+    let model = ScriptedModel::start(&turns);
     let door = asking(&model);
     let decided = |approve: bool| {
         meanwhile(&door, "approvals", |question, path| {
-            let text = "MCP server `s` wants a text of the model: A rhyme on gate?";
+            let text = "MCP server `s` requests text from the model: A rhyme on gate?";
             assert_eq!(question["text"], text, "{question}");
             assert_eq!(door.post(path, "key-of-bob", &json!({ "approve": approve })).status, 200);
         })
@@ -178,13 +178,13 @@ fn a_person_at_the_desk_says_whether_the_model_writes_for_a_server() {
 #[test]
 fn a_person_at_the_terminal_answers_a_server() {
     let model =
-        Scripted::start(&json!([asks("form"), asks("sampling"), { "text": "Late." }, { "text": "Done." }]));
+        ScriptedModel::start(&json!([asks("form"), asks("sampling"), { "text": "Late." }, { "text": "Done." }]));
     let program = with_kit(&model, json!({ "elicitation": "ask", "sampling": "ask" })).with("TERM", "xterm");
     let mut screen = Screen::open(&program, &["run", "ask"]);
     screen.wait("MCP server `kit` asks: A rhyme on gate?", 1);
     screen.wait("size [42]", 1);
     screen.keys("7\r");
-    screen.wait("MCP server `kit` wants a text of the model", 1);
+    screen.wait("MCP server `kit` requests text from the model", 1);
     screen.wait("[y/N]", 1);
     screen.keys("y");
     screen.wait("Done.", 1);
@@ -197,7 +197,7 @@ fn a_person_at_the_terminal_answers_a_server() {
 
 #[test]
 fn the_defaults_of_a_server_are_its_answer_where_that_is_wanted() {
-    let model = Scripted::start(&json!([asks("form"), { "text": "Done." }]));
+    let model = ScriptedModel::start(&json!([asks("form"), { "text": "Done." }]));
     let program = with_kit(&model, json!({ "elicitation": "ask" }));
     let ran = program.run_list(&["run", "--json", "--answers", "defaults", "ask"]);
     assert!(results(&ran)[0].contains(r#"{"action":"accept","content":{"size":42}}"#), "{ran}");

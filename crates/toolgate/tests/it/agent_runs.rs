@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use crate::agent::{Scripted, call};
+use crate::agent::{ScriptedModel, call};
 use crate::door::{Door, OWNER, request};
 
 /// A turn whose call ends when there is a file `go`.
@@ -15,17 +15,17 @@ fn waits(file: &str) -> Json {
 }
 
 /// A door with an agent; `ann` and `bob` may begin runs.
-fn door(model: &Scripted) -> Door {
+fn door(model: &ScriptedModel) -> Door {
     let caller = |id: &str| json!({ "id": id, "permissions": ["s:*", "runs:start"], "api_key": format!("key-of-{id}") });
     Door::open(&json!({ "agent": { "model": model.model() }, "callers": [caller("ann"), caller("bob")] }))
 }
 
 /// A model and a door, where the first call waits for a file `go` in the folder that comes along.
-fn waiting(more: &[Json]) -> (Scripted, Door, TempDir) {
+fn waiting(more: &[Json]) -> (ScriptedModel, Door, TempDir) {
     let folder = TempDir::new().expect("the temporary folder can be written to");
     let mut turns = vec![waits(&folder.path().join("go").display().to_string())];
     turns.extend(more.iter().cloned());
-    let model = Scripted::start(&json!(turns));
+    let model = ScriptedModel::start(&json!(turns));
     let door = door(&model);
     (model, door, folder)
 }
@@ -205,7 +205,7 @@ fn a_run_ends_with_the_key_that_began_it() {
 
 #[test]
 fn so_many_runs_go_on_at_once() {
-    let model = Scripted::start(&json!(vec![json!({ "silent": true }); 40]));
+    let model = ScriptedModel::start(&json!(vec![json!({ "silent": true }); 40]));
     let door = door(&model);
     let task = json!({ "task": "wait" });
     let mut runs = Vec::new();

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 
 use serde_json::{Value as Json, json};
 
-use crate::agent::{Scripted, call, events, project};
+use crate::agent::{ScriptedModel, call, events, project};
 use crate::door::{Door, OWNER, request};
 use crate::kit::Kit;
 use crate::peers::{package, peers, text};
@@ -22,12 +22,12 @@ pub(crate) fn results(run: &Run) -> Vec<String> {
 }
 
 /// One turn of calls, and an answer.
-fn calls(calls: Vec<Json>) -> Scripted {
-    Scripted::start(&json!([{ "calls": calls }, { "text": "Done." }]))
+fn calls(calls: Vec<Json>) -> ScriptedModel {
+    ScriptedModel::start(&json!([{ "calls": calls }, { "text": "Done." }]))
 }
 
 /// A project that is one `agent.yaml` with these tools, named by their keys.
-fn agent_yaml(model: &Scripted, tools: Json) -> Program {
+fn agent_yaml(model: &ScriptedModel, tools: Json) -> Program {
     let agent = json!({ "name": "helper", "model": model.model(), "instructions": { "inline": "Be kind." }, "tools": tools });
     Program::new(&[("agent.yaml", &agent.to_string())])
 }
@@ -42,7 +42,7 @@ fn the_web_is_searched_for_what_is_new_and_not_for_what_is_known() {
         &json!({ "results": [{ "title": "Seoul", "url": "https://weather.example", "content": "21 degrees, clear" }] }),
     );
     let search = json!({ "web_search": { "provider": "searxng", "url": engine.url() } });
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "web_search", json!({ "query": "weather in Seoul today" }))] },
         { "text": "It is 21 degrees and clear in Seoul." },
         { "text": "Paris." },
@@ -71,7 +71,7 @@ fn code_is_run_and_its_failure_is_told() {
 
 #[test]
 fn a_tool_that_was_added_is_used_and_one_that_was_removed_is_not() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "hello_world", json!({ "name": "Ann" }))] },
         { "text": "Hello." },
         { "text": "There is no such tool." },
@@ -103,7 +103,7 @@ fn a_tool_that_was_added_is_used_and_one_that_was_removed_is_not() {
 /// The same over the API of a door, for the runs that come after.
 #[test]
 fn a_tool_that_was_added_over_http_is_used_by_the_next_run() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "hello_world", json!({ "name": "Ann" }))] },
         { "text": "Hello." },
         { "text": "There is no such tool." },
@@ -203,7 +203,7 @@ fn servers_that_fail_are_told_and_the_run_goes_on() {
     assert!(results[0].contains("\"message\":\"hi\""), "{ran}");
     assert!(
         results[1].starts_with("error provider_failure: ")
-            && results[1].contains("not known whether it happened"),
+            && results[1].contains("may have taken effect"),
         "{ran}"
     );
     assert!(results[2].starts_with("error tool_execution_error: it did not work"), "{ran}");
@@ -257,14 +257,14 @@ fn servers_over_http_have_the_time_that_agent_yaml_gives_them() {
     let results = results(&ran);
     assert!(ran.stderr.contains("700ms"), "{ran}");
     assert!(results[0].contains("no answer within 1s"), "{ran}");
-    assert!(results[1].contains("silent for too long"), "{ran}");
+    assert!(results[1].contains("sent nothing for too long"), "{ran}");
 }
 
 #[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
 fn the_filesystem_server_of_others_is_used() {
     let peers = peers();
-    let model = Scripted::start(&json!([]));
+    let model = ScriptedModel::start(&json!([]));
     let program = agent_yaml(&model, json!([]));
     let folder = text(&program.project).to_owned();
     program.write("note.txt", "the crab is in the garden");
@@ -282,7 +282,7 @@ fn the_filesystem_server_of_others_is_used() {
 #[test]
 fn nothing_leaves_after_strangers_spoke() {
     let rule = "@id(\"strangers\") forbid(principal, action == Action::\"call\", resource) when { context.tainted && resource.server != \"\" };";
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": "one" }))] },
         { "calls": [call("c2", "echo", json!({ "message": "two" }))] },
         { "text": "" },
@@ -325,7 +325,7 @@ pub(crate) fn stream(door: &Door, key: &str, task: &Json) -> String {
 
 #[test]
 fn tasks_come_over_http_and_act_as_their_caller() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": "hi" }))] },
         { "text": "It says hi." },
         { "calls": [call("c2", "echo", json!({ "message": "hi" }))] },
@@ -388,8 +388,8 @@ fn a_skill_is_read_when_it_is_needed() {
     let results = results(&ran);
     assert_eq!(results[0], "Run scripts/sum.py.\n\n[files: scripts/sum.py]");
     assert_eq!(results[1], "print(7)");
-    assert_eq!(results[2], "error: `../../toolgate.yaml` is no file of skill `reports`");
-    assert!(ran.stderr.contains("a skill is not used: "), "{ran}");
+    assert_eq!(results[2], "error: `../../toolgate.yaml` is not a file of skill `reports`");
+    assert!(ran.stderr.contains("skill ignored: "), "{ran}");
     let told = model.seen()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
     assert!(told.contains("- reports: Sums up tables.") && !told.contains("Run scripts"), "{told}");
 }
@@ -398,7 +398,7 @@ fn a_skill_is_read_when_it_is_needed() {
 fn a_script_of_a_skill_is_run_by_code_execution() {
     let script = "import csv\nprint(sum(int(row['n']) for row in csv.DictReader(open('data.csv'))))\n";
     let run_it = json!({ "language": "python", "code": script, "files": [{ "path": "data.csv", "text": "n\n3\n4\n" }] });
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "load_skill", json!({ "name": "reports" }))] },
         { "calls": [call("c2", "read_skill_file", json!({ "skill": "reports", "path": "scripts/sum.py" }))] },
         { "calls": [call("c3", "code_execution", run_it)] },
@@ -421,7 +421,7 @@ fn a_script_of_a_skill_is_run_by_code_execution() {
 /// A server tells that its tools have changed while the agent works: the next turn has the new ones.
 #[test]
 fn tools_that_change_in_the_middle_of_a_run_are_seen_by_the_next_turn() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "change", json!({}))] },
         { "calls": [call("c2", "second", json!({}))] },
         { "text": "Done." },

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::json;
 
-use crate::agent::{Scripted, call, project};
+use crate::agent::{ScriptedModel, call, project};
 use crate::door::until;
 use crate::program::Program;
 use crate::servers::entry;
@@ -63,7 +63,7 @@ impl Screen {
 
 #[test]
 fn a_chat_at_a_terminal() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "text": "Let me see.", "calls": [call("c1", "echo", json!({ "message": "hi" }))] },
         { "text": "It **works** now." },
         { "calls": [call("c2", "echo", json!({ "message": "hi" }))] },

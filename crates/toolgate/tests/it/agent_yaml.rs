@@ -2,13 +2,13 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::agent::{KEY, Scripted, call, events};
+use crate::agent::{KEY, ScriptedModel, call, events};
 use crate::agent_stories::{results, run};
 use crate::program::Program;
 use crate::servers::testkit;
 
 /// A project that is one `agent.yaml`, with the server `kit`, and these keys beside or in the place of those.
-fn agent(model: &Scripted, keys: &Json) -> Program {
+fn agent(model: &ScriptedModel, keys: &Json) -> Program {
     let kit = json!({ "type": "mcp", "name": "kit", "command": testkit(), "args": ["good"] });
     let mut whole = json!({ "name": "librarian", "model": model.model(), "tools": [kit] });
     for (key, value) in keys.as_object().into_iter().flatten() {
@@ -26,13 +26,13 @@ fn agent(model: &Scripted, keys: &Json) -> Program {
 }
 
 /// What the model was told before everything else.
-fn told(model: &Scripted) -> String {
+fn told(model: &ScriptedModel) -> String {
     model.seen()[0]["messages"][0]["content"].as_str().expect("a text").to_owned()
 }
 
 #[test]
 fn what_the_model_is_told_and_has() {
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "shelf", json!({ "title": "Emma" }))] },
         { "text": "Third shelf." },
     ]));
@@ -53,7 +53,7 @@ fn what_the_model_is_told_and_has() {
     let told = told(&model);
     for part in [
         "You are librarian.\n\nWhisper.\n\n",
-        "Greet nobody.",
+        "Greet everyone.",
         "The resource test://one:\n",
         "the content",
         "- binding: Binds books.",
@@ -67,7 +67,7 @@ fn what_the_model_is_told_and_has() {
 
 #[test]
 fn without_the_key_the_usual_folder_has_the_skills() {
-    let model = Scripted::start(&json!([{ "text": "Done." }]));
+    let model = ScriptedModel::start(&json!([{ "text": "Done." }]));
     let program = agent(&model, &json!({}));
     program.write("skills/other/SKILL.md", "---\nname: other\ndescription: Other.\n---\n");
     run(&program, "go");
@@ -76,7 +76,7 @@ fn without_the_key_the_usual_folder_has_the_skills() {
 
 #[test]
 fn how_the_model_is_spoken_to() {
-    let model = Scripted::start(&json!([{ "text": "Done." }, { "text": "Done." }]));
+    let model = ScriptedModel::start(&json!([{ "text": "Done." }, { "text": "Done." }]));
     let keys = json!({ "name": "large", "temperature": 0.25, "max_tokens": 77, "stream": false });
     run(&agent(&model, &json!({ "model": keys })), "go");
     run(&agent(&model, &json!({})), "go");
@@ -95,12 +95,12 @@ fn how_the_model_is_spoken_to() {
 fn how_long_and_how_often_the_model_is_waited_for() {
     let (busy, good) = (json!({ "status": 503 }), json!({ "text": "Done." }));
     for (retries, code) in [(0, 1), (1, 0)] {
-        let model = Scripted::start(&json!([busy, good]));
+        let model = ScriptedModel::start(&json!([busy, good]));
         let program = agent(&model, &json!({ "model": { "retries": retries } }));
         let ran = program.run_list(&["run", "--json", "go"]);
         assert_eq!((ran.code, model.seen().len()), (code, retries + 1), "{ran}");
     }
-    let model = Scripted::start(&json!([{ "silent": true }]));
+    let model = ScriptedModel::start(&json!([{ "silent": true }]));
     let program = agent(&model, &json!({ "model": { "retries": 0, "timeout": "1s" } }));
     let ran = program.run_list(&["run", "--json", "go"]);
     assert!(
@@ -112,7 +112,7 @@ fn how_long_and_how_often_the_model_is_waited_for() {
 #[test]
 fn what_the_model_is_given_and_what_it_costs() {
     let long = "x".repeat(5_000);
-    let model = Scripted::start(&json!([
+    let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": long }))],
             "usage": { "input": 1_000_000, "cached": 400_000, "output": 100_000 } },
         { "text": "Done.", "usage": { "input": 0, "output": 0 } },
@@ -135,23 +135,23 @@ fn what_a_run_may_use_and_who_answers_servers() {
     let echo = |id: &str| json!({ "calls": [call(id, "echo", json!({ "message": id }))] });
     let price = json!({ "input": 1.0, "output": 10.0 });
     for (budgets, what) in [
-        (json!({ "calls": 1 }), "`calls` is 1"),
-        (json!({ "writes": 1 }), "`writes` is 1"),
-        (json!({ "tokens": 250 }), "`tokens` is 250"),
-        (json!({ "cost": 0.0002 }), "`cost` is 0.0002"),
+        (json!({ "calls": 1 }), "`budgets.calls` is 1"),
+        (json!({ "writes": 1 }), "`budgets.writes` is 1"),
+        (json!({ "tokens": 250 }), "`budgets.tokens` is 250"),
+        (json!({ "cost": 0.0002 }), "`budgets.cost` is 0.0002"),
     ] {
         let model =
-            Scripted::start(&json!([echo("a"), echo("b"), echo("c"), echo("d"), { "text": "Done." }]));
+            ScriptedModel::start(&json!([echo("a"), echo("b"), echo("c"), echo("d"), { "text": "Done." }]));
         let program = agent(&model, &json!({ "budgets": budgets, "model": { "price": price } }));
         let ran = program.run_list(&["run", "--json", "go"]);
         assert!(ran.code == 1 && ran.stdout.contains(what), "{what}: {ran}");
     }
-    let model = Scripted::start(&json!([{ "silent": true }]));
+    let model = ScriptedModel::start(&json!([{ "silent": true }]));
     let ran = agent(&model, &json!({ "budgets": { "time": "1s" } })).run_list(&["run", "--json", "go"]);
-    assert!(ran.code == 1 && ran.stdout.contains("`time` is 1s"), "{ran}");
+    assert!(ran.code == 1 && ran.stdout.contains("`budgets.time` is 1s"), "{ran}");
     let asks = |mode: &str| json!({ "calls": [call(mode, "ask", json!({ "mode": mode, "message": "?" }))] });
     for (key, mode, said) in [("sampling", "sampling", "Late."), ("elicitation", "form", "{\"size\": 7}")] {
-        let model = Scripted::start(&json!([asks(mode), { "text": said }, { "text": "Done." }]));
+        let model = ScriptedModel::start(&json!([asks(mode), { "text": said }, { "text": "Done." }]));
         let ran = run(&agent(&model, &json!({ key: "model" })), "go");
         let given = results(&ran)[0].replace(' ', "");
         assert!(given.contains("Late.") || given.contains("{\"size\":7}"), "{key}: {ran}");

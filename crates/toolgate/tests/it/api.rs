@@ -104,7 +104,7 @@ fn a_hangup_is_answered() {
     hang_up("reloaded: the registry is at revision ");
     hang_up("reloaded: the registry is at revision ");
     program.write("mcp.json", "{ nonsense");
-    hang_up("not reloaded, all stays as it was: ");
+    hang_up("not reloaded, the old configuration stays active: ");
     program.write("mcp.json", r#"{ "servers": {} }"#);
     hang_up("reloaded: the registry is at revision ");
     child.kill().and_then(|()| child.wait()).expect("it ends");

@@ -180,11 +180,11 @@ fn callers_by_command() {
     let shown = program.run("callers list").stdout;
     assert!(
         shown.starts_with(
-            "ann  s:echo · Ann  toolgate.yaml\nowner  *:*  toolgate.yaml\nearly  s:* · first  made "
+            "ann  s:echo · Ann  toolgate.yaml\nowner  *:*  toolgate.yaml\nearly  s:* · first  created "
         ),
         "{shown}"
     );
-    assert!(program.run("callers add late").stderr.contains("there is a caller `late` already"));
+    assert!(program.run("callers add late").stderr.contains("caller `late` already exists"));
     assert!(program.run("callers remove ann").stderr.contains("change it in toolgate.yaml"));
     assert_eq!(run(program, "callers remove early"), json!({ "id": "early", "removed": true }));
     assert_eq!(calls(&door, before), 401, "at once");

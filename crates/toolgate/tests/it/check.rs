@@ -69,7 +69,7 @@ fn the_quickstart() {
     exit code 0
     ----- stdout
     quickstart [project]
-    Two tools of one's own, and room for MCP servers.
+    Two script tools, and room for MCP servers.
     read from toolgate.yaml, tools/tools.json, mcp.json
 
     limits
@@ -149,22 +149,22 @@ fn a_project_with_one_of_everything() {
         timeout                            10s                            default
         request_timeout                    1m                             default
       github
-        transport          stdio        default
-        command            npx          mcp.json:8:18
+        transport          stdio     default
+        command            npx       mcp.json:8:18
         args               -y @modelcontextprotocol/server-github --region=${input:region}  mcp.json:9:15
-        env.GITHUB_TOKEN   ***          mcp.json:10:14
-        env.HTTP_PROXY     (kept away)  mcp.json:10:14
-        cwd                .            default
-        encoding           utf-8        default
-        startup            required     default
-        mode               dynamic      default
-        trusted            false        default
-        approved           true         default
-        output_validation  warn         default
-        load_tools         true         default
-        load_prompts       true         default
-        timeout            1m           default
-        request_timeout    1m           default
+        env.GITHUB_TOKEN   ***       mcp.json:10:14
+        env.HTTP_PROXY     (unset)   mcp.json:10:14
+        cwd                .         default
+        encoding           utf-8     default
+        startup            required  default
+        mode               dynamic   default
+        trusted            false     default
+        approved           true      default
+        output_validation  warn      default
+        load_tools         true      default
+        load_prompts       true      default
+        timeout            1m        default
+        request_timeout    1m        default
 
     tools
       echo · Says it again.
@@ -218,7 +218,7 @@ fn no_project() {
     hint: run `toolgate init` to write one, or name a file with `--file`
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -232,7 +232,7 @@ fn no_folder() {
     hint: name an existing folder with `-C`, or run `toolgate init DIR`
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -246,7 +246,7 @@ fn no_file() {
     hint: paths start at the project folder, which `-C` names
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -365,7 +365,7 @@ fn a_project_elsewhere() {
     hint: write a whole number from 1 on
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -469,9 +469,9 @@ evaluations: { metrics: [] }
     18 | evaluations: { metrics: [] }
        | ^^^^^^^^^^^
 
-    warning: a skill is not used: there is no `SKILL.md` in it
+    warning: skill ignored: `SKILL.md` is missing
       --> skills/empty
-    warning: a skill is not used: `not a name` is no name: letters, digits, `-` and `_` make one
+    warning: skill ignored: invalid skill name `not a name`: use letters, digits, `-` and `_`
       --> skills/broken/SKILL.md:3:1
     good: 1 MCP server and 1 tool, with 2 notes.
     next: change agent.yaml and check again, or add MCP servers with `toolgate import CLIENT`
@@ -723,13 +723,13 @@ mod overrides {
           | ^^^^^^^^^
         hint: did you mean `dynamic`?
 
-        error: this variable leads nowhere: the list has 1 entry and none is called `7`
+        error: this variable has no target: the list has 1 entry and none is called `7`
           --> environment variable TOOLGATE__TOOLBOX__MCPS__7__MODE
         1 | strict
           | ^^^^^^
         hint: its parts are the keys of the project file, joined by `__`
 
-        error: this variable leads nowhere: the list has 1 entry and none is called `NOBODY`
+        error: this variable has no target: the list has 1 entry and none is called `NOBODY`
           --> environment variable TOOLGATE__TOOLBOX__MCPS__NOBODY__MODE
         1 | strict
           | ^^^^^^
@@ -741,14 +741,14 @@ mod overrides {
           |  ^
         hint: look for a `[` or `{` before this that is not closed
 
-        error: this variable leads nowhere: a part of it is empty
+        error: this variable has no target: a part of it is empty
           --> environment variable TOOLGATE__TOOLBOX____MODE
         1 | strict
           | ^^^^^^
         hint: its parts are the keys of the project file, joined by `__`
 
         refused: 8 errors; nothing was started.
-        next: mend what is above and run `toolgate check` again
+        next: fix the problems above and run `toolgate check` again
         ");
     }
 }
@@ -843,7 +843,7 @@ fn the_whole_contract() {
       met      tags           at least one  tools.json:11:11
       met      version        three numbers, such as `1.2.3`  tools.json:2:11
       met      script_path    the script exists  tools.json:2:11
-      met      result         a ToolResult with whole agentHints and metadata, made by Toolgate  tools.json:2:11
+      met      result         a ToolResult with complete agentHints and metadata, added by Toolgate  tools.json:2:11
 
     ----- stderr
     met: all 14 rules of 1 tool.
@@ -868,11 +868,11 @@ fn the_whole_contract() {
       not met  tags           at least one – there is none  tools.json:11:11
       met      version        three numbers, such as `1.2.3`  tools.json:2:11
       met      script_path    the script exists  tools.json:2:11
-      met      result         a ToolResult with whole agentHints and metadata, made by Toolgate  tools.json:2:11
+      met      result         a ToolResult with complete agentHints and metadata, added by Toolgate  tools.json:2:11
 
     ----- stderr
     not met: 4 of 14 rules in 1 tool.
-    next: mend what is not met and run `toolgate check --contract full` again
+    next: fix the unmet rules and run `toolgate check --contract full` again
     ");
     // The usual level asks for none of it.
     assert_eq!(check(&files, "check").code, 0);
@@ -936,10 +936,10 @@ egress: { canaries: [the blue heron], secrets: true }
       --> policy.cedar:3:10
     3 |   when { resource.rsk == "low" };
       |          ^^^^^^^^^^^^
-    hint: docs/policy.md shows what rules can say
+    hint: see docs/policy.md
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     assert_eq!(check(&files, "tools list").code, 78);
 }

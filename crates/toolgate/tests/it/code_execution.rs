@@ -369,5 +369,5 @@ fn off_unless_it_is_wanted() {
     let listed = program.run("tools list");
     assert!(listed.stdout.contains("code_execution"), "{listed}");
     let why = program.run("why owner code_execution");
-    assert!(why.stdout.contains("demands tools:code_execution: given"), "{why}");
+    assert!(why.stdout.contains("requires tools:code_execution: granted"), "{why}");
 }

@@ -49,12 +49,12 @@ fn every_client_and_back() {
         let import =
             program.run_list(&["import", program.path(file).to_str().unwrap(), "--dry-run", "--json"]);
         assert!(import.stdout.contains("\"name\": \"toolgate\""), "{import}");
-        assert!(program.run(&line).stderr.contains("is there already"), "a second time is nothing new");
+        assert!(program.run(&line).stderr.contains("is already in"), "a second time is nothing new");
         assert_eq!(program.read(file), written);
         let undone = program.run(&format!("{line} --remove"));
         assert_eq!((undone.code, program.read(file).as_str()), (0, before), "{undone}");
         let again = program.run(&format!("{line} --remove"));
-        assert!(again.code == 0 && again.stderr.contains("is not there"), "{again}");
+        assert!(again.code == 0 && again.stderr.contains("is not in"), "{again}");
     }
 }
 
@@ -66,7 +66,7 @@ fn a_new_file() {
     ----- stdout
     ----- stderr
     toolgate was written to [project]/.cursor/mcp.json
-    next: restart the client, which starts Toolgate when it needs it
+    next: restart the client; it starts Toolgate when it needs it
     ");
     assert_snapshot!(text(&program, ".cursor/mcp.json"), @r#"
     {
@@ -97,7 +97,7 @@ fn a_new_file() {
     ----- stdout
     ----- stderr
     toolgate was written to [home]/.codex/config.toml
-    next: start the client with TOOLGATE_API_KEY in its environment, and `toolgate serve` beside it
+    next: run `toolgate serve`, and start the client with TOOLGATE_API_KEY in its environment
     ");
     assert_snapshot!(text(&program, "~/.codex/config.toml"), @r#"
     [mcp_servers.toolgate]
@@ -132,23 +132,23 @@ fn what_is_refused() {
     assert_snapshot!(all, @"
     connect cursor
     error: [home]/.cursor/mcp.json was not changed
-      because: there is an entry `toolgate` already, which is not Toolgate's
-    hint: `--name` gives ours another name, `--force` overwrites that one
+      because: there is already an entry `toolgate` that is not Toolgate's
+    hint: use `--name` for another name, or `--force` to overwrite the entry
     connect cursor --remove
     error: [home]/.cursor/mcp.json was not changed
-      because: there is an entry `toolgate` already, which is not Toolgate's
-    hint: `--force` takes it out all the same
+      because: there is already an entry `toolgate` that is not Toolgate's
+    hint: use `--force` to remove it anyway
     connect claude-code
     error: [home]/.claude.json was not changed
-      because: it cannot be changed: it is not valid JSON: Expected string for object property on line 1 column 3
-    hint: mend the file by hand first
+      because: the file cannot be edited: it is not valid JSON: Expected string for object property on line 1 column 3
+    hint: fix the file by hand first
     connect claude-desktop --scope project
-    error: claude-desktop has no configuration of its own for a folder
-    hint: `--scope user` is what it has
+    error: claude-desktop has no configuration per project
+    hint: use `--scope user`
     connect claude-desktop --http http://127.0.0.1:7332/mcp
     error: [home]/.config/Claude/claude_desktop_config.json was not changed
-      because: claude-desktop cannot be given an address in its configuration
-    hint: leave `--http` out: it starts `toolgate stdio` itself
+      because: claude-desktop does not support URLs in its configuration
+    hint: omit `--http`: the client starts `toolgate stdio` itself
     ");
     for line in ["connect emacs", "connect vscode --http ftp://x", "connect vscode --scope world"] {
         assert_eq!(program.run(line).code, 2, "{line}");

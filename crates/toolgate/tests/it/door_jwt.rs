@@ -309,7 +309,7 @@ fn keys_in_a_file() {
     program.write("keys.json", r#"{"keys": []}"#);
     let run = program.run("serve --listen 127.0.0.1:0");
     assert_eq!(run.code, 78, "{run}");
-    assert!(run.stderr.contains("there is no key in it that can be used"), "{run}");
+    assert!(run.stderr.contains("the JWK set has no usable key"), "{run}");
     // A secret that anybody can read is none.
     let secret = json!({ "kty": "oct", "k": "c2VjcmV0", "kid": "secret", "alg": "HS256" });
     program.write("keys.json", json!({ "keys": [old.jwk(), secret] }).to_string());

@@ -236,7 +236,7 @@ fn heads_that_say_something_else() {
         ("another tool", [NEWEST, method, "Mcp-Name: safe"]),
         ("another tool, encoded", [NEWEST, method, "Mcp-Name: =?base64?c2FmZQ==?="]),
         ("another revision", ["MCP-Protocol-Version: 2025-11-25", method, name]),
-        ("no method", [NEWEST, "X-Other: x", name]),
+        ("invalid method", [NEWEST, "X-Other: x", name]),
         ("no tool", [NEWEST, method, "X-Other: x"]),
     ] {
         let answer = with(&headers);

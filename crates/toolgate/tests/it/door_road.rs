@@ -191,8 +191,8 @@ fn a_question_that_nobody_hears() {
         .write("policy.cedar", r#"@ask("Really?") forbid(principal, action == Action::"call", resource);"#);
     let door = Door::of(program);
     let error = door.call(OWNER, "echo", &json!({})).json()["error"].clone();
-    assert_eq!(error["message"], "nobody said yes to: Really?");
-    assert!(error["hint"].as_str().expect("a hint").starts_with("nobody can be asked here"), "{error}");
+    assert_eq!(error["message"], "not approved: Really?");
+    assert!(error["hint"].as_str().expect("a hint").starts_with("no person can be reached here"), "{error}");
     assert!(door.seen().is_empty());
 }
 

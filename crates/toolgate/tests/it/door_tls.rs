@@ -224,10 +224,10 @@ fn certificates_that_do_not_start() {
         run.stderr
     };
     let other = Authority::new().certify("localhost").key;
-    assert!(told("cert.pem", "").contains("there is no certificate in it"));
-    assert!(told("key.pem", "").contains("there is no private key in it"));
-    assert!(told("ca.pem", "").contains("ca.pem` cannot be used for TLS: there is no certificate in it"));
+    assert!(told("cert.pem", "").contains("it contains no certificate"));
+    assert!(told("key.pem", "").contains("it contains no private key"));
+    assert!(told("ca.pem", "").contains("ca.pem` cannot be used for TLS: it contains no certificate"));
     let mixed = told("key.pem", &other);
     assert!(mixed.contains("cert.pem` and its key cannot be used for TLS"), "{mixed}");
-    assert!(mixed.contains("hint: `serve.tls.key` is the private key of the first certificate"), "{mixed}");
+    assert!(mixed.contains("hint: `serve.tls.key` must be the private key of the first certificate"), "{mixed}");
 }

@@ -68,7 +68,7 @@ fn what_is_compressed_is_bounded_by_what_comes_out() {
     let (said, base) = call(json!({ "url": good.url("http", "mcp") }));
     assert_eq!(said, "good");
     let unoffered =
-        |name: &str| format!("the server answers in the encoding `{name}`, which it was not offered");
+        |name: &str| format!("the server used content encoding `{name}`, which was not offered");
     let too_large = "the server sent more than 4194304 bytes in one message".to_owned();
     for (line, expected) in [
         ("gzip-bomb", too_large),
@@ -215,11 +215,11 @@ fn a_certificate_that_is_wrong_is_told_and_nothing_is_sent() {
     let cases = [
         ("good", "", &trust, ""),
         ("good", "client-ca", &full, ""),
-        ("foreign", "", &trust, "its certificate is of an authority that is not trusted here (name the file"),
+        ("foreign", "", &trust, "its certificate is from an untrusted authority (set `tls.ca`"),
         ("old", "", &trust, "its certificate has expired (renew"),
-        ("elsewhere", "", &trust, "its certificate is for another name (use a name in `url`"),
-        ("good", "client-ca", &trust, "it wants a certificate of ours (name one in `tls.cert`"),
-        ("revoked", "client-ca", &full, "its certificate was revoked (the list in `tls.crl`"),
+        ("elsewhere", "", &trust, "its certificate is for another name (use a host name in `url`"),
+        ("good", "client-ca", &trust, "it requires a client certificate (set `tls.cert`"),
+        ("revoked", "client-ca", &full, "its certificate was revoked (it is listed in `tls.crl`"),
     ];
     let start = |(certificate, demand, ..): &(&str, &str, &Json, &str)| {
         let path = |name: &str| folder.join(name).display().to_string();

@@ -14,184 +14,194 @@ fn run(arguments: &str) -> Run {
 #[test]
 fn help() {
     assert_snapshot!(run("--help").stdout, @"
-    The gate between AI agents and their tools
+    A gateway between AI agents and their tools
 
     Usage: toolgate [OPTIONS] <COMMAND>
 
-    Commands:
-      init         Write a small working project, with comments
-      check        Say whether a project is good, what it means, and where each value came from
-      servers      Show the MCP servers: whether they can be reached, what they speak, what they offer
-      tools        List, search, show and call tools, and change your own
-      eval         Measure how often the right tool is found, on queries of which it is known
-      why          Say whether a caller may use a tool, and why
-      callers      List callers, make one with a key of its own, and take one away
-      policy       Try rules before they count
-      log          Show what was called, by whom, and how it ended
-      prompts      List prompts of MCP servers, and get one
-      resources    List resources of MCP servers, and read one
-      questions    Show the questions that wait for a person, and answer them
-      run          Give the agent a task
-      chat         Talk with the agent
-      runs         List the runs of the agent, and show what happened in one
-      serve        Open the door: MCP and REST over HTTP, for whoever has a key
-      stdio        Serve one MCP client over stdin and stdout
-      import       Take over the MCP servers of another program
-      connect      Put Toolgate among the MCP servers of an editor or agent, or take it out
-      schema       Print the JSON Schema of a file, for editors
-      completions  Print completions for a shell
-      help         Print this message or the help of the given subcommand(s)
+    Set up:
+      init         Create a small working project
+      import       Import MCP servers from another program
+      connect      Add Toolgate to the MCP servers of an editor or agent
+      schema       Print the JSON Schema of a config file
+      completions  Print shell completions
+
+    Run:
+      serve        Run the gateway: MCP and REST over HTTP
+      stdio        Run the gateway for one MCP client on stdin and stdout
+      run          Run a task with the agent
+      chat         Chat with the agent
+
+    Look:
+      check        Check the configuration and explain it
+      why          Explain whether a caller may use a tool
+      log          Show the execution log
+      runs         Show past runs of the agent
+      prompts      List and get prompts of MCP servers
+      resources    List and read resources of MCP servers
+      eval         Measure tool-search accuracy on labelled queries
+
+    Manage:
+      servers      Show, approve and change MCP servers
+      tools        List, search, call and change tools
+      callers      List, add and remove callers and their keys
+      questions    Show and answer open questions
+      policy       Test policy rules before you use them
+
+    Run `toolgate help COMMAND` for the options and examples of a command.
 
     Options:
-      -C, --project <DIR>  Work on the project in DIR [default: .]
-          --file <FILE>    The project file, where it has an unusual name; any known shape will do
+      -C, --project <DIR>  Project folder [default: .]
+          --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
           --json           Print one JSON document on stdout; messages go to stderr
-          --color <WHEN>   When to use colours; `NO_COLOR` is honoured [default: auto] [possible values:
-                           auto, always, never]
+          --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
+                           [default: auto]
       -h, --help           Print help
       -V, --version        Print version
 
     Examples:
-      toolgate init my-project        write a small project to start from
-      toolgate -C my-project check    say whether it is good, and what it means
-      toolgate import vscode          take over the MCP servers of an editor
+      toolgate init my-project        create a small project
+      toolgate -C my-project check    check its configuration
+      toolgate -C my-project serve    run the gateway
+      toolgate import vscode          import the MCP servers of an editor
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 78 configuration refused.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 78 invalid configuration.
     ");
     assert_snapshot!(run("init --help").stdout, @"
-    Write a small working project, with comments
+    Create a small working project
 
     Usage: toolgate init [OPTIONS] [DIR]
 
     Arguments:
-      [DIR]  The folder; made where it does not exist [default: the project folder]
+      [DIR]  Folder, created if it does not exist [default: the project folder]
 
     Options:
-      -C, --project <DIR>  Work on the project in DIR [default: .]
-          --file <FILE>    The project file, where it has an unusual name; any known shape will do
+      -C, --project <DIR>  Project folder [default: .]
+          --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
           --json           Print one JSON document on stdout; messages go to stderr
-          --color <WHEN>   When to use colours; `NO_COLOR` is honoured [default: auto] [possible values:
-                           auto, always, never]
+          --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
+                           [default: auto]
       -h, --help           Print help
 
     Examples:
-      toolgate init               here
+      toolgate init               in the current folder
       toolgate init my-project    in a new folder
 
-    No file is ever overwritten.
+    Existing files are never overwritten.
     ");
     assert_snapshot!(run("check --help").stdout, @"
-    Say whether a project is good, what it means, and where each value came from
+    Check the configuration and explain it
 
     Usage: toolgate check [OPTIONS]
 
     Options:
       -C, --project <DIR>
-              Work on the project in DIR
+              Project folder
               
               [default: .]
 
           --contract <LEVEL>
-              How much is asked of your own tools
+              Requirements for your own tools
 
               Possible values:
-              - standard: A name, a description and the schema of the arguments
-              - full:     All of the tool contract, as a checklist for each tool
+              - standard: Name, description and input schema
+              - full:     The full tool contract, as a checklist per tool
               
               [default: standard]
 
           --file <FILE>
-              The project file, where it has an unusual name; any known shape will do
+              Project file, in any supported format [default: found in DIR by its name]
 
           --json
               Print one JSON document on stdout; messages go to stderr
 
           --color <WHEN>
-              When to use colours; `NO_COLOR` is honoured
+              Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
               
               [default: auto]
-              [possible values: auto, always, never]
 
       -h, --help
               Print help (see a summary with '-h')
 
     Examples:
       toolgate check                           the project in this folder
-      toolgate -C my-project check             another one
-      toolgate --file .vscode/mcp.json check   a file of another program
-      toolgate check --json | jq .servers      for programs
-      toolgate check --contract full           the checklist of the tool contract, for your own tools
+      toolgate -C my-project check             another project
+      toolgate --file .vscode/mcp.json check   a config file of another program
+      toolgate check --json | jq .servers      for scripts
+      toolgate check --contract full           the full tool contract, as a checklist per tool
 
-    Nothing is started and nothing is written. Every problem in every file is reported.
+    Shows every value and the file it comes from. Reports all problems in all files. Starts and writes
+    nothing.
 
-    Exit codes: 0 good, 1 a rule of the contract is not met, 78 configuration refused.
+    Exit codes: 0 valid, 1 a rule of the contract is not met, 78 invalid configuration.
     ");
     assert_snapshot!(run("import --help").stdout, @"
-    Take over the MCP servers of another program
+    Import MCP servers from another program
 
     Usage: toolgate import [OPTIONS] <FILE|CLIENT>
 
     Arguments:
-      <FILE|CLIENT>  A file, or one of: vscode, claude-desktop, claude-code, cursor, codex, goose,
+      <FILE|CLIENT>  File, or one of: vscode, claude-desktop, claude-code, cursor, codex, goose,
                      holodeck
 
     Options:
-      -C, --project <DIR>  Work on the project in DIR [default: .]
-          --dry-run        Show what would be written, and write nothing
-          --file <FILE>    The project file, where it has an unusual name; any known shape will do
-          --replace        Overwrite servers of the same name; they are left alone otherwise
+      -C, --project <DIR>  Project folder [default: .]
+          --dry-run        Show the result, write nothing
+          --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
+          --replace        Overwrite servers of the same name, which are skipped otherwise
           --json           Print one JSON document on stdout; messages go to stderr
-          --color <WHEN>   When to use colours; `NO_COLOR` is honoured [default: auto] [possible values:
-                           auto, always, never]
+          --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
+                           [default: auto]
       -h, --help           Print help
 
     Examples:
-      toolgate import vscode                     what VS Code has, for this folder and for you
-      toolgate import ~/.codex/config.toml       one file
-      toolgate import claude-desktop --dry-run   show what would be written
+      toolgate import vscode                     servers of VS Code, for this folder and for you
+      toolgate import ~/.codex/config.toml       servers of one file
+      toolgate import claude-desktop --dry-run   show the result, write nothing
 
-    Servers go to `mcp.json`, as they are written: `${VAR}` stays `${VAR}`. Passwords and tokens that
-    stand there in plain text go to `.env`, which should not be committed.
+    Servers are added to `mcp.json` as they are written: `${VAR}` stays `${VAR}`. Passwords and tokens
+    in
+    plain text go to `.env`; do not commit that file.
     ");
     assert_snapshot!(run("schema --help").stdout, @"
-    Print the JSON Schema of a file, for editors
+    Print the JSON Schema of a config file
 
     Usage: toolgate schema [OPTIONS] [FILE]
 
     Arguments:
-      [FILE]  `project` for toolgate.yaml, `tools` for tools.json, `mcp` for mcp.json [default: project]
+      [FILE]  `project` for toolgate.yaml, `tools` for tools.json, `mcp` for mcp.json, `agent` for
+              agent.yaml [default: project]
 
     Options:
-      -C, --project <DIR>  Work on the project in DIR [default: .]
-          --reference      Print the reference page instead, as Markdown
-          --file <FILE>    The project file, where it has an unusual name; any known shape will do
+      -C, --project <DIR>  Project folder [default: .]
+          --reference      Print the reference page as Markdown instead
+          --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
           --json           Print one JSON document on stdout; messages go to stderr
-          --color <WHEN>   When to use colours; `NO_COLOR` is honoured [default: auto] [possible values:
-                           auto, always, never]
+          --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
+                           [default: auto]
       -h, --help           Print help
 
     Examples:
       toolgate schema > toolgate.schema.json
       toolgate schema tools
-      toolgate schema --reference             the page in docs/configuration.md
+      toolgate schema --reference             the page docs/configuration.md
 
-    In VS Code, this first line of toolgate.yaml turns on completion and checks:
+    In VS Code, this first line of toolgate.yaml turns on completion and validation:
       # yaml-language-server: $schema=./toolgate.schema.json
     ");
     assert_snapshot!(run("completions --help").stdout, @"
-    Print completions for a shell
+    Print shell completions
 
     Usage: toolgate completions [OPTIONS] <SHELL>
 
     Arguments:
-      <SHELL>  The shell [possible values: bash, elvish, fish, powershell, zsh]
+      <SHELL>  Shell to print completions for [possible values: bash, elvish, fish, powershell, zsh]
 
     Options:
-      -C, --project <DIR>  Work on the project in DIR [default: .]
-          --file <FILE>    The project file, where it has an unusual name; any known shape will do
+      -C, --project <DIR>  Project folder [default: .]
+          --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
           --json           Print one JSON document on stdout; messages go to stderr
-          --color <WHEN>   When to use colours; `NO_COLOR` is honoured [default: auto] [possible values:
-                           auto, always, never]
+          --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
+                           [default: auto]
       -h, --help           Print help
 
     Examples:
@@ -203,38 +213,14 @@ fn help() {
 
 #[test]
 fn every_help_has_examples() {
-    let commands = run("--help").stdout;
-    let commands: Vec<_> = commands
+    let help = run("--help").stdout;
+    let commands: Vec<_> = help
         .lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1)
-        .map_while(|line| line.split_whitespace().next())
-        .filter(|command| *command != "help")
+        .skip_while(|line| *line != "Set up:")
+        .take_while(|line| *line != "Options:")
+        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
         .collect();
-    let expected = [
-        "init",
-        "check",
-        "servers",
-        "tools",
-        "eval",
-        "why",
-        "callers",
-        "policy",
-        "log",
-        "prompts",
-        "resources",
-        "questions",
-        "run",
-        "chat",
-        "runs",
-        "serve",
-        "stdio",
-        "import",
-        "connect",
-        "schema",
-        "completions",
-    ];
-    assert_eq!(commands, expected);
+    assert_eq!(commands.len(), 21, "{help}");
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");

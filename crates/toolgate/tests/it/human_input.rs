@@ -94,7 +94,7 @@ fn asked_over_http_and_answered_over_http() {
     assert_eq!((&shown["category"], &shown["state"]), (&json!("query"), &json!("ready")));
     assert_eq!(door.call("key-of-bob", ASK, &json!({ "question": "?" })).status, 404, "deny by default");
     let why = door.program.run(&format!("why bob {ASK}"));
-    assert!(why.stdout.contains("demands tools:request_human_input: not given"), "{why}");
+    assert!(why.stdout.contains("requires tools:request_human_input: not granted"), "{why}");
 }
 
 /// A person at the machine needs no key, and may answer what is asked by the owner's key.
@@ -109,9 +109,9 @@ fn answered_by_command() {
         assert_eq!(all[0]["id"], question["id"]);
         let misfit = door.program.run(&format!("questions answer {} many", id(question)));
         assert_eq!(misfit.code, 1, "{misfit}");
-        assert!(misfit.stderr.contains("does not fit"), "{misfit}");
+        assert!(misfit.stderr.contains("is not valid"), "{misfit}");
         let absent = door.program.run("questions answer nothing 1");
-        assert!(absent.code == 1 && absent.stderr.contains("there is no open question"), "{absent}");
+        assert!(absent.code == 1 && absent.stderr.contains("no open question has the id"), "{absent}");
         let good = door.program.run_list(&["questions", "answer", id(question), r#"{"n": 7}"#]);
         assert_eq!((good.code, good.stderr.as_str()), (0, "answered\n"), "{good}");
     });
@@ -127,7 +127,7 @@ fn answered_by_command() {
         });
     assert_eq!(answer.json()["data"]["answer"], "blue");
     let alone = Program::new(&[("toolgate.yaml", "human_input: {}\n")]).run("questions");
-    assert!(alone.code == 1 && alone.stderr.contains("no server runs for this project"), "{alone}");
+    assert!(alone.code == 1 && alone.stderr.contains("no gateway is running for this project"), "{alone}");
 }
 
 #[test]
@@ -136,14 +136,14 @@ fn nobody_answers_in_time() {
     let late = door.call("key-of-ann", ASK, &json!({ "question": "Anybody?" }));
     assert_eq!(late.told(), (504, "timeout".to_owned()));
     let error = &late.json()["error"];
-    assert_eq!(error["message"], "nobody answered in time");
+    assert_eq!(error["message"], "no one answered in time");
     assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("toolgate questions")), "{error}");
     assert_eq!(door.get("/v1/human-input", OWNER).json(), json!({ "questions": [] }));
     // The time of the tool itself counts more, as for every tool.
     let tools = json!([{ "name": ASK, "timeout": "1s" }]);
     let door = Door::open(&config(&json!({ "tools": tools })));
     let late = door.call("key-of-ann", ASK, &json!({ "question": "Anybody?" }));
-    assert_eq!(late.json()["error"]["message"], "nobody answered in time");
+    assert_eq!(late.json()["error"]["message"], "no one answered in time");
 }
 
 /// Who hangs up takes its question along; whoever waits for a person keeps nobody from calling, or from stopping.
@@ -258,7 +258,7 @@ fn asked_at_the_terminal() {
         json!({ "action": "accept", "answer": "blue", "by": "the person at the terminal" })
     );
     assert!(shown.contains("owner asks") && shown.contains("1. red"), "{shown}");
-    assert!(shown.contains("it is one of `red`, `blue`"), "a wrong answer is told: {shown}");
+    assert!(shown.contains("it must be one of `red`, `blue`"), "a wrong answer is told: {shown}");
     assert!(!shown.contains('\u{1b}') || !shown.contains("[2J"), "the screen is not the caller's: {shown:?}");
     assert_eq!(ask(choices.clone(), "blue\n").1["data"]["answer"], "blue");
     assert_eq!(ask(choices, "\n").1["data"]["action"], "decline");
@@ -282,7 +282,7 @@ fn nobody_is_there() {
     let run = program.run(&format!("tools call {ASK} question=Anybody? --json"));
     let error = &run.json()["error"];
     assert_eq!((run.code, &error["code"]), (1, &json!("service_unavailable")), "{run}");
-    assert_eq!(error["message"], "nobody can be asked here");
+    assert_eq!(error["message"], "no person can be reached here");
     assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("terminal")), "{error}");
     let both = json!({ "question": "?", "choices": ["a", "b"], "schema": {} }).to_string();
     let run = program.run_list(&["tools", "call", ASK, "--json", "--args", &both]);

@@ -74,22 +74,22 @@ fn vscode() {
     exit code 0
     ----- stdout
     ----- stderr
-    note: `dev` of MCP server `perplexity` was not taken
+    note: `dev` of MCP server `perplexity` was not imported
       --> .vscode/mcp.json:13:7
     13 |       "dev": { "watch": "src/**/*.ts" }
        |       ^^^^^
 
-    note: `sandboxEnabled` of MCP server `files` was not taken
+    note: `sandboxEnabled` of MCP server `files` was not imported
       --> .vscode/mcp.json:20:7
     20 |       "sandboxEnabled": true
        |       ^^^^^^^^^^^^^^^^
 
-    warning: MCP server `socket` was not taken: `unix://` is not an address that we can connect to
+    warning: MCP server `socket` was not imported: `unix://` URLs are not supported
       --> .vscode/mcp.json:28:5
     28 |     "socket": { "type": "http", "url": "unix:///tmp/server.sock" },
        |     ^^^^^^^^
 
-    note: `sandbox` was not taken
+    note: `sandbox` was not imported
       --> .vscode/mcp.json:30:3
     30 |   "sandbox": { "network": {} }
        |   ^^^^^^^^^
@@ -103,7 +103,7 @@ fn vscode() {
     added files from .vscode/mcp.json
     added remote from .vscode/mcp.json
     added mine from [home]/.config/Code/User/mcp.json
-    next: `toolgate check` shows what the servers mean
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
       "servers": {
@@ -193,8 +193,8 @@ fn claude_desktop_with_secrets_in_plain_text() {
     added filesystem from [home]/.config/Claude/claude_desktop_config.json
     added brave-search from [home]/.config/Claude/claude_desktop_config.json
     added postgres from [home]/.config/Claude/claude_desktop_config.json
-    the values of `BRAVE_API_KEY`, `POSTGRES_PASSWORD` went to .env: keep that file to yourself
-    next: `toolgate check` shows what the servers mean
+    wrote the values of `BRAVE_API_KEY`, `POSTGRES_PASSWORD` to .env: do not commit that file
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
       "servers": {
@@ -252,7 +252,7 @@ fn claude_code() {
     exit code 0
     ----- stdout
     ----- stderr
-    note: `headersHelper` of MCP server `helper` was not taken
+    note: `headersHelper` of MCP server `helper` was not imported
       --> .mcp.json:3:68
     3 |   "helper": { "type": "sse", "url": "https://sse.example.com/sse", "headersHelper": "/bin/helper" }
       |                                                                    ^^^^^^^^^^^^^^^
@@ -261,7 +261,7 @@ fn claude_code() {
     added helper from .mcp.json
     added local from [home]/.claude.json
     added memory from [home]/.claude.json
-    next: `toolgate check` shows what the servers mean
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
       "servers": {
@@ -306,8 +306,8 @@ fn cursor() {
     ----- stderr
     added a from .cursor/mcp.json
     added b from [home]/.cursor/mcp.json
-    the value of `B_API_KEY` went to .env: keep that file to yourself
-    next: `toolgate check` shows what the servers mean
+    wrote the value of `B_API_KEY` to .env: do not commit that file
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
       "servers": {
@@ -389,7 +389,7 @@ fn codex() {
 
     added context7 from [home]/.codex/config.toml
     added figma from [home]/.codex/config.toml
-    next: `toolgate check` shows what the servers mean
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
       "servers": {
@@ -486,7 +486,7 @@ extensions:
 
     added github from [home]/.config/goose/config.yaml
     added docs from [home]/.config/goose/config.yaml
-    next: `toolgate check` shows what the servers mean
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
       "servers": {
@@ -550,7 +550,7 @@ tools:
     exit code 0
     ----- stdout
     ----- stderr
-    note: `defer_loading` of MCP server `filesystem` was not taken
+    note: `defer_loading` of MCP server `filesystem` was not imported
       --> agent.yaml:14:5
     14 |     defer_loading: true
        |     ^^^^^^^^^^^^^
@@ -563,8 +563,8 @@ tools:
     added filesystem from agent.yaml
     added short from agent.yaml
     added github from [home]/.holodeck/config.yaml
-    the value of `FILESYSTEM_API_KEY` went to .env: keep that file to yourself
-    next: as long as there is agent.yaml, that is the project; `toolgate --file mcp.json check` shows the servers
+    wrote the value of `FILESYSTEM_API_KEY` to .env: do not commit that file
+    next: agent.yaml takes precedence over mcp.json; run `toolgate --file mcp.json check` to see the servers
     ----- mcp.json
     {
       "servers": {
@@ -632,7 +632,7 @@ fn one_file_for_programs() {
       "notes": [
         {
           "severity": "note",
-          "message": "`icon` of MCP server `a` was not taken",
+          "message": "`icon` of MCP server `a` was not imported",
           "file": "elsewhere.json",
           "line": 1,
           "column": 42
@@ -642,14 +642,14 @@ fn one_file_for_programs() {
       "file": "mcp.json"
     }
     ----- stderr
-    note: `icon` of MCP server `a` was not taken
+    note: `icon` of MCP server `a` was not imported
       --> elsewhere.json:1:42
     1 | { "mcpServers": { "a": { "command": "a", "icon": "x.png", "env": { "TOKEN": "***" } } } }
       |                                          ^^^^^^
 
     added a from elsewhere.json
-    the value of `TOKEN` went to .env: keep that file to yourself
-    next: `toolgate check` shows what the servers mean
+    wrote the value of `TOKEN` to .env: do not commit that file
+    next: run `toolgate check` to see the servers
     "#);
     assert_eq!(program.run("check").code, 0);
 }
@@ -686,7 +686,7 @@ fn a_dry_run_writes_nothing() {
     would add filesystem from elsewhere.json
     would add brave-search from elsewhere.json
     would add postgres from elsewhere.json
-    the values of `BRAVE_API_KEY`, `POSTGRES_PASSWORD` would go to .env: keep that file to yourself
+    would write the values of `BRAVE_API_KEY`, `POSTGRES_PASSWORD` to .env: do not commit that file
     next: run it again without `--dry-run` to write this
     "#);
     assert!(program.files() == before);
@@ -712,8 +712,8 @@ fn what_is_there_stays_as_it_is_written() {
     ----- stdout
     ----- stderr
     added b from new.json
-    left a as it is in servers/mcp.json; `--replace` overwrites it
-    next: `toolgate check` shows what the servers mean
+    skipped a, which is already in servers/mcp.json; use `--replace` to overwrite it
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
         // Mine, with four spaces.
@@ -732,9 +732,9 @@ fn what_is_there_stays_as_it_is_written() {
     exit code 0
     ----- stdout
     ----- stderr
-    left a as it is in servers/mcp.json; `--replace` overwrites it
-    left b as it is in servers/mcp.json; `--replace` overwrites it
-    next: `toolgate check` shows what the servers mean
+    skipped a, which is already in servers/mcp.json; use `--replace` to overwrite it
+    skipped b, which is already in servers/mcp.json; use `--replace` to overwrite it
+    next: run `toolgate check` to see the servers
     ");
     assert!(program.files() == again, "a second import changed something");
     let replaced = program.run("import new.json --replace");
@@ -744,8 +744,8 @@ fn what_is_there_stays_as_it_is_written() {
     ----- stderr
     added a from new.json
     added b from new.json
-    the value of `TOKEN` went to .env: keep that file to yourself
-    next: `toolgate check` shows what the servers mean
+    wrote the value of `TOKEN` to .env: do not commit that file
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
         // Mine, with four spaces.
@@ -776,9 +776,9 @@ fn lines_of_env_are_added_and_never_changed() {
     ----- stdout
     ----- stderr
     added a from new.json
-    the values of `TOKEN_2`, `OTHER_KEY_2` went to .env: keep that file to yourself
-    others can read .env; `chmod 600 .env` changes that
-    next: `toolgate check` shows what the servers mean
+    wrote the values of `TOKEN_2`, `OTHER_KEY_2` to .env: do not commit that file
+    warning: other users can read .env; run `chmod 600 .env`
+    next: run `toolgate check` to see the servers
     ----- mcp.json
     {
       "servers": {
@@ -810,7 +810,7 @@ fn a_project_elsewhere() {
     ----- stdout
     ----- stderr
     added a from [project]/new.json
-    next: `toolgate -C other check` shows what the servers mean
+    next: run `toolgate -C other check` to see the servers
     ");
     assert_eq!(program.run("-C other check --json").json()["servers"][0]["name"], "a");
 }
@@ -844,7 +844,7 @@ fn a_registry_that_cannot_be_added_to() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: mcp.json cannot be added to, and nothing was written
+    error: cannot add to mcp.json; nothing was written
       because: it is not valid JSON
       because: Unexpected close brace on line 1 column 24
     ");
@@ -853,8 +853,8 @@ fn a_registry_that_cannot_be_added_to() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: mcp.json cannot be added to, and nothing was written
-      because: `servers` is not what it should be
+    error: cannot add to mcp.json; nothing was written
+      because: `servers` must be an object
     ");
     let env = Program::new(&[new, (".env", "not a line\n")]);
     assert_snapshot!(refused(&env, "import new.json"), @"
@@ -867,8 +867,8 @@ fn a_registry_that_cannot_be_added_to() {
       | ^^^
     hint: write `NAME=value`, or start a comment with `#`
 
-    error: nothing was taken over from new.json
-    hint: mend what is above, or name another file
+    error: no servers imported from new.json
+    hint: fix the problems above, or name another file
     ");
 }
 
@@ -891,21 +891,21 @@ fn nothing_to_import() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: `eclipse` is neither a file nor a client that we know
-    hint: clients are vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
+    error: `eclipse` is neither a file nor a known client
+    hint: known clients: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
     ");
     assert_snapshot!(refused(&program, "import nowhere.json --json"), @r#"
     exit code 1
     ----- stdout
     {
       "ok": false,
-      "error": "`nowhere.json` is neither a file nor a client that we know",
+      "error": "`nowhere.json` is neither a file nor a known client",
       "causes": [],
-      "hint": "clients are vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck"
+      "hint": "known clients: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck"
     }
     ----- stderr
-    error: `nowhere.json` is neither a file nor a client that we know
-    hint: clients are vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
+    error: `nowhere.json` is neither a file nor a known client
+    hint: known clients: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
     "#);
     assert_snapshot!(refused(&program, "import broken.json"), @r#"
     exit code 1
@@ -916,8 +916,8 @@ fn nothing_to_import() {
     1 | { "servers": { "a": { "env": { "TOKEN": "***" } "command": "a" } }
       |                                                ^
 
-    error: nothing was taken over from broken.json
-    hint: mend what is above, or name another file
+    error: no servers imported from broken.json
+    hint: fix the problems above, or name another file
     "#);
     assert_snapshot!(refused(&program, "import empty.json"), @"
     exit code 1
@@ -925,7 +925,7 @@ fn nothing_to_import() {
     ----- stderr
     warning: `empty.json` holds no MCP servers
 
-    error: nothing was taken over from empty.json
+    error: no servers imported from empty.json
     hint: name another file, or another client
     ");
     assert_snapshot!(refused(&program, "import other.json"), @"
@@ -934,29 +934,29 @@ fn nothing_to_import() {
     ----- stderr
     warning: `other.json` holds no MCP servers
 
-    error: nothing was taken over from other.json
+    error: no servers imported from other.json
     hint: name another file, or another client
     ");
     assert_snapshot!(refused(&program, "import unfit.json"), @r#"
     exit code 1
     ----- stdout
     ----- stderr
-    warning: MCP server `a` was not taken: it has neither a `command` nor a `url`
+    warning: MCP server `a` was not imported: it has neither a `command` nor a `url`
       --> unfit.json:1:16
     1 | { "servers": { "a": {}, "b": 1, "": { "command": "c" } } }
       |                ^^^
 
-    warning: MCP server `b` was not taken: it is not a map
+    warning: MCP server `b` was not imported: it is not a map
       --> unfit.json:1:25
     1 | { "servers": { "a": {}, "b": 1, "": { "command": "c" } } }
       |                         ^^^
 
-    warning: MCP server `` was not taken: a name has 1 to 64 characters
+    warning: MCP server `` was not imported: a name has 1 to 64 characters
       --> unfit.json:1:33
     1 | { "servers": { "a": {}, "b": 1, "": { "command": "c" } } }
       |                                 ^^
 
-    error: nothing was taken over from unfit.json
+    error: no servers imported from unfit.json
     hint: name another file, or another client
     "#);
 }
@@ -969,8 +969,8 @@ fn a_file_that_cannot_be_written() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: mcp.json is a folder, and nothing was written
-    hint: servers are kept in a file; name it in `registries` of toolgate.yaml
+    error: mcp.json is a folder; nothing was written
+    hint: name a file in `registries` of toolgate.yaml
     ");
 }
 

@@ -19,7 +19,7 @@ fn here() {
     wrote tools/word_count.py
     wrote tools/disk_usage.sh
     wrote .gitignore
-    next: `toolgate check` shows what the project means; `toolgate import CLIENT` adds MCP servers you have
+    next: run `toolgate check` to see the project; add your MCP servers with `toolgate import CLIENT`
     ");
     assert_eq!(program.run("check").code, 0);
 }
@@ -37,7 +37,7 @@ fn in_a_new_folder() {
     wrote deep/new/tools/word_count.py
     wrote deep/new/tools/disk_usage.sh
     wrote deep/new/.gitignore
-    next: `toolgate -C deep/new check` shows what the project means; `toolgate -C deep/new import CLIENT` adds MCP servers you have
+    next: run `toolgate -C deep/new check` to see the project; add your MCP servers with `toolgate -C deep/new import CLIENT`
     ");
     assert_eq!(program.run("-C deep/new check").code, 0);
 }
@@ -55,7 +55,7 @@ fn in_the_project_folder() {
     wrote other/tools/word_count.py
     wrote other/tools/disk_usage.sh
     wrote other/.gitignore
-    next: `toolgate -C other check` shows what the project means; `toolgate -C other import CLIENT` adds MCP servers you have
+    next: run `toolgate -C other check` to see the project; add your MCP servers with `toolgate -C other import CLIENT`
     ");
     assert_eq!(program.run("-C other check").code, 0);
 }
@@ -81,7 +81,7 @@ fn for_programs() {
       ]
     }
     ----- stderr
-    next: `toolgate -C new check` shows what the project means; `toolgate -C new import CLIENT` adds MCP servers you have
+    next: run `toolgate -C new check` to see the project; add your MCP servers with `toolgate -C new import CLIENT`
     "#);
 }
 
@@ -93,7 +93,7 @@ fn nothing_is_overwritten() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: `mcp.json`, `.gitignore` are in `.` already, and nothing was written
+    error: `mcp.json`, `.gitignore` are already in `.`; nothing was written
     hint: name another folder: `toolgate init DIR`
     ");
     assert_snapshot!(program.run("init --json"), @r#"
@@ -101,12 +101,12 @@ fn nothing_is_overwritten() {
     ----- stdout
     {
       "ok": false,
-      "error": "`mcp.json`, `.gitignore` are in `.` already, and nothing was written",
+      "error": "`mcp.json`, `.gitignore` are already in `.`; nothing was written",
       "causes": [],
       "hint": "name another folder: `toolgate init DIR`"
     }
     ----- stderr
-    error: `mcp.json`, `.gitignore` are in `.` already, and nothing was written
+    error: `mcp.json`, `.gitignore` are already in `.`; nothing was written
     hint: name another folder: `toolgate init DIR`
     "#);
     assert!(program.files() == before);

@@ -80,7 +80,7 @@ fn what_is_changed_later_shows() {
     program.run("tools call s__echo text=one");
     program.run("tools call s__echo text=two");
     let run = program.run("log verify");
-    assert_eq!((run.code, run.stdout.as_str()), (0, "the log is whole: 6 records, 0 faults\n"));
+    assert_eq!((run.code, run.stdout.as_str()), (0, "the log is intact: 6 records, 0 faults\n"));
     let files = program.files();
     let (path, bytes) =
         files.iter().find(|(path, _)| path.extension().is_some_and(|end| end == "jsonl")).expect("the log");
@@ -128,7 +128,7 @@ fn what_cannot_be_written_down_is_not_done() {
     program.write(".toolgate/log", "in the way");
     let run = program.run("tools call s__echo text=x");
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));
-    assert!(run.stderr.contains("calls cannot be written down, so none is made"), "{run}");
+    assert!(run.stderr.contains("cannot write the execution log, so no call is made"), "{run}");
 }
 
 /// From when on, in the words that people use; and what is no time is told before anything is looked for.

@@ -441,7 +441,7 @@ fn sockets_that_nobody_serves() {
     let before = program.read("tools/tools.json");
     let run = program.run("tools add sum --script sum.py --description Adds.");
     assert_eq!(run.code, 1, "{run}");
-    assert!(run.stderr.contains("does not answer") && run.stderr.contains("hint: "), "{run}");
+    assert!(run.stderr.contains("does not respond") && run.stderr.contains("hint: "), "{run}");
     assert_eq!(program.read("tools/tools.json"), before);
     drop(listener);
     assert!(socket.exists(), "as after a kill");

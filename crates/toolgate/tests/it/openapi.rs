@@ -262,7 +262,7 @@ fn credentials_go_where_the_document_says_and_nowhere_else() {
     let program = shop.project(json!({ "auth": { "shop_kee": "${SHOP_KEY}" } }));
     let run = program.run("tools list");
     assert!(run.stderr.contains("`auth` names `shop_kee`"), "{run}");
-    assert!(run.stderr.contains("it wants `shop_key`, which `auth` does not give"), "{run}");
+    assert!(run.stderr.contains("it requires `shop_key`, which `auth` does not provide"), "{run}");
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn filters_prefix_variables_and_time() {
     let (code, error) = failed(&program, "get_pet", &json!({ "id": "1" }));
     assert_eq!(code, "service_unavailable", "{error}");
     let program = shop.project(json!({ "base_url": null, "variables": { "region": "mars" } }));
-    assert!(program.run("tools list").stderr.contains("the variable `region` of its address"));
+    assert!(program.run("tools list").stderr.contains("the variable `region` of its base URL"));
     // A server that takes its time, and an API that has less.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://127.0.0.1:{}", silent.local_addr().unwrap().port());
@@ -357,7 +357,7 @@ fn a_document_at_an_address_is_kept_and_pinned() {
     shop.says("/openapi.json", answer("500 No", "", b""));
     let run = program.run("tools call hello --json");
     assert_eq!(run.json()["data"], json!({ "ok": true }), "{run}");
-    assert!(run.stderr.contains("cannot be had, the last one is used: the answer is 500"), "{run}");
+    assert!(run.stderr.contains("using the cached one: the server answered 500"), "{run}");
     // Another description than the one that was first seen waits for a person.
     shop.says(
         "/openapi.json",
@@ -373,7 +373,7 @@ fn a_document_at_an_address_is_kept_and_pinned() {
     astray["servers"][0]["url"] = other.url("").into();
     shop.says("/openapi.json", good(&astray));
     let run = program.run("tools list");
-    assert!(run.stderr.contains("`base_url` says so") && !run.stdout.contains("hello"), "{run}");
+    assert!(run.stderr.contains("set `base_url` if that is intended") && !run.stdout.contains("hello"), "{run}");
     // Nor can one be fetched from an inner network that is not allowed.
     let asked = shop.asked().len();
     let program =
@@ -389,7 +389,7 @@ fn a_document_that_was_not_there_is_asked_for_anew() {
     let keys = json!({ "document": shop.url("/openapi.json"), "auth": null });
     let door = Door::of(shop.bare(keys).with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER));
     let status = door.get("/v1/servers/shop", OWNER).json();
-    assert_eq!((&status["state"], &status["reason"]), (&json!("down"), &json!("the answer is 500")));
+    assert_eq!((&status["state"], &status["reason"]), (&json!("down"), &json!("the server answered 500")));
     let paths = json!({ "/hello": { "get": { "operationId": "hello" } } });
     let document = json!({ "openapi": "3.1.0", "info": { "title": "t", "version": "1" }, "paths": paths });
     shop.says("/openapi.json", good(&document));
@@ -443,15 +443,15 @@ fn mistakes_have_their_place() {
       --> toolgate.yaml:3:15
     3 |     document: none.yaml
       |               ^^^^^^^^^
-    hint: name a file, seen from the project folder, or an address
+    hint: name a file relative to the project folder, or a URL
 
     error: `ftp://x/y` does not start with `https://` or `http://` in API `b`
       --> toolgate.yaml:5:15
     5 |     document: ftp://x/y
       |               ^^^^^^^^^
-    hint: write a whole address, such as `https://localhost:8080/mcp`
+    hint: write a complete URL, such as `https://localhost:8080/mcp`
 
-    error: `a b` cannot stand before a tool's name in API `b`
+    error: `a b` is not a valid prefix for tool names in API `b`
       --> toolgate.yaml:6:13
     6 |     prefix: 'a b'
       |             ^^^^^
@@ -461,7 +461,7 @@ fn mistakes_have_their_place() {
       --> toolgate.yaml:9:15
     9 |     base_url: https://u:***@api.test
       |               ^^^^^^^^^^^^^^^^^^^^^^
-    hint: credentials go to `auth` or `headers`, the rest to arguments
+    hint: put credentials in `auth` or `headers`, and the rest in arguments
 
     error: `FETCH` is not a method in API `c`
       --> toolgate.yaml:10:26
@@ -482,6 +482,6 @@ fn mistakes_have_their_place() {
     hint: did you mean `allow_networks`?
 
     refused: 7 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }

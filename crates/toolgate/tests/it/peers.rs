@@ -288,7 +288,7 @@ fn changes_are_seen() {
     let watch = program.start("servers --watch --json");
     watch.line(|line| line.contains(r#""name":"first""#));
     let (line, _) = watch.line(|line| line.contains(r#""change":"added""#) && line.contains("second"));
-    assert!(line.contains("Comes later."), "{line}");
+    assert!(line.contains("Is added later."), "{line}");
 
     let port = free_port();
     let (python, sdk) = (peers.join("python/bin/python"), own("sdk_server.py"));
@@ -300,7 +300,7 @@ fn changes_are_seen() {
     // Another process makes the server change; this one is told.
     assert_eq!(program.run("tools call sdk__grow").stdout, "there is one more\n");
     let (line, _) = watch.line(|line| line.contains(r#""change":"added""#) && line.contains("grown"));
-    assert!(line.contains("Was not there before."), "{line}");
+    assert!(line.contains("Did not exist before."), "{line}");
 }
 
 #[test]

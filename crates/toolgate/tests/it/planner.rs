@@ -50,7 +50,7 @@ fn a_question_about_a_quotation_is_for_the_tool_that_takes_it() {
 fn what_needs_no_tool_is_answered_as_such() {
     let run = quickstart().run_list(&["run", "why is the sky blue?"]);
     assert_eq!(run.code, 0, "{run}");
-    assert!(run.stdout.starts_with("This needs no tool"), "{run}");
+    assert!(run.stdout.starts_with("This request needs no tool"), "{run}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn test(program: &Program, rules: &str, flags: &str) -> (i32, String) {
     program.write("candidate.cedar", rules);
     let run = program.run(&format!("policy test candidate.cedar {flags}"));
     // Ids differ from run to run.
-    let without_id = |line: &str| line.split_once(", such as ").map_or(line, |(text, _)| text).to_owned();
+    let without_id = |line: &str| line.split_once(", for example ").map_or(line, |(text, _)| text).to_owned();
     (run.code, run.stdout.lines().map(without_id).collect::<Vec<_>>().join("\n"))
 }
 
@@ -43,7 +43,7 @@ fn rules_that_change_nothing() {
         (code, told.as_str()),
         (
             0,
-            "4 calls: 0 would flip, 4 would not; 1 of them with arguments that are not all in the record, of which 0 would flip"
+            "4 calls: 0 would change, 4 would not; 1 with incomplete arguments in the record, of which 0 would change"
         )
     );
 }
@@ -60,13 +60,13 @@ fn what_would_flip_and_for_whom() {
     insta::assert_snapshot!(format!("{code}\n{told}"), @"
     1
     allow → deny  ann  echo  1 call by no-large
-    allow → deny  ann  echo  1 call by no-large, not certain: its arguments are not all in the record
+    allow → deny  ann  echo  1 call by no-large, uncertain: the record does not have all arguments
     deny → allow  bob  echo  1 call by bob-too
-    4 calls: 3 would flip, 1 would not; 1 of them with arguments that are not all in the record, of which 1 would flip
+    4 calls: 3 would change, 1 would not; 1 with incomplete arguments in the record, of which 1 would change
     ");
     let (code, told) = test(&program, rules, "--caller bob");
     assert_eq!(code, 1, "{told}");
-    assert!(told.starts_with("deny → allow  bob  echo  1 call by bob-too\n1 call: 1 would flip"), "{told}");
+    assert!(told.starts_with("deny → allow  bob  echo  1 call by bob-too\n1 call: 1 would change"), "{told}");
     assert_eq!(test(&program, rules, "--tool fail").0, 0);
     assert_eq!(test(&program, rules, "--since 2099-01-01").0, 0);
     let asks = r#"@id("sure") @ask("Sure?") forbid(principal == Caller::"ann", action == Action::"call", resource);"#;
@@ -95,7 +95,7 @@ fn a_question_stays_a_question() {
     program.run("tools call fail --as ann");
     let (code, told) = test(&program, asks, "--tool fail");
     assert_eq!(code, 0, "{told}");
-    assert!(told.starts_with("1 call: 0 would flip"), "{told}");
+    assert!(told.starts_with("1 call: 0 would change"), "{told}");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn what_is_gone_is_passed_over() {
     program.write("toolgate.yaml", CALLERS.replace("bob", "eve"));
     let (code, told) = test(&program, "permit(principal, action, resource);", "");
     assert_eq!(code, 0, "{told}");
-    assert!(told.ends_with("1 call passed over: the tool or the caller is not there any more"), "{told}");
+    assert!(told.ends_with("1 call skipped: the tool or the caller no longer exists"), "{told}");
 }
 
 #[test]

@@ -82,10 +82,10 @@ fn words_that_fit_nothing_that_was_seen() {
     let checked = program.run("check");
     assert_eq!(checked.code, 0, "{checked}");
     insta::assert_snapshot!(checked.stderr, @"
-    warning: `ech` in profile `p` fits no tool that was ever seen
+    warning: `ech` in profile `p` matches no tool that any server has listed
       --> toolgate.yaml:1:69
     hint: did you mean `echo`?
-    warning: `s__ehco` in profile `p` fits no tool that was ever seen
+    warning: `s__ehco` in profile `p` matches no tool that any server has listed
       --> toolgate.yaml:1:69
     hint: did you mean `s__echo`?
     good: 1 MCP server and 1 tool.

@@ -234,7 +234,8 @@ fn callers_and_their_profiles() {
             ];
             let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
             let answer = door.request(&format!("{first} /mcp/{name}"), &headers, "{}");
-            (answer.status, answer.body)
+            // The message repeats the path of the request.
+            (answer.status, answer.body.replace(name, "NAME"))
         };
         assert_eq!(refused("two"), refused("no-such"), "{first}");
         assert_eq!(refused("two").0, 404, "{first}");
@@ -500,11 +501,11 @@ fn over_pipes_and_on_the_command_line() {
     ----- stdout
     time_now_0fa1a4  The time.  time.now
     ----- stderr
-    note: `nothing_such` fits no tool
+    note: `nothing_such` matches no tool
     ");
     let json = program.run("tools list --profile clock --json").json();
     assert_eq!(json["tools"][0]["description"], "The time.", "{json}");
-    assert_eq!(json["notes"], json!(["`nothing_such` fits no tool"]));
+    assert_eq!(json["notes"], json!(["`nothing_such` matches no tool"]));
     insta::assert_snapshot!(program.run("tools list --profile find"), @"
     exit code 0
     ----- stdout
@@ -513,21 +514,21 @@ fn over_pipes_and_on_the_command_line() {
     a_tool_with_a_long_name_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx_end  Has a long name.
     shapes                                                                                    Takes things of many shapes.
     ----- stderr
-    clients see search_tools, describe_tool and call_tool, and come to these by them:
+    clients see search_tools, describe_tool and call_tool, and reach these tools through them:
     ");
     insta::assert_snapshot!(program.run("tools list --profile clok"), @"
     exit code 1
     ----- stdout
     ----- stderr
     error: there is no profile `clok`
-    hint: there is `clock`, `find`
+    hint: available: `clock`, `find`
     ");
     insta::assert_snapshot!(program.run("stdio --profile clok"), @"
     exit code 1
     ----- stdout
     ----- stderr
     error: there is no profile `clok`
-    hint: there is `clock`, `find`
+    hint: available: `clock`, `find`
     ");
     let mut talk = Talk::with(&program, &["stdio", "--profile", "clock"]);
     let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -85,7 +85,7 @@ fn over_a_pipe_nobody_hears_what_could_be_for_others() {
         let waiting = scope.spawn(move || bob.post(&call));
         door.wait("the first call", |door| door.seen().len() > started);
         let refused = ann.post(&asking(2, "Ann?")).json();
-        assert!(said(&refused).contains("does not say which one is meant"), "{refused}");
+        assert!(said(&refused).contains("does not say which one it belongs to"), "{refused}");
         // From now on it is known to ask, and whoever comes while others are there gets a process of its own.
         let mut stream = ann.stream(&asking(3, "Ann again?"));
         let id = question(&mut stream, "Ann again?");

@@ -129,7 +129,7 @@ fn tools_are_added_changed_and_removed() {
     ----- stdout
     ----- stderr
     error: there is a tool `sum` already
-    hint: `update` changes it
+    hint: use `update` to change it
     ");
     let update = ["tools", "update", "echo", "--set", "tags=[\"a\"]", "--unset", "version"];
     assert!(said(&program, &update).contains("changed tool echo in tools/tools.json"));
@@ -190,7 +190,7 @@ fn servers_are_added_changed_and_removed() {
     assert_eq!(run.code, 2, "{run}");
     let run = program.run("servers add plain --env API_TOKEN=hunter2hunter2 --set startup=nonsense -- x");
     assert_eq!(run.code, 1, "{run}");
-    assert!(run.stderr.contains("note: the value of `API_TOKEN` is written to the file as it is"), "{run}");
+    assert!(run.stderr.contains("note: the value of `API_TOKEN` is written to the file in plain text"), "{run}");
     assert!(!run.to_string().contains("hunter2"), "{run}");
 }
 
@@ -259,8 +259,8 @@ fn files_that_are_not_in_order_are_left_alone() {
     exit code 1
     ----- stdout
     ----- stderr
-    error: the project has no file for MCP servers that can be changed
-    hint: add `registries: { mcp: mcp.json }` to toolgate.yaml, and write the file: `{"servers": {}}`
+    error: the project has no file for MCP servers
+    hint: add `registries: { mcp: mcp.json }` to toolgate.yaml and create the file with `{"servers": {}}`
     "#);
     // Where there is no project file, the usual file is made.
     let bare = Program::new(&[("mcp.json", "{\"servers\": {}}\n")]);

@@ -47,7 +47,7 @@ fn kept_whole_by_one_process_and_read_by_another() {
     assert_eq!(page.json()["data"]["nextOffset"], 110, "{page}");
     let strangers = read("--as bob");
     assert_eq!(strangers.json()["error"]["code"], "tool_execution_error", "{strangers}");
-    assert!(strangers.stdout.contains("there is no result"), "{strangers}");
+    assert!(strangers.stdout.contains("there is no stored result"), "{strangers}");
 
     let logged = program.run("log --tool echo --json");
     assert!(logged.stdout.contains("the needle is here"), "the log has all of it: {logged}");
@@ -61,13 +61,13 @@ fn results_end_and_are_bounded() {
     let called = call(&program, "--as ann");
     let uri = called["data"][1]["uri"].as_str().expect("a link");
     let gone = program.run(&format!("tools call read_result uri={uri} --json --as ann"));
-    assert!(gone.stdout.contains("there is no result"), "{gone}");
+    assert!(gone.stdout.contains("there is no stored result"), "{gone}");
 
     let program = project(json!({ "max_inline": "1KiB", "max_disk": "2KiB" }));
     let called = call(&program, "--as ann");
     assert_eq!(called["data"].as_array().map(Vec::len), Some(2));
     assert!(called["data"][1]["uri"].is_null(), "it is larger than all may be: {called}");
-    assert!(called.to_string().contains("the rest could not be kept"));
+    assert!(called.to_string().contains("the rest could not be stored"));
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn why_says_all_that_led_to_a_decision() {
     let run = program.run_list(&["why", "owner", "bank__echo", r#"{"n": 500}"#]);
     assert_eq!(run.code, 1);
     let shown = run.stdout.lines().take(3).collect::<Vec<_>>().join("\n");
-    assert_eq!(shown, "deny: owner and bank__echo\n  demands bank:echo: given\n  decided by: no-big-sums");
+    assert_eq!(shown, "deny: owner and bank__echo\n  requires bank:echo: granted\n  decided by: no-big-sums");
     let run = program.run("why reader bank__echo --json");
     let why = run.json();
     assert_eq!((run.code, &why["decision"], &why["visible"]), (1, &json!("deny"), &json!(true)));
@@ -170,7 +170,7 @@ fn arguments_that_do_not_fit_stay_here() {
     }
     // Who writes JSON where pairs are expected is told where it goes.
     let run = program.run_list(&["tools", "call", "bank__echo", r#"{"text":"x"}"#]);
-    assert!(run.code != 0 && run.stderr.contains("`--args` takes a whole JSON object"), "{run}");
+    assert!(run.code != 0 && run.stderr.contains("pass a whole JSON object with `--args`"), "{run}");
 }
 
 #[test]

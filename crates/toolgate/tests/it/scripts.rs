@@ -113,15 +113,15 @@ fn what_cannot_run_says_what_to_do() {
             "missing",
             "tool_execution_error",
             "the script `tools/missing.py` of tool `missing` does not exist",
-            "write it",
+            "create it",
         ),
         ("plain", "tool_execution_error", "plain.sh` is not executable", "chmod +x"),
-        ("invalid", "tool_execution_error", "what it wrote to stdout is not JSON: ", ""),
+        ("invalid", "tool_execution_error", "its stdout is not JSON: ", ""),
         ("shape", "invalid_output", "is not of type", ""),
         ("fails", "tool_execution_error", "`tools/fails.sh` exited with code 1: no such card", ""),
-        ("nothing", "tool_execution_error", "a script begins with a line such as `#!/bin/sh`", ""),
-        ("lost", "tool_execution_error", "the interpreter in its first line is not there", ""),
-        ("open", "tool_execution_error", "may be changed by everybody", "chmod o-w"),
+        ("nothing", "tool_execution_error", "a script needs a first line such as `#!/bin/sh`", ""),
+        ("lost", "tool_execution_error", "the interpreter in its first line does not exist", ""),
+        ("open", "tool_execution_error", "is writable by every user", "chmod o-w"),
     ] {
         let envelope = call(&program, tool, &json!({ "password": "hunter2hunter2" }));
         assert_eq!(error(&envelope).0, code, "{envelope}");
@@ -153,7 +153,7 @@ fn a_script_does_not_leave_its_folder() {
         .expect("a link can be made");
     let answer = door.call(crate::door::OWNER, "inside", &json!({}));
     assert_eq!(answer.told().1, "tool_execution_error", "{answer:?}");
-    assert!(answer.body.contains("leads out of its folder"), "{answer:?}");
+    assert!(answer.body.contains("leads outside of its folder"), "{answer:?}");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn what_is_no_answer() {
     let large = python("def run(args):\n  return 'x' * (64 << 20)", json!({}));
     assert_eq!(error(&large).0, "output_too_large", "{large}");
     let utf8 = shell("printf 'caf\\351'", json!({}));
-    assert!(error(&utf8).1.contains("not UTF-8 from byte 3"), "{utf8}");
+    assert!(error(&utf8).1.contains("not valid UTF-8 at byte 3"), "{utf8}");
     let schema = json!({ "output_schema": { "type": "object", "required": ["n"] } });
     let program = project(&[("tool.py", "def run(args):\n  return args", schema)]);
     assert_eq!(error(&call(&program, "tool", &json!({}))).0, "invalid_output");
@@ -227,7 +227,7 @@ fn a_python_file_that_cannot_be_loaded() {
             "No module named 'no_such_module'",
             "pip install no_such_module",
         ),
-        ("def other(args): pass", "has no function `run`", "that are there: other"),
+        ("def other(args): pass", "has no function `run`", "to one of these: other"),
         ("", "has no function `run`", "def run(args):"),
         ("raise RuntimeError('at once')", "RuntimeError: at once", ""),
         ("import os; os._exit(7)", "exited with code 7 before it had loaded", ""),
@@ -380,7 +380,7 @@ fn a_worker_that_dies_is_told_of_honestly() {
         error(&envelope),
         (
             "tool_execution_error",
-            "the process of `tools/tool.py` was killed by signal 9 (SIGKILL) in the middle of the call: last words"
+            "the process of `tools/tool.py` was killed by signal 9 (SIGKILL) during the call: last words"
         )
     );
     assert_eq!(envelope["error"]["outcome"], "unknown");

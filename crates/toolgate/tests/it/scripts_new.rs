@@ -60,8 +60,8 @@ fn nothing_is_written_over() {
     let before = program.files();
     for (arguments, code, said) in [
         ("tools new mine", 1, "tools/mine.py was not written"),
-        ("tools new word_count", 1, "there is a tool `word_count` already"),
-        ("tools new ../../out", 1, "is not a name"),
+        ("tools new word_count", 1, "tool `word_count` already exists"),
+        ("tools new ../../out", 1, "invalid tool name"),
         ("tools new other --if-revision 0000000000000000", 1, ""),
         ("tools new other --lang cobol", 2, "cobol"),
     ] {
@@ -102,5 +102,5 @@ fn examples_for_programs() {
     assert_eq!(document["examples"][5]["error"], "tool_execution_error: KeyError: 'give'");
     let run = program.run("tools test nothing");
     assert_eq!(run.code, 1, "{run}");
-    assert!(run.stderr.contains("there is no tool `nothing` of your own"), "{run}");
+    assert!(run.stderr.contains("`nothing` is not one of your own tools"), "{run}");
 }

@@ -52,9 +52,9 @@ fn a_new_tool_in_rust_that_is_refused_leaves_nothing() {
     let before = program.files();
     let sdk = sdk();
     for (arguments, said) in [
-        (format!("count --lang rust --sdk {sdk}"), "`count` is not a name for it"),
-        (format!("2-words --lang rust --sdk {sdk}"), "`2-words` is not a name for it"),
-        ("count-words --lang rust".to_owned(), "toolgate-sdk is not on crates.io: say where it is"),
+        (format!("count --lang rust --sdk {sdk}"), "invalid tool name `count`"),
+        (format!("2-words --lang rust --sdk {sdk}"), "invalid tool name `2-words`"),
+        ("count-words --lang rust".to_owned(), "toolgate-sdk is not on crates.io: its location is needed"),
         ("count-words --lang rust --sdk nowhere".to_owned(), "there is no toolgate-sdk in `nowhere`"),
         (format!("count-words --lang rust --sdk {sdk} --description short"), "the description is too short"),
         (format!("get-card --lang rust --sdk {sdk}"), "tools/get-card was not written"),

@@ -82,9 +82,9 @@ fn what_cannot_be_measured_is_told() {
     ]);
     for (arguments, told) in [
         ("eval bad.jsonl --tools tools.json", "bad.jsonl:3: "),
-        ("eval other.jsonl --tools tools.json", "line 1 asks of the catalog `c`, which is not there"),
-        ("eval other.jsonl --tools no-tools.json", "no-tools.json holds no tools"),
-        ("eval empty.jsonl --tools tools.json", "empty.jsonl holds no line to measure"),
+        ("eval other.jsonl --tools tools.json", "line 1 names an unknown catalog: `c`"),
+        ("eval other.jsonl --tools no-tools.json", "no-tools.json contains no tools"),
+        ("eval empty.jsonl --tools tools.json", "empty.jsonl contains no queries to measure"),
         ("eval none.jsonl", "none.jsonl"),
     ] {
         let run = program.run(arguments);

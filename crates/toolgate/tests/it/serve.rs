@@ -217,7 +217,7 @@ fn keys_that_everybody_knows_do_not_start() {
         let program = Program::new(&[("toolgate.yaml", "{}")]).with("TOOLGATE_API_KEY", bad);
         let run = program.run("serve --listen 127.0.0.1:0");
         assert_eq!(run.code, 78, "{bad}: {run}");
-        assert!(run.stderr.contains("everybody tries first"), "{run}");
+        assert!(run.stderr.contains("well-known weak key"), "{run}");
     }
     let program = project(&json!({ "callers": [{ "id": "ci", "api_key": "changeme" }] }));
     let run = program.run("serve --listen 127.0.0.1:0");
@@ -226,11 +226,11 @@ fn keys_that_everybody_knows_do_not_start() {
     let run =
         project(&json!({ "callers": [{ "id": "ci", "api_key": OWNER }] })).run("serve --listen 127.0.0.1:0");
     assert_eq!(run.code, 78, "{run}");
-    assert!(run.stderr.contains("is that of caller `ci`, too"), "{run}");
+    assert!(run.stderr.contains("is also the key of caller `ci`"), "{run}");
     let program = Program::new(&[("toolgate.yaml", "{}"), (".toolgate/keys.json", "nonsense")]);
     let run = program.run("serve --listen 127.0.0.1:0");
     assert_eq!(run.code, 78, "{run}");
-    assert!(run.stderr.contains("keys.json` does not hold keys"), "{run}");
+    assert!(run.stderr.contains("keys.json` is not a valid key file"), "{run}");
 }
 
 /// A key can be written down as its hash; a caller without a name is there where it was given something.
@@ -301,7 +301,7 @@ fn how_tools_did_before_is_known() {
     let door = Door::of(program);
     let said = door.call(OWNER, "echo", &json!({ "message": "x" })).json();
     let reasoning = said["agentHints"]["reasoning"].as_str().expect("a text");
-    assert!(reasoning.contains("3 of 3 calls went well so far"), "{reasoning}");
+    assert!(reasoning.contains("3 of 3 calls succeeded so far"), "{reasoning}");
 }
 
 /// What runs is waited for, what comes is refused, and nothing is left.

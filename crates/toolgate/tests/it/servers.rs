@@ -184,7 +184,7 @@ fn poisoned_definitions_are_held_back_one_by_one() {
     let run = program.run("tools call poisoned__hidden");
     assert_eq!(run.code, 1);
     assert!(
-        run.stderr.contains("is held back: its description hides the character U+200B"),
+        run.stderr.contains("is quarantined: its description contains the invisible character U+200B"),
         "{}",
         run.stderr
     );
@@ -193,7 +193,7 @@ fn poisoned_definitions_are_held_back_one_by_one() {
 #[test]
 fn prompts_and_resources() {
     let program = project(&["good"]);
-    assert_eq!(program.run("prompts list").stdout.trim(), "greet of good  Greets somebody");
+    assert_eq!(program.run("prompts list").stdout.trim(), "greet of good  Greets a person");
     assert_eq!(program.run("prompts get good greet who=Ann").stdout.trim(), "user: Greet Ann.");
     assert!(program.run("resources list").stdout.starts_with("test://one of good"), "the resource");
     assert_eq!(program.run("resources read good test://one").stdout, "[test://one]\nthe content\n");

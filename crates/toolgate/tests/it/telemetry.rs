@@ -119,5 +119,5 @@ fn a_collector_that_is_not_there() {
     let program = project(&[("telemetry", telemetry)]).with("TOOLGATE_LOG", "warn");
     let run = program.run("tools call bank__echo text=x --json");
     assert_eq!((run.code, run.json()["status"].as_str()), (0, Some("success")), "{run}");
-    assert!(run.stderr.contains("collector of traces"), "{run}");
+    assert!(run.stderr.contains("trace collector"), "{run}");
 }

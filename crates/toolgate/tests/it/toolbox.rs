@@ -109,7 +109,7 @@ fn a_start_that_fails_for_a_connection() {
     Error: its process exited with code 3; it wrote: boom: missing licence
 
     The application cannot start without connecting to all configured MCP servers.
-    hint: run the command by hand to see why it ends
+    hint: run the command by hand to see why it exits
     ");
 }
 
@@ -194,14 +194,14 @@ fn the_same_name_on_two_servers_and_at_home() {
     0: send two__send
     INFO Tool 'send' from MCP 'one' not explicitly configured, using default configuration
     INFO Tool 'send' from MCP 'two' not explicitly configured, using default configuration
-    WARN Tool 'send' of MCP 'two' is called 'two__send': MCP 'one' has the name
+    WARN Tool 'send' of MCP 'two' is listed as 'two__send': the name is taken by MCP 'one'
     ");
     assert!(program.run("tools call two__send").stdout.starts_with("called"), "both can be called");
     insta::assert_snapshot!(started(&project(&mcps, &[], &["send"])), @"
     0: send one__send two__send
     INFO Tool 'send' from MCP 'one' not explicitly configured, using default configuration
-    WARN Tool 'send' of MCP 'one' is called 'one__send': your own tools has the name
+    WARN Tool 'send' of MCP 'one' is listed as 'one__send': the name is taken by your own tools
     INFO Tool 'send' from MCP 'two' not explicitly configured, using default configuration
-    WARN Tool 'send' of MCP 'two' is called 'two__send': your own tools has the name
+    WARN Tool 'send' of MCP 'two' is listed as 'two__send': the name is taken by your own tools
     ");
 }

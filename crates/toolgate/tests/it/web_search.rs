@@ -237,12 +237,12 @@ fn engines_that_are_not_well() {
         ),
         ("422 Unprocessable Entity", "", "{}", "brave", "provider_failure", "422"),
         ("403 Forbidden", "", "<html>", "searxng", "provider_failure", "`search.formats`"),
-        ("429 Too Many Requests", "Retry-After: 7\r\n", "", "brave", "rate_limited", "no more questions"),
+        ("429 Too Many Requests", "Retry-After: 7\r\n", "", "brave", "rate_limited", "limits the request rate"),
         ("432 Plan Limit", "", "{}", "tavily", "rate_limited", "432"),
         ("500 Internal Server Error", "", "oh", "searxng", "service_unavailable", "500"),
         ("302 Found", "Location: http://127.0.0.1:1/\r\n", "", "brave", "provider_failure", "302"),
-        ("200 OK", "", "<html>no JSON</html>", "searxng", "provider_failure", "no list of results"),
-        ("200 OK", "", "{\"results\": 7}", "tavily", "provider_failure", "no list of results"),
+        ("200 OK", "", "<html>no JSON</html>", "searxng", "provider_failure", "an invalid result list"),
+        ("200 OK", "", "{\"results\": 7}", "tavily", "provider_failure", "an invalid result list"),
         ("200 OK", "", huge.as_str(), "searxng", "output_too_large", "bytes"),
         (
             "200 OK",
@@ -352,6 +352,6 @@ fn a_command_says_which_key_brings_the_tool() {
     ] {
         let run = Program::new(&[("toolgate.yaml", "{}")]).run(&format!("tools call {tool}"));
         assert_eq!(run.code, 1);
-        assert!(run.stderr.contains(&format!("hint: `{key}` in toolgate.yaml brings it")), "{}", run.stderr);
+        assert!(run.stderr.contains(&format!("hint: enable it with `{key}` in toolgate.yaml")), "{}", run.stderr);
     }
 }

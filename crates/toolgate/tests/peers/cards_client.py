@@ -1,5 +1,5 @@
-"""Uses the worked example of the SDK with the Python SDK of the second generation, in its newest revision and in the
-one before: `stdio PROGRAM` or `http URL`."""
+"""Uses the example service of the SDK with the Python SDK v2, in its newest revision and in the one before:
+`stdio PROGRAM` or `http URL`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Uses the worked example of the SDK with the Python SDK of the first generation: `stdio PROGRAM` or `http URL`."""
+"""Uses the example service of the SDK with the Python SDK v1: `stdio PROGRAM` or `http URL`."""
 
 import asyncio
 import sys

@@ -1,8 +1,8 @@
-// A client on the TypeScript SDK: `node client.mjs PACKAGES GENERATION URL KEY FILE`. Does some work, and prints
-// what came of it.
+// A client on the TypeScript SDK: `node client.mjs PACKAGES GENERATION URL KEY FILE`. Uses every feature once and prints
+// the results.
 //
-// PACKAGES is the folder with the packages, GENERATION is `v1`, `v2` (as it is without settings: the handshake of
-// older revisions) or `v2-newest` (the newest revision where the server has it).
+// PACKAGES is the folder of the packages. GENERATION is `v1`, `v2` (its default: the handshake of older revisions) or
+// `v2-newest` (the newest revision, if the server supports it).
 
 const [packages, generation, url, key, file] = process.argv.slice(2);
 const first = generation === "v1";

@@ -1,4 +1,4 @@
-"""A client on FastMCP: `URL KEY FILE`. Does some work, and prints what came of it."""
+"""A client on FastMCP: `URL KEY FILE`. Uses every feature once and prints the results."""
 
 import asyncio
 import json

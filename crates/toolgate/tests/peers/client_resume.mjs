@@ -1,5 +1,5 @@
-// A client on the TypeScript SDK whose connection breaks: `node client_resume.mjs PACKAGES GENERATION URL KEY FILE`.
-// Calls a tool that takes until there is a FILE, and prints what came of it.
+// A client on the TypeScript SDK with a broken connection: `node client_resume.mjs PACKAGES GENERATION URL KEY FILE`.
+// Calls a tool that runs until FILE exists, and prints the result.
 
 const [packages, generation, url, key, file] = process.argv.slice(2);
 const first = generation === "v1";
@@ -10,7 +10,7 @@ const { StreamableHTTPClientTransport } = await from(
 );
 
 const client = new Client({ name: "client_resume.mjs", version: "1.0.0" });
-// That a stream breaks is told here, and is no reason to give up.
+// The SDK reports a broken stream here and then reconnects.
 client.onerror = () => {};
 const transport = new StreamableHTTPClientTransport(new URL(url), {
   requestInit: { headers: { "X-API-Key": key } },

@@ -1,4 +1,4 @@
-"""A client on the Python SDK of the first generation: `URL KEY FILE`. Does some work, and prints what came of it."""
+"""A client on the Python SDK v1: `URL KEY FILE`. Uses every feature once and prints the results."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A client on the Python SDK of the second generation: `URL KEY FILE`. Does some work, and prints what came of it."""
+"""A client on the Python SDK v2: `URL KEY FILE`. Uses every feature once and prints the results."""
 
 import asyncio
 import json

@@ -11,25 +11,25 @@ server = FastMCP("fastmcp")
 
 @server.tool
 def echo(message: str) -> str:
-    """Says it back."""
+    """Returns the message."""
     return "fastmcp: " + message
 
 
 @server.tool
 def clip() -> Audio:
-    """Gives a sound."""
+    """Returns a sound."""
     return Audio(data=b"RIFF\x04\x00\x00\x00WAVE", format="wav")
 
 
 @server.tool
 def picture() -> Image:
-    """Gives a picture."""
+    """Returns a picture."""
     return Image(data=b"\x89PNG\r\n\x1a\n", format="png")
 
 
 @server.tool
 def link() -> ResourceLink:
-    """Gives a link to a resource."""
+    """Returns a link to a resource."""
     return ResourceLink(type="resource_link", uri="file:///report.txt", name="report")
 
 

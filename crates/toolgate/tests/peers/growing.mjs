@@ -1,5 +1,4 @@
-// An MCP server over stdio, on the TypeScript SDK of the first generation, that gets a tool more when
-// it has been asked for its tools.
+// An MCP server over stdio, on the TypeScript SDK v1, that adds a tool two seconds after its start.
 //
 // `node growing.mjs SDK`, where SDK is the folder of the SDK's package.
 
@@ -9,6 +8,6 @@ const { StdioServerTransport } = await from("stdio");
 
 const server = new McpServer({ name: "growing", version: "1.0.0" });
 const say = (text) => async () => ({ content: [{ type: "text", text }] });
-server.registerTool("first", { description: "Is there from the start." }, say("first"));
+server.registerTool("first", { description: "Exists from the start." }, say("first"));
 await server.connect(new StdioServerTransport());
-setTimeout(() => server.registerTool("second", { description: "Comes later." }, say("second")), 2000);
+setTimeout(() => server.registerTool("second", { description: "Is added later." }, say("second")), 2000);

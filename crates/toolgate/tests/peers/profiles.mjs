@@ -1,5 +1,5 @@
-// A client on the TypeScript SDK, at the doors of profiles: `node profiles.mjs PACKAGES GENERATION URL KEY`, with the
-// generations of client.mjs. Prints what came of it.
+// A client on the TypeScript SDK at the endpoints of profiles: `node profiles.mjs PACKAGES GENERATION URL KEY`, with the
+// generations of client.mjs. Prints the results.
 
 const [packages, generation, url, key] = process.argv.slice(2);
 const first = generation === "v1";

@@ -1,4 +1,4 @@
-"""A client on the Python SDK of the first generation, at the doors of profiles: `URL KEY`. Prints what came of it."""
+"""A client on the Python SDK v1 at the endpoints of profiles: `URL KEY`. Prints the results."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ async def main():
         "find": await at(streamablehttp_client(f"{url}/mcp/find", headers=headers), searched),
         "renamed": await at(streamablehttp_client(f"{url}/mcp/renamed", headers=headers), renamed),
         "sse": await at(sse_client(f"{url}/sse/renamed", headers=headers), renamed),
-        # It sends no headers, so it comes as nobody.
+        # It sends no headers, so it is anonymous.
         "ws": await at(websocket_client(f"ws{url.removeprefix('http')}/ws/renamed"), renamed),
     }
 

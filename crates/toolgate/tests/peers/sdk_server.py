@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP, on the Python SDK of the second generation: `PORT`."""
+"""An MCP server over streamable HTTP, on the Python SDK v2: `PORT`."""
 
 import sys
 
@@ -10,18 +10,18 @@ server = MCPServer("sdk")
 
 @server.tool()
 def echo(message: str) -> str:
-    """Says it back."""
+    """Returns the message."""
     return "sdk: " + message
 
 
 def grown() -> str:
-    """Was not there before."""
+    """Did not exist before."""
     return "grown"
 
 
 @server.tool()
 async def grow(ctx: Context) -> str:
-    """Adds a tool, and tells whoever listens."""
+    """Adds a tool, and notifies the clients."""
     server.add_tool(grown)
     await ctx.notify_tools_changed()
     return "there is one more"

@@ -1,4 +1,4 @@
-"""An MCP server over WebSocket, on the Python SDK of the first generation. Prints its port."""
+"""An MCP server over WebSocket, on the Python SDK v1. Prints its port."""
 
 import socket
 
@@ -15,7 +15,7 @@ server = Server("websocket")
 @server.list_tools()
 async def list_tools():
     schema = {"type": "object", "properties": {"message": {"type": "string"}}}
-    return [types.Tool(name="echo", description="Says it back.", inputSchema=schema)]
+    return [types.Tool(name="echo", description="Returns the message.", inputSchema=schema)]
 
 
 @server.call_tool()

@@ -1,6 +1,6 @@
-//! What stands between the load and the upstream: processes that are started here and end with the benchmark.
+//! The contenders: processes between the load and the upstream server.
 //!
-//! Invariant: what a contender started is gone when it is dropped, its children included.
+//! Invariant: dropping a contender ends its process and the child processes of that.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -13,66 +13,66 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::{Built, Cell, nginx};
+use super::{GatewayBinaries, LoadCase, nginx};
 use crate::peers;
 
-/// The key of the caller that the load is.
+/// The API key of the load.
 const KEY: &str = "the-load-of-the-benchmark-has-this-key";
-/// How long a program may take to listen.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for a program to start listening.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where things are, and may be put.
-pub(super) struct Place<'a> {
-    pub(super) built: &'a Built,
+/// The programs, and a folder for files of the benchmark.
+pub(super) struct BenchPaths<'a> {
+    pub(super) built: &'a GatewayBinaries,
     pub(super) folder: &'a Path,
 }
 
-/// A process, ended on drop.
-pub(super) struct Process {
+/// A child process, ended on drop.
+pub(super) struct BenchProcess {
     child: Child,
-    /// Held so that the process can go on writing to it.
+    /// Kept open, so that the process does not fail when it writes to it.
     _stdout: Option<BufReader<ChildStdout>>,
     pub(super) port: u16,
 }
 
-/// One way to the upstream.
+/// One connection path from the load to the upstream server.
 pub(super) struct Contender {
     pub(super) name: &'static str,
-    /// What it is, for who reads the figures.
-    pub(super) what: String,
-    /// Nothing for the upstream itself.
-    process: Option<Process>,
+    /// Description for the report.
+    pub(super) description: String,
+    /// `None` for the direct connection.
+    process: Option<BenchProcess>,
     port: u16,
     path: &'static str,
     key: Option<&'static str>,
-    part: Part,
+    case_filter: CaseFilter,
 }
 
-/// The cells that a contender is measured in.
-enum Part {
+/// The cases that a contender is measured in.
+enum CaseFilter {
     All,
-    /// Large results over 16 connections: what the log of whole bodies costs.
+    /// Large results over 16 connections: shows the cost of logging whole bodies.
     Large,
-    /// Small results over 1 and 16 connections: what is slow takes too long elsewhere.
+    /// Small results over 1 and 16 connections: a slow contender would take too long in the other cases.
     Few,
 }
 
 impl Contender {
-    pub(super) fn takes_part(&self, cell: Cell) -> bool {
-        match self.part {
-            Part::All => true,
-            Part::Large => ["kib64", "mib1"].contains(&cell.name) && cell.connections == 16,
-            Part::Few => cell.name == "small" && cell.connections <= 16,
+    pub(super) fn is_measured_in(&self, case: LoadCase) -> bool {
+        match self.case_filter {
+            CaseFilter::All => true,
+            CaseFilter::Large => ["kib64", "mib1"].contains(&case.name) && case.connections == 16,
+            CaseFilter::Few => case.name == "small" && case.connections <= 16,
         }
     }
 
-    /// Where the load finds it.
-    pub(super) fn keys(&self) -> Vec<String> {
+    /// Arguments of the load for this contender.
+    pub(super) fn load_arguments(&self) -> Vec<String> {
         let key = self.key.map(|key| format!("key={key}"));
         [format!("port={}", self.port), format!("path={}", self.path)].into_iter().chain(key).collect()
     }
 
-    /// The process and the children it has now.
+    /// Process ids of the contender and its current child processes.
     pub(super) fn pids(&self) -> Vec<String> {
         let Some(process) = &self.process else { return Vec::new() };
         let id = process.child.id().to_string();
@@ -81,55 +81,55 @@ impl Contender {
         [id.clone()].into_iter().chain(children).collect()
     }
 
-    /// The memory that it holds, in KiB.
+    /// Resident memory in KiB.
     pub(super) fn resident_kib(&self) -> Option<f64> {
         let id = self.process.as_ref()?.child.id();
         super::super::catalog::resident_mib(id).map(|mib| mib * 1024.0)
     }
 }
 
-impl Process {
-    /// Stops it where it is, or lets it go on.
+impl BenchProcess {
+    /// Sends a signal, for example `-STOP` or `-CONT`.
     pub(super) fn signal(&self, name: &str) -> anyhow::Result<()> {
         let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status()?;
         anyhow::ensure!(sent.success(), "the signal {name} was not sent");
         Ok(())
     }
 
-    /// Starts a program that says on its first line of stdout where it listens.
-    fn telling(
+    /// Starts a program that prints its port on the first line of stdout.
+    fn start_reporting_port(
         mut command: Command,
         folder: &Path,
         port: impl Fn(&str) -> Option<u16>,
     ) -> anyhow::Result<Self> {
-        let (said, writer) = log(folder)?;
+        let (log_path, writer) = create_log(folder)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(writer);
         let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let mut stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
         let mut process = Self { child, _stdout: None, port: 0 };
         let mut line = String::new();
-        stdout.read_line(&mut line).context("cannot read what a child says")?;
+        stdout.read_line(&mut line).context("cannot read the output of a child process")?;
         process._stdout = Some(stdout);
         process.port = port(&line).with_context(|| {
-            let said = fs::read_to_string(said).unwrap_or_default();
-            format!("{command:?} does not say where it listens: {line}{}", said.trim_end())
+            let stderr = fs::read_to_string(log_path).unwrap_or_default();
+            format!("{command:?} does not say where it listens: {line}{}", stderr.trim_end())
         })?;
         Ok(process)
     }
 
-    /// Starts a program that was told where to listen, and waits until it does.
-    pub(super) fn told(mut command: Command, port: u16, folder: &Path) -> anyhow::Result<Self> {
-        let (said, writer) = log(folder)?;
+    /// Starts a program on a given port, and waits until it listens.
+    pub(super) fn start_on_port(mut command: Command, port: u16, folder: &Path) -> anyhow::Result<Self> {
+        let (log_path, writer) = create_log(folder)?;
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let mut process = Self { child, _stdout: None, port };
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if let Some(status) = process.child.try_wait()? {
-                let said = fs::read_to_string(said).unwrap_or_default();
-                bail!("it ended, {status}: {}", said.trim_end());
+                let stderr = fs::read_to_string(log_path).unwrap_or_default();
+                bail!("{command:?} exited ({status}): {}", stderr.trim_end());
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > START_TIMEOUT {
                 bail!("{command:?} does not listen on port {port}");
             }
             thread::sleep(Duration::from_millis(20));
@@ -138,19 +138,19 @@ impl Process {
     }
 }
 
-/// A file for what a process says, which is read only where it fails.
-fn log(folder: &Path) -> anyhow::Result<(PathBuf, File)> {
-    let path = folder.join("said");
+/// Creates a file for the output of a process, which is read only if the process fails.
+fn create_log(folder: &Path) -> anyhow::Result<(PathBuf, File)> {
+    let path = folder.join("stderr.log");
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok((path, file))
 }
 
-impl Drop for Process {
+impl Drop for BenchProcess {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        // Asked to end, it ends its children too.
+        // After SIGTERM it ends its own child processes too.
         let asked = Command::new("kill").arg(self.child.id().to_string()).status();
         let start = Instant::now();
         while asked.is_ok() && start.elapsed() < Duration::from_secs(5) {
@@ -164,96 +164,124 @@ impl Drop for Process {
     }
 }
 
-/// The server behind all of them.
-pub(super) fn upstream(place: &Place<'_>) -> anyhow::Result<Process> {
-    let mut command = Command::new(&place.built.testkit);
+/// Starts the server behind all contenders.
+pub(super) fn upstream(paths: &BenchPaths<'_>) -> anyhow::Result<BenchProcess> {
+    let mut command = Command::new(&paths.built.testkit);
     command.args(["bench", "upstream"]);
-    Process::telling(command, place.folder, |line| line.trim().parse().ok())
+    BenchProcess::start_reporting_port(command, paths.folder, |line| line.trim().parse().ok())
 }
 
-/// All that take part, and why others do not.
-pub(super) fn all(place: &Place<'_>, upstream: u16) -> anyhow::Result<(Vec<Contender>, Vec<String>)> {
+/// Starts all contenders. The second list has the reasons why others are missing.
+pub(super) fn all(paths: &BenchPaths<'_>, upstream: u16) -> anyhow::Result<(Vec<Contender>, Vec<String>)> {
     let direct = Contender {
         name: "direct",
-        what: "nothing between the load and the upstream".to_owned(),
+        description: "nothing between the load and the upstream".to_owned(),
         process: None,
         port: upstream,
         path: "/mcp",
         key: None,
-        part: Part::All,
+        case_filter: CaseFilter::All,
     };
     let mut absent = Vec::new();
     let mut contenders = vec![direct];
-    for (name, setup) in [("nginx", nginx::Setup::Tuned), ("plain", nginx::Setup::Plain)] {
-        match nginx::start(place, upstream, setup) {
-            Ok((process, what)) => contenders.push(passing(name, what, process, Part::All)),
+    for (name, setup) in [("nginx", nginx::NginxSetup::Tuned), ("plain", nginx::NginxSetup::Plain)] {
+        match nginx::start(paths, upstream, setup) {
+            Ok((process, description)) => contenders.push(proxy(name, description, process, CaseFilter::All)),
             Err(why) => absent.push(format!("{name}: {why:#}")),
         }
     }
-    contenders.push(toolgate(place, upstream, "toolgate", None)?);
-    contenders.push(toolgate(place, upstream, "short log", Some("4KiB"))?);
-    match chain(place, upstream) {
+    contenders.push(toolgate(paths, upstream, "toolgate", None)?);
+    contenders.push(toolgate(paths, upstream, "short log", Some("4KiB"))?);
+    match rmcp_proxy(paths, upstream) {
         Ok(process) => {
-            let what = "two halves of rmcp, which is the simplest gateway on that library".to_owned();
-            contenders.push(passing("rmcp", what, process, Part::All));
+            let description =
+                "rmcp's client behind its server, the simplest gateway on that library".to_owned();
+            contenders.push(proxy("rmcp", description, process, CaseFilter::All));
         }
         Err(why) => absent.push(format!("rmcp: {why:#}")),
     }
     contenders.extend(
-        fastmcp(place, upstream).map(|it| passing("fastmcp", "FastMCP's proxy".to_owned(), it, Part::Few)),
+        fastmcp(paths, upstream)
+            .map(|it| proxy("fastmcp", "FastMCP's proxy".to_owned(), it, CaseFilter::Few)),
     );
     contenders.extend(
-        agentgateway(place, upstream).map(|it| passing("agentgw", "agentgateway".to_owned(), it, Part::All)),
+        agentgateway(paths, upstream)
+            .map(|it| proxy("agentgw", "agentgateway".to_owned(), it, CaseFilter::All)),
     );
     Ok((contenders, absent))
 }
 
-fn passing(name: &'static str, what: String, process: Process, part: Part) -> Contender {
+fn proxy(
+    name: &'static str,
+    description: String,
+    process: BenchProcess,
+    case_filter: CaseFilter,
+) -> Contender {
     let port = process.port;
-    Contender { name, what, process: Some(process), port, path: "/mcp", key: None, part }
+    Contender { name, description, process: Some(process), port, path: "/mcp", key: None, case_filter }
 }
 
-/// `toolgate serve` with all that a call can meet on its road.
+/// Starts `toolgate serve` with every stage that a call can go through.
 pub(super) fn toolgate(
-    place: &Place<'_>,
+    paths: &BenchPaths<'_>,
     upstream: u16,
     name: &'static str,
     logged: Option<&str>,
 ) -> anyhow::Result<Contender> {
-    let what = match logged {
-        None => format!("validation, policy, limits, hints and log on; {}", place.built.profile),
+    let description = match logged {
+        None => format!("validation, policy, limits, hints and log on; {}", paths.built.profile),
         Some(size) => format!("the same with `audit.max_body: {size}`"),
     };
-    let part = if logged.is_none() { Part::All } else { Part::Large };
+    let case_filter = if logged.is_none() { CaseFilter::All } else { CaseFilter::Large };
     let folder = format!("{name}-{upstream}").replace(' ', "-");
-    let process = serving(place, &folder, &config(upstream, logged))?;
+    let process = start_gateway(paths, &folder, &config(upstream, logged))?;
     let port = process.port;
-    Ok(Contender { name, what, process: Some(process), port, path: "/mcp", key: Some(KEY), part })
+    Ok(Contender {
+        name,
+        description,
+        process: Some(process),
+        port,
+        path: "/mcp",
+        key: Some(KEY),
+        case_filter,
+    })
 }
 
-/// `toolgate serve` with this configuration, in a folder of its own.
-pub(super) fn configured(place: &Place<'_>, name: &'static str, config: &Value) -> anyhow::Result<Contender> {
-    let process = serving(place, name, config)?;
+/// Starts `toolgate serve` with this configuration, in its own folder.
+pub(super) fn toolgate_with_config(
+    paths: &BenchPaths<'_>,
+    name: &'static str,
+    config: &Value,
+) -> anyhow::Result<Contender> {
+    let process = start_gateway(paths, name, config)?;
     let port = process.port;
-    let what = place.built.profile.clone();
-    Ok(Contender { name, what, process: Some(process), port, path: "/mcp", key: Some(KEY), part: Part::All })
+    let description = paths.built.profile.clone();
+    Ok(Contender {
+        name,
+        description,
+        process: Some(process),
+        port,
+        path: "/mcp",
+        key: Some(KEY),
+        case_filter: CaseFilter::All,
+    })
 }
 
-fn serving(place: &Place<'_>, folder: &str, config: &Value) -> anyhow::Result<Process> {
-    let folder = place.folder.join(folder);
-    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+fn start_gateway(paths: &BenchPaths<'_>, folder: &str, config: &Value) -> anyhow::Result<BenchProcess> {
+    let folder = paths.folder.join(folder);
+    fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let write = |name: &str, text: &str| {
         let file = folder.join(name);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     };
     write("toolgate.yaml", &config.to_string())?;
     write("policy.cedar", POLICY)?;
-    let mut command = Command::new(&place.built.toolgate);
+    let mut command = Command::new(&paths.built.toolgate);
     command.arg("-C").arg(&folder).args(["serve", "--json", "--listen", "127.0.0.1:0"]);
-    // The user's own configuration must not take part.
+    // The user's own configuration must not affect the benchmark.
     command.env("HOME", &folder).env("XDG_CONFIG_HOME", folder.join("none"));
     command.env("TOOLGATE_LOG", "off").env("LOAD_KEY", KEY).env("TOOLGATE_API_KEY", format!("{KEY}-not"));
-    Process::telling(command, &folder, |line| {
+    BenchProcess::start_reporting_port(command, &folder, |line| {
         let ready: Value = serde_json::from_str(line).ok()?;
         ready["address"].as_str()?.rsplit(':').next()?.parse().ok()
     })
@@ -289,7 +317,7 @@ fn config(upstream: u16, logged: Option<&str>) -> Value {
     config
 }
 
-/// A few rules that each call is held against, and that none of them stops.
+/// A few rules that are evaluated for each call and deny none of them.
 const POLICY: &str = r#"
 @id("no-system-files")
 forbid (principal, action == Action::"call", resource) when {
@@ -307,16 +335,16 @@ forbid (principal, action == Action::"call", resource) when {
 };
 "#;
 
-/// The client and the server of a library, one behind the other.
-fn chain(place: &Place<'_>, upstream: u16) -> anyhow::Result<Process> {
-    let program = place.built.chain.as_ref().context("`conformance-server` is not beside the executable")?;
+/// Starts the client and the server of rmcp as one gateway.
+fn rmcp_proxy(paths: &BenchPaths<'_>, upstream: u16) -> anyhow::Result<BenchProcess> {
+    let program = paths.built.chain.as_ref().context("`conformance-server` is not beside the executable")?;
     let mut command = Command::new(program);
     command.args(["--chain", "0"]).arg(format!("http://127.0.0.1:{upstream}/mcp"));
-    Process::telling(command, place.folder, |line| line.trim().parse().ok())
+    BenchProcess::start_reporting_port(command, paths.folder, |line| line.trim().parse().ok())
 }
 
-/// FastMCP in front of the upstream, where the tests installed it.
-fn fastmcp(place: &Place<'_>, upstream: u16) -> Option<Process> {
+/// Starts FastMCP in front of the upstream server, if the tests installed it.
+fn fastmcp(paths: &BenchPaths<'_>, upstream: u16) -> Option<BenchProcess> {
     let python = peers::folder().join("python/bin/python");
     let port = free_port().ok()?;
     let code = format!(
@@ -325,23 +353,23 @@ fn fastmcp(place: &Place<'_>, upstream: u16) -> Option<Process> {
          proxy.run(transport='http', host='127.0.0.1', port={port}, show_banner=False)\n"
     );
     let mut command = Command::new(python);
-    command.arg("-c").arg(code).current_dir(place.folder);
-    Process::told(command, port, place.folder).ok()
+    command.arg("-c").arg(code).current_dir(paths.folder);
+    BenchProcess::start_on_port(command, port, paths.folder).ok()
 }
 
-/// agentgateway, where it is on `PATH`.
-fn agentgateway(place: &Place<'_>, upstream: u16) -> Option<Process> {
-    let (port, file) = (free_port().ok()?, place.folder.join("agentgateway.yaml"));
+/// Starts agentgateway, if it is on `PATH`.
+fn agentgateway(paths: &BenchPaths<'_>, upstream: u16) -> Option<BenchProcess> {
+    let (port, file) = (free_port().ok()?, paths.folder.join("agentgateway.yaml"));
     let target = json!({ "name": "records", "mcp": { "host": format!("http://127.0.0.1:{upstream}/mcp") } });
     let route = json!({ "backends": [{ "mcp": { "targets": [target] } }] });
     let config = json!({ "binds": [{ "port": port, "listeners": [{ "routes": [route] }] }] });
     fs::write(&file, config.to_string()).ok()?;
     let mut command = Command::new("agentgateway");
     command.arg("-f").arg(&file);
-    Process::told(command, port, place.folder).ok()
+    BenchProcess::start_on_port(command, port, paths.folder).ok()
 }
 
-/// A port that nobody has at this moment.
+/// Returns a port that is free at this moment.
 pub(super) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr())?.port())
 }

@@ -1,4 +1,4 @@
-//! One of a hundred servers hangs: what the callers of the others notice, and whoever lists the tools.
+//! One of a hundred servers hangs: the latency of calls to the others, and of `tools/list`.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -8,61 +8,63 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::contender::{self, Contender, Place};
-use super::{Cell, median, turn_of};
+use super::contender::{self, BenchPaths, Contender};
+use super::{LoadCase, median, run_load_with_tool};
 
 pub(super) const SERVERS: usize = 100;
-/// Calls of the one that hangs, at the same time.
+/// Concurrent calls to the server that hangs.
 const WAITING: u32 = 16;
-/// Turns with it and without it, one after the other.
+/// Turns with and without the hung server, alternately.
 const TURNS: usize = 5;
-/// How often a server is asked until it is there; each takes longer than the warm-up of the load.
+/// Attempts until a server answers; each takes longer than the warm-up of the load.
 const ATTEMPTS: usize = 100;
 
 /// The 99th percentile, in microseconds.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Hung {
-    /// Of calls of the others while all of them answer.
+pub(super) struct HungReport {
+    /// Calls to the other servers while all of them answer.
     pub(super) before_p99_us: f64,
-    /// The same while one hangs and some wait for it.
+    /// The same while one server hangs and callers wait for it.
     pub(super) during_p99_us: f64,
-    /// Of the list of all tools meanwhile.
+    /// `tools/list` at the same time.
     pub(super) list_p99_us: f64,
-    /// Calls of the others and lists that failed, and why the first of them did.
+    /// Failed calls and lists, and the first error.
     pub(super) errors: u64,
     pub(super) error: Option<String>,
 }
 
-pub(super) fn measure(place: &Place<'_>) -> anyhow::Result<Hung> {
-    let (good, bad) = (contender::upstream(place)?, contender::upstream(place)?);
-    let toolgate = contender::configured(place, "hung", &config(good.port, bad.port))?;
-    let cell = Cell { tool: "", name: "hung", legacy: false, connections: 16, turns: 1, measure_ms: 500 };
-    // All of them are asked for what they have when it starts, which may take a while.
-    let first = Cell { connections: 1, measure_ms: 1, ..cell };
+pub(super) fn measure(paths: &BenchPaths<'_>) -> anyhow::Result<HungReport> {
+    let (good, bad) = (contender::upstream(paths)?, contender::upstream(paths)?);
+    let toolgate = contender::toolgate_with_config(paths, "hung", &config(good.port, bad.port))?;
+    let case = LoadCase { tool: "", name: "hung", legacy: false, connections: 16, turns: 1, measure_ms: 500 };
+    // At startup the gateway connects to all servers, which may take a while.
+    let first = LoadCase { connections: 1, measure_ms: 1, ..case };
     for number in 0..=TURNS * 2 {
         let tool = format!("s{number}__small");
-        let answers =
-            |_: &usize| turn_of(place.built, first, &tool, &toolgate).is_ok_and(|it| it.errors == 0);
+        let answers = |_: &usize| {
+            run_load_with_tool(paths.built, first, &tool, &toolgate).is_ok_and(|it| it.errors == 0)
+        };
         (0..ATTEMPTS).find(answers).with_context(|| format!("`{tool}` does not answer"))?;
     }
     let (mut before, mut during, mut lists) = (Vec::new(), Vec::new(), Vec::new());
     let (mut errors, mut error) = (0, None);
     for turn in 0..TURNS {
         let tool = |number: usize| format!("s{}__small", 1 + (turn * 2 + number) % (SERVERS - 1));
-        let calm = turn_of(place.built, cell, &tool(0), &toolgate)?;
+        let quiet = run_load_with_tool(paths.built, case, &tool(0), &toolgate)?;
         bad.signal("-STOP")?;
-        let waiting = wait_for_it(place, &toolgate)?;
-        let calls = turn_of(place.built, cell, &tool(1), &toolgate)?;
-        let list = turn_of(place.built, Cell { connections: 4, ..cell }, "tools/list", &toolgate)?;
+        let waiting = start_blocked_callers(paths, &toolgate)?;
+        let calls = run_load_with_tool(paths.built, case, &tool(1), &toolgate)?;
+        let list =
+            run_load_with_tool(paths.built, LoadCase { connections: 4, ..case }, "tools/list", &toolgate)?;
         bad.signal("-CONT")?;
         drop(waiting);
-        errors += calm.errors + calls.errors + list.errors;
-        error = error.or(calm.error).or(calls.error).or(list.error);
-        before.push(calm.p99_us);
+        errors += quiet.errors + calls.errors + list.errors;
+        error = error.or(quiet.error).or(calls.error).or(list.error);
+        before.push(quiet.p99_us);
         during.push(calls.p99_us);
         lists.push(list.p99_us);
     }
-    Ok(Hung {
+    Ok(HungReport {
         before_p99_us: median(before),
         during_p99_us: median(during),
         list_p99_us: median(lists),
@@ -71,26 +73,26 @@ pub(super) fn measure(place: &Place<'_>) -> anyhow::Result<Hung> {
     })
 }
 
-/// Callers of the one that hangs, ended on drop.
-struct Waiting(std::process::Child);
+/// Callers of the server that hangs. Ended on drop.
+struct BlockedCallers(std::process::Child);
 
-impl Drop for Waiting {
+impl Drop for BlockedCallers {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn wait_for_it(place: &Place<'_>, toolgate: &Contender) -> anyhow::Result<Waiting> {
-    let mut load = Command::new(&place.built.testkit);
-    load.args(["bench", "load"]).args(toolgate.keys()).arg("tool=s0__small");
+fn start_blocked_callers(paths: &BenchPaths<'_>, toolgate: &Contender) -> anyhow::Result<BlockedCallers> {
+    let mut load = Command::new(&paths.built.testkit);
+    load.args(["bench", "load"]).args(toolgate.load_arguments()).arg("tool=s0__small");
     load.arg(format!("connections={WAITING}")).arg("measure_ms=60000").stdout(Stdio::null());
     let child = load.stderr(Stdio::null()).spawn().context("cannot start testkit")?;
     thread::sleep(Duration::from_millis(200));
-    Ok(Waiting(child))
+    Ok(BlockedCallers(child))
 }
 
-/// A hundred servers: one of its own process, the others of another.
+/// A hundred servers: the first has its own process, the others share one.
 fn config(good: u16, bad: u16) -> Value {
     let server = |number: usize| {
         let port = if number == 0 { bad } else { good };

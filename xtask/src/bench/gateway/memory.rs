@@ -1,4 +1,4 @@
-//! The memory of `toolgate serve`: when nobody is there, and with a thousand clients that do nothing.
+//! The memory of `toolgate serve`: without clients, and with a thousand idle clients.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -8,38 +8,38 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::contender::{self, Contender, Place};
+use super::contender::{self, BenchPaths, Contender};
 
-/// Clients at the same time.
+/// Concurrent clients.
 pub(super) const SESSIONS: u32 = 1_000;
-/// What was left for later is done by then.
-const REST: Duration = Duration::from_millis(1_500);
+/// Time for background work to finish.
+const SETTLE_TIME: Duration = Duration::from_millis(1_500);
 
-/// What is held, in KiB. Absent where there is no `/proc`.
+/// Resident memory in KiB. Absent without `/proc`.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Memory {
+pub(super) struct MemoryReport {
     pub(super) idle_kib: Option<f64>,
-    /// Added by clients with a handshake, each with the stream of its session open.
+    /// Added by clients with a handshake, each with its session stream open.
     pub(super) legacy_added_kib: Option<f64>,
-    /// Added by clients without a handshake that made one call and keep their connection.
+    /// Added by clients without a handshake that made one call and keep their connection open.
     pub(super) modern_added_kib: Option<f64>,
 }
 
-/// Measured on processes of their own: what load leaves behind would count otherwise.
-pub(super) fn measure(place: &Place<'_>) -> anyhow::Result<Memory> {
-    let (idle_kib, legacy_added_kib) = with(place, "legacy")?;
-    let (_, modern_added_kib) = with(place, "modern")?;
-    Ok(Memory { idle_kib, legacy_added_kib, modern_added_kib })
+/// Uses separate processes, because load leaves memory behind.
+pub(super) fn measure(paths: &BenchPaths<'_>) -> anyhow::Result<MemoryReport> {
+    let (idle_kib, legacy_added_kib) = measure_clients(paths, "legacy")?;
+    let (_, modern_added_kib) = measure_clients(paths, "modern")?;
+    Ok(MemoryReport { idle_kib, legacy_added_kib, modern_added_kib })
 }
 
-/// What an idle process holds, and what clients of one kind add.
-fn with(place: &Place<'_>, kind: &'static str) -> anyhow::Result<(Option<f64>, Option<f64>)> {
-    let upstream = contender::upstream(place)?;
-    let toolgate: Contender = contender::toolgate(place, upstream.port, kind, None)?;
-    thread::sleep(REST);
+/// Returns the memory of an idle process, and the memory that clients of one kind add.
+fn measure_clients(paths: &BenchPaths<'_>, kind: &'static str) -> anyhow::Result<(Option<f64>, Option<f64>)> {
+    let upstream = contender::upstream(paths)?;
+    let toolgate: Contender = contender::toolgate(paths, upstream.port, kind, None)?;
+    thread::sleep(SETTLE_TIME);
     let idle = toolgate.resident_kib();
-    let mut command = Command::new(&place.built.testkit);
-    command.args(["bench", "sessions"]).args(toolgate.keys());
+    let mut command = Command::new(&paths.built.testkit);
+    command.args(["bench", "sessions"]).args(toolgate.load_arguments());
     command.arg(format!("kind={kind}")).arg(format!("count={SESSIONS}"));
     let mut clients =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start testkit")?;
@@ -47,9 +47,9 @@ fn with(place: &Place<'_>, kind: &'static str) -> anyhow::Result<(Option<f64>, O
     let mut line = String::new();
     stdout.read_line(&mut line)?;
     anyhow::ensure!(line.contains(&SESSIONS.to_string()), "the {kind} clients did not all get in: `{line}`");
-    thread::sleep(REST);
+    thread::sleep(SETTLE_TIME);
     let full = toolgate.resident_kib();
-    // They end when their stdin does.
+    // The clients exit when their stdin is closed.
     drop(clients.stdin.take());
     stdout.read_to_string(&mut line)?;
     clients.wait()?;

@@ -1,8 +1,8 @@
-//! nginx as the limit of what a gateway can cost: it passes the same bytes through and looks at none of them. Once with
-//! everything that makes it quick and nothing that it need not do, and once as the package sets it up.
+//! nginx as the lower bound of the cost of a gateway: it forwards the same bytes and inspects none of them. Once tuned
+//! for speed, with everything unnecessary off, and once with the configuration of the package.
 //!
-//! The package of Debian, taken apart below `target`: nothing of the system changes. One that is on `PATH` is not
-//! used, so that two machines measure the same.
+//! Uses the Debian package, unpacked below `target`, so that the system stays unchanged. An nginx on `PATH` is not
+//! used, so that two machines measure the same version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::contender::{Place, Process, free_port};
+use super::contender::{BenchPaths, BenchProcess, free_port};
 use crate::{peers, program};
 
-/// How it is set up.
+/// The configuration of nginx.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Setup {
-    /// Connections to the upstream are kept, nothing is written, nothing is held back.
+pub(super) enum NginxSetup {
+    /// Keep-alive to the upstream server, no logs, no buffering.
     Tuned,
-    /// What Debian's own file says of requests, and one `proxy_pass`; but clients may stay, as ours do.
+    /// The settings of Debian's configuration file and one `proxy_pass`, with keep-alive for clients as in our load.
     Plain,
 }
 
-impl Setup {
+impl NginxSetup {
     fn name(self) -> &'static str {
         match self {
             Self::Tuned => "nginx",
@@ -30,21 +30,25 @@ impl Setup {
         }
     }
 
-    fn what(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
-            Self::Tuned => "passes the bytes through, connections to the upstream kept, no logs",
+            Self::Tuned => "forwards the bytes, with keep-alive to the upstream and without logs",
             Self::Plain => {
-                "as Debian sets it up, with one `proxy_pass`: a connection and a line of log a call"
+                "Debian's configuration with one `proxy_pass`: a connection and a log line for each call"
             }
         }
     }
 }
 
-/// Starts it in front of the upstream, and says what it is.
-pub(super) fn start(place: &Place<'_>, upstream: u16, setup: Setup) -> anyhow::Result<(Process, String)> {
-    let binary = fetched()?;
-    let folder = place.folder.join(setup.name());
-    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+/// Starts nginx in front of the upstream server. Returns the process and its description.
+pub(super) fn start(
+    paths: &BenchPaths<'_>,
+    upstream: u16,
+    setup: NginxSetup,
+) -> anyhow::Result<(BenchProcess, String)> {
+    let binary = ensure_nginx()?;
+    let folder = paths.folder.join(setup.name());
+    fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let (port, file) = (free_port()?, folder.join("nginx.conf"));
     fs::write(&file, config(&folder, port, upstream, setup))
         .with_context(|| format!("cannot write {}", file.display()))?;
@@ -53,13 +57,13 @@ pub(super) fn start(place: &Place<'_>, upstream: u16, setup: Setup) -> anyhow::R
     let version = program::capture(version)?.output;
     let mut command = Command::new(&binary);
     command.arg("-p").arg(&folder).arg("-e").arg(folder.join("error.log")).arg("-c").arg(&file);
-    let process = Process::told(command, port, &folder)?;
+    let process = BenchProcess::start_on_port(command, port, &folder)?;
     let version = version.trim().trim_start_matches("nginx version: ");
-    Ok((process, format!("{version}, {}", setup.what())))
+    Ok((process, format!("{version}, {}", setup.description())))
 }
 
-/// The program, fetched once.
-fn fetched() -> anyhow::Result<PathBuf> {
+/// Returns the path of the program, and downloads it the first time.
+fn ensure_nginx() -> anyhow::Result<PathBuf> {
     let folder = peers::folder().join("nginx");
     let binary = folder.join("usr/sbin/nginx");
     if binary.exists() {
@@ -72,11 +76,11 @@ fn fetched() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// As many workers as there are processors.
-fn config(folder: &Path, port: u16, upstream: u16, setup: Setup) -> String {
+/// Writes a configuration with one worker per processor.
+fn config(folder: &Path, port: u16, upstream: u16, setup: NginxSetup) -> String {
     let folder = folder.display();
     let requests = match setup {
-        Setup::Tuned => format!(
+        NginxSetup::Tuned => format!(
             "access_log off;
     tcp_nodelay on;
     keepalive_requests 1000000000;
@@ -99,7 +103,7 @@ fn config(folder: &Path, port: u16, upstream: u16, setup: Setup) -> String {
         }}
     }}"
         ),
-        Setup::Plain => format!(
+        NginxSetup::Plain => format!(
             "sendfile on;
     tcp_nopush on;
     types_hash_max_size 2048;

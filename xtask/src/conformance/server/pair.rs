@@ -1,4 +1,4 @@
-//! One pair of client and server: starts what is between them, and lets the suite talk.
+//! One pair of client and server: starts the processes between them, and runs the suite.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,48 +8,48 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::report::Report;
-use super::{Fixture, Places, Run, Suite, Way};
+use super::report::SuiteReport;
+use super::{Fixture, Route, Suite, SuitePaths, SuiteRun};
 use crate::{peers, program};
 
-/// A process that ends with its pair.
-struct Running(Child);
+/// A child process, ended on drop.
+struct ChildGuard(Child);
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // One that is gone already has nothing to end.
+        // Fails if the process has exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-pub(super) fn run(run: Run, scenario: Option<&str>, places: &Places) -> anyhow::Result<Report> {
-    let way = match run.way {
-        Way::Direct => "direct",
-        Way::Through => "through",
-        Way::Profile => "profile",
+pub(super) fn run(run: SuiteRun, scenario: Option<&str>, paths: &SuitePaths) -> anyhow::Result<SuiteReport> {
+    let route = match run.route {
+        Route::Direct => "direct",
+        Route::Gateway => "through",
+        Route::Profile => "profile",
     };
-    let logs = places.logs.join(format!("{}-{}-{way}", run.suite.name(), run.fixture.name()));
-    fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-    let (server, entry) = server(run.fixture, places, &logs)?;
-    let (door, url) = match &entry["url"] {
-        Value::String(url) if run.way == Way::Direct => (None, url.clone()),
+    let logs = paths.logs.join(format!("{}-{}-{route}", run.suite.name(), run.fixture.name()));
+    fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
+    let (server, entry) = server(run.fixture, paths, &logs)?;
+    let (gateway, url) = match &entry["url"] {
+        Value::String(url) if run.route == Route::Direct => (None, url.clone()),
         _ => {
-            let (door, url) = toolgate(entry, places, &logs)?;
-            let profile = if run.way == Way::Profile { "/suite" } else { "" };
-            (Some(door), format!("{url}/mcp{profile}"))
+            let (gateway, url) = toolgate(entry, paths, &logs)?;
+            let profile = if run.route == Route::Profile { "/suite" } else { "" };
+            (Some(gateway), format!("{url}/mcp{profile}"))
         }
     };
     let suite = program::capture(suite(run.suite, &url, scenario, &logs.join("checks")))?;
-    drop((door, server));
+    drop((gateway, server));
     let file = logs.join("suite.log");
     fs::write(&file, &suite.output).with_context(|| format!("cannot write {}", file.display()))?;
-    Report::read(&logs.join("checks"), &suite.output)
+    SuiteReport::read(&logs.join("checks"), &suite.output)
 }
 
-/// The server with the fixtures, as an entry of a configuration. Over stdio it is Toolgate that starts it.
-fn server(fixture: Fixture, places: &Places, logs: &Path) -> anyhow::Result<(Option<Running>, Value)> {
-    let program = places.debug.join("conformance-server");
+/// Starts the server with the fixtures and returns its configuration entry. Toolgate starts stdio servers itself.
+fn server(fixture: Fixture, paths: &SuitePaths, logs: &Path) -> anyhow::Result<(Option<ChildGuard>, Value)> {
+    let program = paths.debug.join("conformance-server");
     let (arguments, kind, path): (&[&str], _, _) = match fixture {
         Fixture::Stdio => return Ok((None, json!({ "command": program, "args": ["--stdio"] }))),
         Fixture::StdioLegacy => {
@@ -66,17 +66,17 @@ fn server(fixture: Fixture, places: &Places, logs: &Path) -> anyhow::Result<(Opt
     Ok((Some(running), json!({ "type": kind, "url": url })))
 }
 
-/// Toolgate before that server, with another one beside it, for who sends no key; and where it is.
-fn toolgate(mut entry: Value, places: &Places, logs: &Path) -> anyhow::Result<(Running, String)> {
+/// Starts Toolgate in front of that server and an unrelated one, with anonymous access. Returns its URL.
+fn toolgate(mut entry: Value, paths: &SuitePaths, logs: &Path) -> anyhow::Result<(ChildGuard, String)> {
     let tool =
-        |name: &str| json!({ "name": name, "description": "Tells.", "inputSchema": { "type": "object" } });
+        |name: &str| json!({ "name": name, "description": "Reports.", "inputSchema": { "type": "object" } });
     let write = |name: &str, value: Value| {
         let file = logs.join(name);
         fs::write(&file, value.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
         anyhow::Ok(file)
     };
     let beside = write("beside.json", json!({ "tools": [tool("weather"), tool("tides")] }))?;
-    let mut beside = json!({ "command": places.debug.join("testkit"), "args": ["scripted", beside] });
+    let mut beside = json!({ "command": paths.debug.join("testkit"), "args": ["scripted", beside] });
     for (name, entry) in [("beside", &mut beside), ("fixture", &mut entry)] {
         entry["name"] = json!(name);
         entry["mode"] = json!("dynamic");
@@ -90,22 +90,23 @@ fn toolgate(mut entry: Value, places: &Places, logs: &Path) -> anyhow::Result<(R
             "profiles": { "suite": { "exposure": "full", "tools": ["fixture__*"] } },
         }),
     )?;
-    let mut command = Command::new(places.debug.join("toolgate"));
+    let mut command = Command::new(paths.debug.join("toolgate"));
     command.arg("-C").arg(logs).args(["serve", "--listen", "127.0.0.1:0", "--json"]);
     let (running, line) = start(command, &logs.join("toolgate.log"))?;
-    let said: Value = serde_json::from_str(&line).with_context(|| format!("`toolgate serve` said {line}"))?;
-    let url = said["url"].as_str().with_context(|| format!("`toolgate serve` said {line}"))?;
+    let ready: Value =
+        serde_json::from_str(&line).with_context(|| format!("`toolgate serve` printed {line}"))?;
+    let url = ready["url"].as_str().with_context(|| format!("`toolgate serve` printed {line}"))?;
     Ok((running, url.to_owned()))
 }
 
 /// Starts a program, and waits for its first line.
-fn start(mut command: Command, log: &Path) -> anyhow::Result<(Running, String)> {
+fn start(mut command: Command, log: &Path) -> anyhow::Result<(ChildGuard, String)> {
     let errors = fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
-    let mut running = Running(command.spawn().with_context(|| format!("cannot start {command:?}"))?);
+    let mut running = ChildGuard(command.spawn().with_context(|| format!("cannot start {command:?}"))?);
     let mut line = String::new();
     if let Some(output) = &mut running.0.stdout {
-        BufReader::new(output).read_line(&mut line).context("cannot read what a child says")?;
+        BufReader::new(output).read_line(&mut line).context("cannot read the output of a child process")?;
     }
     if line.is_empty() {
         bail!("{command:?} did not start\n{}", fs::read_to_string(log).unwrap_or_default());
@@ -113,7 +114,7 @@ fn start(mut command: Command, log: &Path) -> anyhow::Result<(Running, String)> 
     Ok((running, line))
 }
 
-/// One run of the suite.
+/// The command for one run of the suite.
 fn suite(suite: Suite, url: &str, scenario: Option<&str>, checks: &Path) -> Command {
     let installed = peers::folder().join("npm/node_modules");
     let (package, all) = match suite {

@@ -1,4 +1,4 @@
-//! What a run of the suite found, as it wrote it down: a folder per scenario, with its checks.
+//! The results of the suite, from its output folder: a folder per scenario, with its checks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,30 +8,30 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Deserialize;
 
-/// One thing that a scenario looked at.
+/// One check of a scenario.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Check {
+struct SuiteCheck {
     id: String,
     status: String,
     error_message: Option<String>,
 }
 
-/// A scenario, with why it failed if it did.
+/// The result of a scenario, with the reason if it failed.
 #[derive(Debug, Default)]
-struct Scenario {
+struct ScenarioResult {
     failed: Option<String>,
     scored: bool,
 }
 
-/// All scenarios of a run.
+/// The results of a run.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    scenarios: BTreeMap<String, Scenario>,
+pub(super) struct SuiteReport {
+    scenarios: BTreeMap<String, ScenarioResult>,
 }
 
-impl Report {
-    /// Reads the folder of a run. What the suite printed says which scenarios do not count.
+impl SuiteReport {
+    /// Reads the folder of a run. The output of the suite lists the unscored scenarios.
     pub(super) fn read(folder: &Path, printed: &str) -> anyhow::Result<Self> {
         let unscored = unscored(printed);
         let mut scenarios = BTreeMap::new();
@@ -43,24 +43,24 @@ impl Report {
             let file = path.join("checks.json");
             let failed = match fs::read(&file) {
                 Ok(text) => {
-                    let checks: Vec<Check> = serde_json::from_slice(&text)
+                    let checks: Vec<SuiteCheck> = serde_json::from_slice(&text)
                         .with_context(|| format!("cannot read {}", file.display()))?;
                     failure(&checks)
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => Some("broke off".to_owned()),
+                Err(error) if error.kind() == ErrorKind::NotFound => Some("was aborted".to_owned()),
                 Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
             };
-            scenarios.insert(name.to_owned(), Scenario { failed, scored: !unscored.contains(&name) });
+            scenarios.insert(name.to_owned(), ScenarioResult { failed, scored: !unscored.contains(&name) });
         }
         Ok(Self { scenarios })
     }
 
-    /// How many scenarios count.
+    /// Number of scored scenarios.
     pub(super) fn scored(&self) -> usize {
         self.scenarios.values().filter(|scenario| scenario.scored).count()
     }
 
-    /// `30/30, 3/3`.
+    /// Passed and total, scored and unscored: `30/30, 3/3`.
     pub(super) fn figures(&self) -> String {
         let count = |scored: bool| {
             let these = || self.scenarios.values().filter(|scenario| scenario.scored == scored);
@@ -81,7 +81,7 @@ impl Report {
         failed.map(|(name, why)| format!("{name}: {why}"))
     }
 
-    /// Why this scenario did not pass, if it did not.
+    /// Returns the reason if this scenario did not pass.
     pub(super) fn failure(&self, scenario: &str) -> Option<&str> {
         match self.scenarios.get(scenario) {
             Some(scenario) => scenario.failed.as_deref(),
@@ -93,21 +93,21 @@ impl Report {
     pub(super) fn of(results: &[(&str, &str)]) -> Self {
         let scenarios = results.iter().map(|(name, why)| {
             let failed = (!why.is_empty()).then(|| (*why).to_owned());
-            ((*name).to_owned(), Scenario { failed, scored: true })
+            ((*name).to_owned(), ScenarioResult { failed, scored: true })
         });
         Self { scenarios: scenarios.collect() }
     }
 }
 
-/// The scenario that a folder such as `server-tools-list-2026-11-15T20-04-52-737Z` is of.
+/// Returns the scenario of a folder such as `server-tools-list-2026-11-15T20-04-52-737Z`.
 fn scenario(folder: &str) -> Option<&str> {
     let named = folder.strip_prefix("server-")?;
     let at = named.len().checked_sub("-2026-11-15T20-04-52-737Z".len())?;
     named.get(..at).filter(|_| named.as_bytes()[at] == b'-')
 }
 
-/// A warning counts too: the suite warns where something should be so, and a gateway must not make it less so.
-fn failure(checks: &[Check]) -> Option<String> {
+/// Counts warnings too: the suite warns about unmet recommendations, and a gateway must not add any.
+fn failure(checks: &[SuiteCheck]) -> Option<String> {
     let bad: Vec<String> = checks
         .iter()
         .filter(|check| check.status == "FAILURE" || check.status == "WARNING")
@@ -116,7 +116,7 @@ fn failure(checks: &[Check]) -> Option<String> {
     (!bad.is_empty()).then(|| bad.join("\n        "))
 }
 
-/// The beginning of a reason: some quote whole messages.
+/// Shortens a reason: some quote whole messages.
 fn short(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or("no reason given");
     match line.char_indices().nth(200) {
@@ -125,7 +125,7 @@ fn short(reason: &str) -> String {
     }
 }
 
-/// The scenarios below `Not scored for`, such as `  ✓ server-sse-polling (pending)`.
+/// Returns the scenarios below `Not scored for`, for example `  ✓ server-sse-polling (pending)`.
 fn unscored(printed: &str) -> Vec<&str> {
     let (_, rest) = printed.split_once("Not scored for").unwrap_or_default();
     let lines = rest.lines().filter_map(|line| line.trim_start().strip_prefix(['✓', '✗']));
@@ -141,7 +141,7 @@ fn a_folder_is_named_after_its_scenario() {
 }
 
 #[test]
-fn scenarios_that_do_not_count_are_found() {
+fn finds_unscored_scenarios() {
     let printed = "✓ ping: 1 passed, 0 failed\n\nNot scored for 2025-11-25: 2 scenario(s) run.\n  \
         ✓ server-sse-polling (pending)\n  ✗ tasks-lifecycle (extension)\n";
     assert_eq!(unscored(printed), ["server-sse-polling", "tasks-lifecycle"]);
@@ -149,9 +149,12 @@ fn scenarios_that_do_not_count_are_found() {
 }
 
 #[test]
-fn a_failure_and_a_warning_are_told_and_nothing_else() {
-    let check =
-        |status: &str| Check { id: "a".into(), status: status.into(), error_message: Some("why".into()) };
+fn reports_failures_and_warnings_only() {
+    let check = |status: &str| SuiteCheck {
+        id: "a".into(),
+        status: status.into(),
+        error_message: Some("why".into()),
+    };
     let all = ["SUCCESS", "FAILURE", "WARNING", "SKIPPED", "INFO"].map(check);
     assert_eq!(failure(&all).as_deref(), Some("a: why\n        a: why"));
     assert_eq!(failure(&all[..1]), None);

@@ -1,91 +1,106 @@
-//! Who hears of which change, and what somebody hears who missed some.
+//! Change notifications and lost changes.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::mirror::Mirror;
+use crate::mirror::HeaderMirror;
 use crate::revision::Revision;
-use crate::serve::session::Kept;
-use crate::serve::{About, Guest, Outcome, Request};
+use crate::serve::session::SessionData;
+use crate::serve::{CallerIdentity, ClientRequest, RpcResult, ServiceInfo};
 
 #[derive(Clone)]
-struct Anybody;
+struct TestCaller;
 
-impl Guest for Anybody {
+impl CallerIdentity for TestCaller {
     fn id(&self) -> &str {
-        "anybody"
+        "test"
     }
 }
 
-/// Two resources change, some more do that nobody can tell of, and so do the tools.
-struct Changing;
+/// Two resources change, some changes are lost, and the tools change.
+struct ChangingService;
 
-impl Service for Changing {
-    type Guest = Anybody;
+impl Service for ChangingService {
+    type Caller = TestCaller;
 
-    fn about(&self, _: &Anybody, _: Revision) -> About {
-        About { name: String::new(), version: String::new(), capabilities: json!({}), instructions: None }
+    fn describe(&self, _: &TestCaller, _: Revision) -> ServiceInfo {
+        ServiceInfo {
+            name: String::new(),
+            version: String::new(),
+            capabilities: json!({}),
+            instructions: None,
+        }
     }
 
-    fn request(&self, _: &Anybody, _: Request) -> BoxFuture<'static, Outcome> {
-        Box::pin(async { Ok(Raw::of(&json!({}))) })
+    fn request(&self, _: &TestCaller, _: ClientRequest) -> BoxFuture<'static, RpcResult> {
+        Box::pin(async { Ok(RawJson::from_value(&json!({}))) })
     }
 
-    fn changes(&self, _: &Anybody) -> BoxStream<'static, Change> {
-        let changed = |uri: &str| Change::Resource(uri.into(), Raw::of(&json!({ "uri": uri, "more": 1 })));
-        Box::pin(futures_util::stream::iter([changed("a:1"), changed("a:2"), Change::Missed, Change::Tools]))
+    fn changes(&self, _: &TestCaller) -> BoxStream<'static, ServiceChange> {
+        let changed = |uri: &str| {
+            ServiceChange::Resource(uri.into(), RawJson::from_value(&json!({ "uri": uri, "more": 1 })))
+        };
+        Box::pin(futures_util::stream::iter([
+            changed("a:1"),
+            changed("a:2"),
+            ServiceChange::Missed,
+            ServiceChange::Tools,
+        ]))
     }
 
-    fn subscribe(&self, _: &Anybody, _: &str) -> BoxFuture<'static, Result<Subscription, RpcError>> {
+    fn subscribe(&self, _: &TestCaller, _: &str) -> BoxFuture<'static, Result<Subscription, RpcError>> {
         Box::pin(async { Ok(Box::new(()) as Subscription) })
     }
 
-    fn mirrors(&self, _: &Anybody, _: &str) -> Vec<Mirror> {
+    fn mirrors(&self, _: &TestCaller, _: &str) -> Vec<HeaderMirror> {
         Vec::new()
     }
 }
 
-/// The last part of what is told, and the resource.
-async fn told(messages: BoxStream<'static, Message>) -> Vec<String> {
-    let told = messages.map(|message| match message {
+/// Last part of the method, and the resource.
+async fn summarize(messages: BoxStream<'static, Message>) -> Vec<String> {
+    let summaries = messages.map(|message| match message {
         Message::Notification { method, params } => {
             let params: Value = params.and_then(|params| params.parse().ok()).unwrap_or_default();
             format!("{} {}", method.rsplit('/').next().unwrap(), params["uri"].as_str().unwrap_or("-"))
         }
-        _ => panic!("only what is told"),
+        _ => panic!("expected a notification"),
     });
-    let mut told: Vec<String> = told.collect().await;
-    // In which order the followed ones come nobody says.
-    told[2..].sort_unstable();
-    told
+    let mut summaries: Vec<String> = summaries.collect().await;
+    // The order of subscribed resources is not defined.
+    summaries[2..].sort_unstable();
+    summaries
 }
 
 #[tokio::test]
-async fn whoever_missed_something_hears_of_all_it_follows() {
-    let endpoint = Endpoint::new(Arc::new(Changing), crate::scan::Limits::default());
-    let kept = Arc::new(Kept::default());
+async fn lost_changes_notify_all_subscriptions() {
+    let endpoint = McpEndpoint::new(Arc::new(ChangingService), crate::scan::ScanLimits::default());
+    let data = Arc::new(SessionData::default());
     for uri in ["a:2", "a:3"] {
-        kept.subscriptions.lock().unwrap().insert(uri.into(), Box::new(()));
+        data.subscriptions.lock().insert(uri.into(), Box::new(()));
     }
-    let heard = endpoint.heard(&Anybody, Keeping::Own(kept));
-    let due = ["updated a:2", "list_changed -", "updated a:2", "updated a:3"];
-    let mut found = told(heard).await;
+    let session_changes = endpoint.session_changes(&TestCaller, SessionState::Connection(data));
+    let expected = ["updated a:2", "list_changed -", "updated a:2", "updated a:3"];
+    let mut found = summarize(session_changes).await;
     found[1..].sort_unstable();
-    assert_eq!(found, due);
-    // In the newest revision, on the stream that was asked for.
-    let wanted = json!({ "notifications": { "resourceSubscriptions": ["a:1"], "toolsListChanged": false } });
-    let listens = endpoint.listen(&Anybody, &Id::Number(1), Some(&Raw::of(&wanted))).await.unwrap();
-    assert_eq!(told(listens).await, ["acknowledged -", "updated a:1", "updated a:1"]);
-    // Who follows nothing has missed nothing.
-    let nothing = endpoint.heard(&Anybody, Keeping::Own(Arc::default()));
+    assert_eq!(found, expected);
+    // Newest revision: on the requested stream.
+    let filter = json!({ "notifications": { "resourceSubscriptions": ["a:1"], "toolsListChanged": false } });
+    let listens = endpoint
+        .listen(&TestCaller, &RequestId::Number(1), Some(&RawJson::from_value(&filter)))
+        .await
+        .unwrap();
+    assert_eq!(summarize(listens).await, ["acknowledged -", "updated a:1", "updated a:1"]);
+    // Without subscriptions, lost changes cause no notification.
+    let nothing = endpoint.session_changes(&TestCaller, SessionState::Connection(Arc::default()));
     assert_eq!(nothing.count().await, 1);
 }
 
 #[test]
-fn what_a_server_says_beside_its_stream_is_kept() {
-    for (from, due) in [
+fn subscription_id_replaces_that_of_the_server() {
+    for (from, expected) in [
         (r#"{}"#, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#),
         (
             r#"{"uri":"a:1","_meta":{"x":{"y":{}}},"z":1}"#,
@@ -97,7 +112,8 @@ fn what_a_server_says_beside_its_stream_is_kept() {
         ),
         (r#"{"_meta":null}"#, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#),
     ] {
-        let params: Raw = serde_json::from_str::<Value>(from).map(|value| Raw::of(&value)).unwrap();
-        assert_eq!(super::tagged(Some(&params), "7").get(), due);
+        let params: RawJson =
+            serde_json::from_str::<Value>(from).map(|value| RawJson::from_value(&value)).unwrap();
+        assert_eq!(super::with_subscription_id(Some(&params), "7").as_str(), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies: read to the end or event by event, with a bound on bytes and on silence.
+//! Response bodies, read whole or as events, with limits on size and idle time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,124 +7,127 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
-use toolgate_types::gather::Gather;
+use crate::body_buffer::BodyBuffer;
 
-use super::super::events::{Event, Parser};
-use super::client::{Client, Response};
+use super::super::events::{SseEvent, SseParser};
+use super::client::{HttpClient, HttpResponse};
 use crate::link::LinkError;
 
-/// Bytes that complete no event count as signs of life for this many times the allowed silence.
-pub(in crate::transport) const SIGNS_OF_LIFE: u32 = 10;
+/// Bytes that complete no event keep a stream open for this multiple of the idle timeout.
+pub(in crate::transport) const KEEPALIVE_FACTOR: u32 = 10;
 
-/// A silence that is as good as no bound, and small enough to be added to any time.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Effectively no timeout, yet small enough to add to any `Instant`.
+const MAX_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Who may be quiet for how long.
+/// Idle timeout rules of a stream.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::transport) enum Patience {
-    /// A request waits: bytes alone do not count for ever.
+pub(in crate::transport) enum IdlePolicy {
+    /// A request waits: bytes without events do not count forever.
     Request,
-    /// Nobody waits: comments may keep the stream open.
+    /// No request waits: comments may keep the stream open.
     Listening,
 }
 
-/// A body that is being read.
-pub(in crate::transport) struct Body {
-    client: Arc<Client>,
-    response: Response,
-    patience: Patience,
-    silent_at: Instant,
-    mute_at: Instant,
+pub(in crate::transport) struct ResponseBody {
+    client: Arc<HttpClient>,
+    response: HttpResponse,
+    idle_policy: IdlePolicy,
+    byte_deadline: Instant,
+    event_deadline: Instant,
 }
 
-impl Body {
-    pub(in crate::transport) fn new(client: &Arc<Client>, response: Response, patience: Patience) -> Self {
+impl ResponseBody {
+    pub(in crate::transport) fn new(
+        client: &Arc<HttpClient>,
+        response: HttpResponse,
+        idle_policy: IdlePolicy,
+    ) -> Self {
         let now = Instant::now();
         let client = Arc::clone(client);
-        let mut body = Self { client, response, patience, silent_at: now, mute_at: now };
-        body.heard_bytes();
-        body.heard();
+        let mut body = Self { client, response, idle_policy, byte_deadline: now, event_deadline: now };
+        body.reset_byte_timeout();
+        body.reset_event_timeout();
         body
     }
 
     fn idle(&self) -> Duration {
-        self.client.options.sse_read_timeout.min(LONGEST)
+        self.client.options.sse_read_timeout.min(MAX_IDLE)
     }
 
-    fn heard_bytes(&mut self) {
-        self.silent_at = Instant::now() + self.idle();
+    fn reset_byte_timeout(&mut self) {
+        self.byte_deadline = Instant::now() + self.idle();
     }
 
-    fn heard(&mut self) {
-        self.mute_at = Instant::now() + self.idle() * SIGNS_OF_LIFE;
+    fn reset_event_timeout(&mut self) {
+        self.event_deadline = Instant::now() + self.idle() * KEEPALIVE_FACTOR;
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, LinkError> {
-        let until = match self.patience {
-            Patience::Request => self.silent_at.min(self.mute_at),
-            Patience::Listening => self.silent_at,
+        let until = match self.idle_policy {
+            IdlePolicy::Request => self.byte_deadline.min(self.event_deadline),
+            IdlePolicy::Listening => self.byte_deadline,
         };
-        let chunk = timeout_at(until, self.response.chunk()).await.map_err(|_| LinkError::Silent)?;
-        self.heard_bytes();
-        chunk.map_err(|error| self.client.explain(&error))
+        let chunk = timeout_at(until, self.response.chunk()).await.map_err(|_| LinkError::IdleTimeout)?;
+        self.reset_byte_timeout();
+        chunk.map_err(|error| self.client.describe_error(&error))
     }
 
-    /// The whole body. What counts is what comes out of decompression, not what a header promises.
+    /// Reads the whole body. The limit applies to the decompressed bytes, not to `Content-Length`.
     pub(in crate::transport) async fn whole(mut self, limit: usize) -> Result<Bytes, LinkError> {
-        let mut whole = Gather::new(limit);
+        let mut whole = BodyBuffer::new(limit);
         while let Some(chunk) = self.chunk().await? {
-            whole.add(chunk).map_err(|_| LinkError::TooLarge(limit))?;
+            whole.push(chunk).map_err(|_| LinkError::TooLarge(limit))?;
         }
         Ok(whole.finish())
     }
 }
 
-/// A body that is a stream of events.
-pub(in crate::transport) struct Stream {
-    body: Body,
-    parser: Parser,
-    ready: VecDeque<Event>,
-    broken: Option<LinkError>,
+/// Response body that is an event stream.
+pub(in crate::transport) struct EventStream {
+    body: ResponseBody,
+    parser: SseParser,
+    ready: VecDeque<SseEvent>,
+    error: Option<LinkError>,
     limit: usize,
-    /// How many streams before this one, and this one, brought no event.
-    pub(in crate::transport) barren: u32,
-    /// Whether something of it, or of those before it, went by the queue.
-    pub(in crate::transport) has_passed: bool,
-    /// The id behind which this stream continues another.
+    /// Consecutive streams without an event, including this one.
+    pub(in crate::transport) empty_streams: u32,
+    /// True if a message of this stream, or of the ones it continues, went through the queue.
+    pub(in crate::transport) has_queued: bool,
+    /// Event id after which this stream continues another one.
     after: Option<HeaderValue>,
-    /// The pause that was asked for on a stream before this one.
+    /// Reconnect delay requested on a previous stream.
     retry: Option<Duration>,
 }
 
-impl Stream {
-    pub(in crate::transport) fn new(body: Body, limit: usize) -> Self {
+impl EventStream {
+    pub(in crate::transport) fn new(body: ResponseBody, limit: usize) -> Self {
         Self {
             body,
-            parser: Parser::new(limit),
+            parser: SseParser::new(limit),
             ready: VecDeque::new(),
-            broken: None,
+            error: None,
             limit,
-            barren: 1,
-            has_passed: false,
+            empty_streams: 1,
+            has_queued: false,
             after: None,
             retry: None,
         }
     }
 
-    /// Remembers that this stream takes up another one.
-    pub(in crate::transport) fn continues(&mut self, id: Option<HeaderValue>, ended: &Self) {
+    /// Marks this stream as the continuation of another one.
+    pub(in crate::transport) fn continue_from(&mut self, id: Option<HeaderValue>, ended: &Self) {
         self.after = id;
-        self.barren = ended.barren + 1;
+        self.empty_streams = ended.empty_streams + 1;
         self.retry = ended.retry();
-        self.has_passed = ended.has_passed;
+        self.has_queued = ended.has_queued;
     }
 
-    /// The pause that the server asks for before the stream is taken up again.
+    /// Reconnect delay requested by the server.
     pub(in crate::transport) fn retry(&self) -> Option<Duration> {
         self.parser.retry().or(self.retry)
     }
 
-    /// The id with which this stream can be taken up again, where it can be sent back.
+    /// Event id to resume from, if it is a valid header value.
     pub(in crate::transport) fn resume_id(&self) -> Option<HeaderValue> {
         match self.parser.id().filter(|id| !id.is_empty()) {
             Some(id) => HeaderValue::from_bytes(id.as_bytes()).ok(),
@@ -132,23 +135,22 @@ impl Stream {
         }
     }
 
-    /// The next event, or the end.
-    pub(in crate::transport) async fn next(&mut self) -> Result<Option<Event>, LinkError> {
+    /// Returns the next event; `None` at the end.
+    pub(in crate::transport) async fn next(&mut self) -> Result<Option<SseEvent>, LinkError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
             }
-            if let Some(error) = self.broken.take() {
+            if let Some(error) = self.error.take() {
                 return Err(error);
             }
             let Some(chunk) = self.body.chunk().await? else { return Ok(None) };
             let mut events = Vec::new();
-            // Whole events in front of one that is too large are still events.
-            self.broken =
-                self.parser.feed(&chunk, &mut events).err().map(|_| LinkError::TooLarge(self.limit));
+            // Complete events before the oversized one are still delivered.
+            self.error = self.parser.feed(&chunk, &mut events).err().map(|_| LinkError::TooLarge(self.limit));
             if !events.is_empty() {
-                self.body.heard();
-                self.barren = 0;
+                self.body.reset_event_timeout();
+                self.empty_streams = 0;
             }
             self.ready.extend(events);
         }

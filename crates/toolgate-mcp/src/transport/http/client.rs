@@ -1,11 +1,11 @@
-//! HTTP as all our HTTP transports speak it: pooled, without redirects, with what we send with
-//! every request, and with errors that say what happened.
+//! HTTP client shared by the HTTP transports: pooling, no redirects, fixed headers, descriptive errors.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
     WWW_AUTHENTICATE,
@@ -14,128 +14,124 @@ use reqwest::{Method, StatusCode, redirect};
 use tokio::time::timeout;
 use url::Url;
 
-use super::super::tls::{self, Stamp};
-use super::super::{OpenError, RemoteOptions, redirect as redirect_to, root, shown};
-use super::plain::{self, Plain};
+use super::super::tls::{self, FileStamps};
+use super::super::{OpenError, RemoteOptions, redacted_url, redirect_error, root_cause};
+use super::plain::{self, PlainPool};
 use crate::link::LinkError;
 
-/// What is read of an answer that is no success, in bytes and in time.
-const REFUSAL_BYTES: usize = 64 << 10;
-const REFUSAL_TIME: Duration = Duration::from_secs(5);
-/// What is shown of it.
-const SHOWN_BYTES: usize = 2 << 10;
+/// Limits for reading the body of an error response.
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Part of it that errors show.
+const MAX_SHOWN_BYTES: usize = 2 << 10;
 
-/// The kinds of body that we take.
+/// `Accept` values.
 pub(in crate::transport) const EITHER: &str = "application/json, text/event-stream";
 pub(in crate::transport) const EVENTS: &str = "text/event-stream";
-/// Headers of a request, mostly.
-const MOST_HEADERS: usize = 12;
-/// What we call ourselves.
-pub(super) const AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
+/// Usual number of headers of a request.
+const USUAL_HEADERS: usize = 12;
+/// `User-Agent` value.
+pub(super) const TOOLGATE_AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
 
-/// A client for one server.
-pub(in crate::transport) struct Client {
+/// HTTP client for one server.
+pub(in crate::transport) struct HttpClient {
     pub(in crate::transport) options: RemoteOptions,
-    /// Headers of every request.
-    fixed: HeaderMap,
-    /// The address, as it may be shown.
+    /// Configured headers, sent with every request.
+    configured_headers: HeaderMap,
+    /// URL for error messages.
     pub(in crate::transport) shown: String,
-    way: Way,
+    pool: ConnectionPool,
 }
 
-/// How requests get to the server.
-enum Way {
+/// Connection pool of a client.
+enum ConnectionPool {
     /// Without TLS.
-    Plain(Arc<Plain>),
-    /// With TLS, or with a name and a password in the address.
-    Other(Mutex<Built>),
+    Plain(Arc<PlainPool>),
+    /// With TLS, or with credentials in the URL.
+    Reqwest(Mutex<ReqwestClient>),
 }
 
-/// The answer to a request.
-pub(in crate::transport) enum Response {
-    /// Without TLS.
-    Plain(plain::Answer),
-    /// With TLS.
-    Other(reqwest::Response),
+/// HTTP response.
+pub(in crate::transport) enum HttpResponse {
+    Plain(plain::PlainResponse),
+    Reqwest(reqwest::Response),
 }
 
-impl Response {
+impl HttpResponse {
     pub(in crate::transport) fn status(&self) -> StatusCode {
         match self {
             Self::Plain(answer) => answer.status,
-            Self::Other(response) => response.status(),
+            Self::Reqwest(response) => response.status(),
         }
     }
 
     pub(in crate::transport) fn headers(&self) -> &HeaderMap {
         match self {
             Self::Plain(answer) => &answer.headers,
-            Self::Other(response) => response.headers(),
+            Self::Reqwest(response) => response.headers(),
         }
     }
 
-    /// The next part of the body.
-    pub(in crate::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, Broken> {
+    /// Reads the next chunk of the body.
+    pub(in crate::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         match self {
-            Self::Plain(answer) => answer.chunk().await.map_err(Broken::Plain),
-            Self::Other(response) => response.chunk().await.map_err(Broken::Other),
+            Self::Plain(answer) => answer.chunk().await.map_err(BodyError::Plain),
+            Self::Reqwest(response) => response.chunk().await.map_err(BodyError::Reqwest),
         }
     }
 }
 
-/// A body that could not be read.
-pub(in crate::transport) enum Broken {
-    /// Without TLS.
+/// Failure while reading a body.
+pub(in crate::transport) enum BodyError {
     Plain(hyper::Error),
-    /// With TLS.
-    Other(reqwest::Error),
+    Reqwest(reqwest::Error),
 }
 
-/// A client and the certificates it was made with.
-struct Built {
+/// HTTPS client and the version of the certificate files it was built with.
+struct ReqwestClient {
     client: reqwest::Client,
-    stamp: Stamp,
+    stamp: FileStamps,
 }
 
-/// An answer that is no success.
-pub(in crate::transport) struct Refusal {
+/// Response with an error status.
+pub(in crate::transport) struct ErrorResponse {
     pub(in crate::transport) status: StatusCode,
     pub(in crate::transport) body: Bytes,
     challenge: Option<String>,
-    readable: bool,
+    is_text: bool,
 }
 
-impl Client {
+impl HttpClient {
     pub(in crate::transport) fn new(options: RemoteOptions) -> Result<Self, OpenError> {
         if !matches!(options.url.scheme(), "http" | "https") || options.url.host().is_none() {
-            let takes = "`http://` and `https://`";
-            return Err(OpenError::Address { url: shown(&options.url), takes });
+            let schemes = "`http://` or `https://`";
+            return Err(OpenError::UnsupportedUrl { url: redacted_url(&options.url), schemes });
         }
-        let mut fixed = HeaderMap::new();
+        let mut configured_headers = HeaderMap::new();
         for (name, value) in header_pairs(&options)? {
-            fixed.append(name, value);
+            configured_headers.append(name, value);
         }
-        let way = match Plain::new(&options.url, options.connect_timeout) {
-            Some(plain) => Way::Plain(plain),
+        let pool = match PlainPool::new(&options.url, options.connect_timeout) {
+            Some(plain) => ConnectionPool::Plain(plain),
             None => {
-                let stamp = tls::stamp(&options.tls);
-                Way::Other(Mutex::new(Built { client: build(&options)?, stamp }))
+                let stamp = tls::file_stamps(&options.tls);
+                ConnectionPool::Reqwest(Mutex::new(ReqwestClient { client: build(&options)?, stamp }))
             }
         };
-        Ok(Self { fixed, shown: shown(&options.url), way, options })
+        Ok(Self { configured_headers, shown: redacted_url(&options.url), pool, options })
     }
 
-    /// Headers of every request, to which those of one are added.
+    /// Headers for a request: the configured ones, with room for more.
     pub(in crate::transport) fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(MOST_HEADERS);
-        if !self.fixed.is_empty() {
-            headers.extend(self.fixed.clone());
+        let mut headers = HeaderMap::with_capacity(USUAL_HEADERS);
+        if !self.configured_headers.is_empty() {
+            headers.extend(self.configured_headers.clone());
         }
         headers
     }
 
-    /// Sends one request with [headers](Self::headers) and waits for the start of its answer. One that is refused for want of a
-    /// token is sent again where a token can be had without a person.
+    /// Sends a request with [headers](Self::headers) and waits for the head of the response. If the server requires a
+    /// token that can be obtained without a browser, the request is sent a second time.
     pub(in crate::transport) async fn send(
         &self,
         method: Method,
@@ -143,11 +139,11 @@ impl Client {
         accept: &'static str,
         headers: impl Fn() -> HeaderMap,
         body: Option<Bytes>,
-    ) -> Result<Response, LinkError> {
+    ) -> Result<HttpResponse, LinkError> {
         let Some(tokens) = &self.options.tokens else {
             return self.send_once(method, url, accept, headers(), body).await;
         };
-        let mut renewed = false;
+        let mut retried = false;
         loop {
             let (authorization, generation) = tokens.authorization().await;
             let mut headers = headers();
@@ -162,10 +158,10 @@ impl Client {
             let challenge = challenge(response.headers());
             match tokens.demand(response.status().as_u16(), challenge, generation) {
                 None => return Ok(response),
-                Some(demand) if renewed => return Err(LinkError::Login(demand)),
+                Some(demand) if retried => return Err(LinkError::LoginRequired(demand)),
                 Some(demand) => Box::pin(tokens.renew(&demand)).await?,
             }
-            renewed = true;
+            retried = true;
         }
     }
 
@@ -176,31 +172,31 @@ impl Client {
         accept: &'static str,
         mut headers: HeaderMap,
         body: Option<Bytes>,
-    ) -> Result<Response, LinkError> {
-        // What the protocol says is said by us, whatever the configuration says.
+    ) -> Result<HttpResponse, LinkError> {
+        // Set last: protocol headers override configured ones.
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         if body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let response = match &self.way {
-            Way::Plain(plain) => {
+        let response = match &self.pool {
+            ConnectionPool::Plain(plain) => {
                 let sent = plain.send(method, url, headers, body).await;
-                Response::Plain(sent.map_err(|failure| self.explain_plain(&failure))?)
+                HttpResponse::Plain(sent.map_err(|failure| self.describe_plain_error(&failure))?)
             }
-            Way::Other(built) => {
-                let request = self.current(built).request(method, url.clone()).headers(headers);
+            ConnectionPool::Reqwest(client) => {
+                let request = self.current(client).request(method, url.clone()).headers(headers);
                 let request = match body {
                     Some(body) => request.body(body),
                     None => request,
                 };
                 let sent = request.send().await;
-                Response::Other(sent.map_err(|error| self.explain(&Broken::Other(error)))?)
+                HttpResponse::Reqwest(sent.map_err(|error| self.describe_error(&BodyError::Reqwest(error)))?)
             }
         };
         if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-            return Err(redirect_to(url, response.headers().get(LOCATION).map(HeaderValue::as_bytes)));
+            return Err(redirect_error(url, response.headers().get(LOCATION).map(HeaderValue::as_bytes)));
         }
-        // What was decompressed has no such header any more.
+        // Decompression removes the header, so a remaining one is an encoding we did not offer.
         match response.headers().get(CONTENT_ENCODING).map(|value| excerpt(value.as_bytes())) {
             Some(encoding) if !encoding.eq_ignore_ascii_case("identity") => {
                 Err(LinkError::Encoding(encoding.chars().take(64).collect()))
@@ -209,66 +205,66 @@ impl Client {
         }
     }
 
-    /// The client, made anew where certificates were renewed.
-    fn current(&self, built: &Mutex<Built>) -> reqwest::Client {
-        let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the client, rebuilt if certificate files changed.
+    fn current(&self, cached: &Mutex<ReqwestClient>) -> reqwest::Client {
+        let mut cached = cached.lock();
         if !self.options.tls.is_default() {
-            let stamp = tls::stamp(&self.options.tls);
-            // Files that are being written may not fit together yet; the next request tries again.
-            if stamp != built.stamp
+            let stamp = tls::file_stamps(&self.options.tls);
+            // Files that are being replaced may be inconsistent; the next request tries again.
+            if stamp != cached.stamp
                 && let Ok(client) = build(&self.options)
             {
-                *built = Built { client, stamp };
+                *cached = ReqwestClient { client, stamp };
             }
         }
-        built.client.clone()
+        cached.client.clone()
     }
 
-    /// What happened, in words, without the address in full.
-    pub(in crate::transport) fn explain(&self, broken: &Broken) -> LinkError {
+    /// Converts an error, with the URL redacted.
+    pub(in crate::transport) fn describe_error(&self, broken: &BodyError) -> LinkError {
         let shown = &self.shown;
         let error = match broken {
-            Broken::Plain(error) => return self.broke(error),
-            Broken::Other(error) => error,
+            BodyError::Plain(error) => return self.broken_connection_error(error),
+            BodyError::Reqwest(error) => error,
         };
-        if let Some(failure) = tls::failure(error, shown) {
+        if let Some(failure) = tls::tls_error(error, shown) {
             failure
         } else if error.is_connect() && error.is_timeout() {
-            self.late()
+            self.connect_timeout_error()
         } else if error.is_connect() {
-            LinkError::Unreachable(format!("cannot connect to `{shown}`: {}", root(error)))
+            LinkError::Unreachable(format!("cannot connect to `{shown}`: {}", root_cause(error)))
         } else if error.is_decode() {
-            LinkError::Io(format!("`{shown}` sent what cannot be decompressed: {}", root(error)))
+            LinkError::Io(format!("`{shown}` sent a body that cannot be decompressed: {}", root_cause(error)))
         } else {
-            self.broke(error)
+            self.broken_connection_error(error)
         }
     }
 
-    fn explain_plain(&self, failure: &plain::Failure) -> LinkError {
+    fn describe_plain_error(&self, failure: &plain::PlainError) -> LinkError {
         match failure {
-            plain::Failure::Unreachable(why) => {
+            plain::PlainError::Unreachable(why) => {
                 LinkError::Unreachable(format!("cannot connect to `{}`: {why}", self.shown))
             }
-            plain::Failure::Late => self.late(),
-            plain::Failure::Broken(error) => self.broke(error),
+            plain::PlainError::ConnectTimeout => self.connect_timeout_error(),
+            plain::PlainError::Broken(error) => self.broken_connection_error(error),
         }
     }
 
-    fn late(&self) -> LinkError {
+    fn connect_timeout_error(&self) -> LinkError {
         let within = self.options.connect_timeout;
         LinkError::Unreachable(format!("cannot connect to `{}` within {within:?}", self.shown))
     }
 
-    fn broke(&self, error: &(dyn std::error::Error + 'static)) -> LinkError {
-        LinkError::Io(format!("the connection to `{}` broke: {}", self.shown, root(error)))
+    fn broken_connection_error(&self, error: &(dyn std::error::Error + 'static)) -> LinkError {
+        LinkError::Io(format!("the connection to `{}` broke: {}", self.shown, root_cause(error)))
     }
 }
 
 fn build(options: &RemoteOptions) -> Result<reqwest::Client, OpenError> {
     let mut builder = reqwest::Client::builder()
-        .user_agent(AGENT)
+        .user_agent(TOOLGATE_AGENT)
         .redirect(redirect::Policy::none())
-        // What a call may reach is said by the configuration, never by the environment.
+        // Network access is defined by the configuration, never by proxy environment variables.
         .no_proxy()
         .tcp_nodelay(true)
         .tcp_keepalive(Duration::from_secs(30))
@@ -284,13 +280,13 @@ fn build(options: &RemoteOptions) -> Result<reqwest::Client, OpenError> {
     };
     builder = match tls {
         Some(tls) => builder.tls_backend_preconfigured(tls),
-        // Nothing is redirected, so a client for `http://` never needs the roots of the platform.
+        // Redirects are not followed, so a client for `http://` never needs the platform's root certificates.
         None => builder.tls_certs_only([]),
     };
     builder.build().map_err(|error| OpenError::Tls(error.into()))
 }
 
-/// The headers of the options; their values are never shown.
+/// Parses the configured headers and marks their values as sensitive.
 pub(in crate::transport) fn header_pairs(
     options: &RemoteOptions,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, OpenError> {
@@ -304,24 +300,24 @@ pub(in crate::transport) fn header_pairs(
     pairs.collect()
 }
 
-impl Refusal {
-    /// Reads as much of a refusal as is of use.
-    pub(in crate::transport) async fn read(mut response: Response) -> Self {
+impl ErrorResponse {
+    /// Reads the start of the body.
+    pub(in crate::transport) async fn read(mut response: HttpResponse) -> Self {
         let status = response.status();
         let kind = content_type(response.headers());
-        let readable = kind == "text/plain" || kind.ends_with("/json") || kind.ends_with("+json");
+        let is_text = kind == "text/plain" || kind.ends_with("/json") || kind.ends_with("+json");
         let challenge = challenge(response.headers());
         let mut body = Vec::new();
-        let _ = timeout(REFUSAL_TIME, async {
+        let _ = timeout(ERROR_BODY_TIMEOUT, async {
             while let Ok(Some(chunk)) = response.chunk().await {
-                body.extend_from_slice(&chunk[..chunk.len().min(REFUSAL_BYTES - body.len())]);
-                if body.len() >= REFUSAL_BYTES {
+                body.extend_from_slice(&chunk[..chunk.len().min(MAX_ERROR_BODY_BYTES - body.len())]);
+                if body.len() >= MAX_ERROR_BODY_BYTES {
                     break;
                 }
             }
         })
         .await;
-        Self { status, body: body.into(), challenge, readable }
+        Self { status, body: body.into(), challenge, is_text }
     }
 
     pub(in crate::transport) fn wants_login(&self) -> bool {
@@ -329,22 +325,22 @@ impl Refusal {
     }
 }
 
-impl From<Refusal> for LinkError {
-    fn from(refusal: Refusal) -> Self {
-        let start = &refusal.body[..refusal.body.len().min(SHOWN_BYTES)];
-        let body = refusal.readable.then(|| excerpt(start)).filter(|body| !body.is_empty());
-        Self::Status { status: refusal.status.as_u16(), body, challenge: refusal.challenge }
+impl From<ErrorResponse> for LinkError {
+    fn from(error: ErrorResponse) -> Self {
+        let start = &error.body[..error.body.len().min(MAX_SHOWN_BYTES)];
+        let body = error.is_text.then(|| excerpt(start)).filter(|body| !body.is_empty());
+        Self::Status { status: error.status.as_u16(), body, challenge: error.challenge }
     }
 }
 
-/// What a server wants of whoever asks.
+/// Joins the `WWW-Authenticate` headers.
 fn challenge(headers: &HeaderMap) -> Option<String> {
     let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
     let challenges: Vec<_> = challenges.filter_map(|value| value.to_str().ok()).collect();
     Some(challenges.join(", ")).filter(|challenge| !challenge.is_empty())
 }
 
-/// Text of a server, fit to be shown in a line.
+/// Removes control characters from a server's text, so that it can be shown.
 pub(in crate::transport) fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text =
@@ -352,7 +348,7 @@ pub(in crate::transport) fn excerpt(bytes: &[u8]) -> String {
     text.trim().to_owned()
 }
 
-/// The kind of a body, in lower case and without parameters.
+/// Media type in lower case, without parameters.
 pub(in crate::transport) fn content_type(headers: &HeaderMap) -> Cow<'_, str> {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = value.split(';').next().unwrap_or_default().trim();

@@ -1,13 +1,13 @@
-//! HTTP without TLS, for servers on this machine or beside it: connections that whoever asks moves himself.
+//! HTTP/1.1 without TLS, for servers on this machine or network: the requesting task drives the connection itself.
 //!
-//! No task stands between a request and its connection. Whoever sends also polls the connection until his answer is
-//! read, and puts it back for the next. What nobody uses is not watched: that the server closed it is found out with
-//! the next request, which then gets another one. Invariant: a request that may have been sent is never sent again
-//! from here, and a connection whose answer was not read to its end is never used again.
+//! There is no task between a request and its connection. The sender polls the connection until the response is read,
+//! then returns it to the pool. Idle connections are not watched: a connection that the server closed is detected by
+//! the next request, which then opens a new one. Invariant: a request that may have been sent is never sent again
+//! from here, and a connection whose response was not read to the end is never reused.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper::http::uri::InvalidUri;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use reqwest::header::{HOST, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::{Method, StatusCode};
 use tokio::net::TcpStream;
@@ -25,63 +26,62 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use url::{Host, Position, Url};
 
-use super::super::root;
-use super::AT_ONCE;
-use super::client::AGENT;
+use super::super::root_cause;
+use super::MAX_CONCURRENT;
+use super::client::TOOLGATE_AGENT;
 
-/// How long a connection is kept that nobody uses.
-const IDLE: Duration = Duration::from_secs(60);
-/// The longest head of an answer.
-const HEAD_BYTES: usize = 64 << 10;
-/// How often the system asks a silent connection whether it lives.
+/// Idle connections are closed after this time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum size of a response head.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// TCP keep-alive interval.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Why there is no answer.
+/// Failure of a request.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// No connection could be made, for this reason: nothing was sent.
+pub(super) enum PlainError {
+    /// No connection was made, so nothing was sent.
     Unreachable(String),
-    /// None was made in time.
-    Late,
-    /// It broke.
+    /// Connecting timed out.
+    ConnectTimeout,
+    /// The connection broke.
     Broken(hyper::Error),
 }
 
-/// A server, and the connections to it that wait for work.
-pub(super) struct Plain {
+/// Connection pool for one server.
+pub(super) struct PlainPool {
     host: Host,
     port: u16,
     authority: HeaderValue,
-    /// Where requests go mostly, and that as they say it.
-    home: (Url, Uri),
+    /// Usual URL of requests, with its parsed form, so that it is not parsed for each one.
+    usual_target: (Url, Uri),
     connect_timeout: Duration,
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleConnections>,
 }
 
-/// Connections that wait for work, in the order in which they were put back.
+/// Idle connections, least recently used first.
 #[derive(Default)]
-struct Idle {
-    connections: Vec<(Instant, Connection)>,
-    /// Whether somebody closes those that wait for too long.
+struct IdleConnections {
+    connections: Vec<(Instant, PlainConnection)>,
+    /// True while a sweeper task runs.
     is_swept: bool,
-    /// Who does.
+    /// Task that closes connections after [`IDLE_TIMEOUT`].
     sweeper: JoinSet<()>,
 }
 
-/// A connection, with what sends on it.
-struct Connection {
+struct PlainConnection {
     sender: http1::SendRequest<Full<Bytes>>,
-    driver: Driver,
+    driver: ConnectionDriver,
 }
 
-/// What moves a connection, until it has ended. It is dropped then: what it still holds, such as a request that was not
-/// sent, hears of the end only by that.
-struct Driver(Option<Pin<Box<Moves>>>);
+/// Future that drives a connection. It is dropped as soon as it ends: a request that it still holds learns of the end
+/// only by that.
+struct ConnectionDriver(Option<Pin<Box<HyperConnection>>>);
 
-type Moves = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
+type HyperConnection = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
-impl Driver {
-    /// Moves what is to be moved.
+impl ConnectionDriver {
+    /// Polls the connection.
     fn drive(&mut self, cx: &mut Context<'_>) {
         if self.0.as_mut().is_some_and(|driver| driver.as_mut().poll(cx).is_ready()) {
             self.0 = None;
@@ -89,17 +89,17 @@ impl Driver {
     }
 }
 
-/// An answer whose body is still to be read.
-pub(in crate::transport) struct Answer {
+/// Response whose body is still to be read.
+pub(in crate::transport) struct PlainResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Incoming,
-    connection: Option<Connection>,
-    pool: Arc<Plain>,
+    connection: Option<PlainConnection>,
+    pool: Arc<PlainPool>,
 }
 
-impl Plain {
-    /// For addresses without TLS and without a user in them; others are not for us.
+impl PlainPool {
+    /// Creates a pool; `None` for URLs with TLS or credentials, which this client does not support.
     pub(super) fn new(url: &Url, connect_timeout: Duration) -> Option<Arc<Self>> {
         if url.scheme() != "http" || !url.username().is_empty() || url.password().is_some() {
             return None;
@@ -109,27 +109,27 @@ impl Plain {
             host: url.host()?.to_owned(),
             port: url.port_or_known_default()?,
             authority: HeaderValue::from_str(authority).ok()?,
-            home: (url.clone(), target(url).ok()?),
+            usual_target: (url.clone(), target(url).ok()?),
             connect_timeout,
             idle: Mutex::default(),
         }))
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of the response.
     pub(super) async fn send(
         self: &Arc<Self>,
         method: Method,
         url: &Url,
         mut headers: HeaderMap,
         body: Option<Bytes>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<PlainResponse, PlainError> {
         headers.insert(HOST, self.authority.clone());
-        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
+        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(TOOLGATE_AGENT));
         let mut request = hyper::Request::new(Full::new(body.unwrap_or_default()));
-        *request.uri_mut() = if *url == self.home.0 {
-            self.home.1.clone()
+        *request.uri_mut() = if *url == self.usual_target.0 {
+            self.usual_target.1.clone()
         } else {
-            target(url).map_err(|_| Failure::Unreachable("it has no path".to_owned()))?
+            target(url).map_err(|_| PlainError::Unreachable("it has no path".to_owned()))?
         };
         *request.method_mut() = method;
         *request.headers_mut() = headers;
@@ -141,27 +141,27 @@ impl Plain {
             match connection.send(request).await {
                 Ok(response) => {
                     let (parts, body) = response.into_parts();
-                    let mut answer = Answer {
+                    let mut response = PlainResponse {
                         status: parts.status,
                         headers: parts.headers,
                         body,
                         connection: Some(connection),
                         pool: Arc::clone(self),
                     };
-                    if answer.body.is_end_stream() {
-                        answer.done();
+                    if response.body.is_end_stream() {
+                        response.release();
                     }
-                    return Ok(answer);
+                    return Ok(response);
                 }
-                // It came back unsent: the server closed what we had kept.
+                // Not sent: the server had closed the idle connection. Use another one.
                 Err((Some(unsent), _)) if !is_new => request = unsent,
-                Err((_, error)) => return Err(Failure::Broken(error)),
+                Err((_, error)) => return Err(PlainError::Broken(error)),
             }
         }
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
-        let unreachable = |error: std::io::Error| Failure::Unreachable(root(&error));
+    async fn connect(&self) -> Result<PlainConnection, PlainError> {
+        let unreachable = |error: std::io::Error| PlainError::Unreachable(root_cause(&error));
         let connecting = async {
             match &self.host {
                 Host::Domain(name) => TcpStream::connect((name.as_str(), self.port)).await,
@@ -171,28 +171,29 @@ impl Plain {
         };
         let stream = timeout(self.connect_timeout, connecting)
             .await
-            .map_err(|_| Failure::Late)?
+            .map_err(|_| PlainError::ConnectTimeout)?
             .map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(unreachable)?;
-        let made = http1::Builder::new().max_buf_size(HEAD_BYTES).handshake(TokioIo::new(stream)).await;
-        let (sender, driver) = made.map_err(Failure::Broken)?;
-        Ok(Connection { sender, driver: Driver(Some(Box::pin(driver))) })
+        let handshake =
+            http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(stream)).await;
+        let (sender, driver) = handshake.map_err(PlainError::Broken)?;
+        Ok(PlainConnection { sender, driver: ConnectionDriver(Some(Box::pin(driver))) })
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> parking_lot::MutexGuard<'_, IdleConnections> {
+        self.idle.lock()
     }
 
-    /// The one that was used last, which is the least likely to be closed.
-    fn take(&self) -> Option<Connection> {
+    /// Takes the most recently used connection, which is the least likely to be closed.
+    fn take(&self) -> Option<PlainConnection> {
         self.idle().connections.pop().map(|(_, connection)| connection)
     }
 
-    fn put(self: &Arc<Self>, connection: Connection) {
+    fn put_back(self: &Arc<Self>, connection: PlainConnection) {
         let mut idle = self.idle();
-        if idle.connections.len() < AT_ONCE {
+        if idle.connections.len() < MAX_CONCURRENT {
             idle.connections.push((Instant::now(), connection));
         }
         if !std::mem::replace(&mut idle.is_swept, true) {
@@ -202,31 +203,31 @@ impl Plain {
     }
 }
 
-/// What a request says of where it goes.
+/// Request target: path and query.
 fn target(url: &Url) -> Result<Uri, InvalidUri> {
     url[Position::BeforePath..Position::AfterQuery].parse()
 }
 
-/// Closes what nobody uses, as long as there is something.
-async fn sweep(pool: Weak<Plain>) {
+/// Closes connections that were idle for too long. Ends when there are none left.
+async fn sweep(pool: Weak<PlainPool>) {
     loop {
-        sleep(IDLE).await;
+        sleep(IDLE_TIMEOUT).await;
         let Some(pool) = pool.upgrade() else { return };
         let now = Instant::now();
         let mut idle = pool.idle();
-        let stale = idle.connections.iter().take_while(|(since, _)| now - *since >= IDLE).count();
-        let gone: Vec<_> = idle.connections.drain(..stale).collect();
+        let stale = idle.connections.iter().take_while(|(since, _)| now - *since >= IDLE_TIMEOUT).count();
+        let closed: Vec<_> = idle.connections.drain(..stale).collect();
         idle.is_swept = !idle.connections.is_empty();
         let is_over = !idle.is_swept;
         drop(idle);
-        drop(gone);
+        drop(closed);
         if is_over {
             return;
         }
     }
 }
 
-impl Connection {
+impl PlainConnection {
     async fn send(
         &mut self,
         request: hyper::Request<Full<Bytes>>,
@@ -234,8 +235,8 @@ impl Connection {
         let mut sending = pin!(self.sender.try_send_request(request));
         let driver = &mut self.driver;
         let sent = poll_fn(|cx| {
-            if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
-                return Poll::Ready(answer);
+            if let Poll::Ready(response) = sending.as_mut().poll(cx) {
+                return Poll::Ready(response);
             }
             driver.drive(cx);
             sending.as_mut().poll(cx)
@@ -244,8 +245,8 @@ impl Connection {
     }
 }
 
-impl Answer {
-    /// The next part of the body.
+impl PlainResponse {
+    /// Reads the next chunk of the body.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, hyper::Error> {
         loop {
             let frame = poll_fn(|cx| {
@@ -259,13 +260,13 @@ impl Answer {
             .await;
             match frame.transpose()? {
                 None => {
-                    self.done();
+                    self.release();
                     return Ok(None);
                 }
                 Some(frame) => {
                     let Ok(data) = frame.into_data() else { continue };
                     if self.body.is_end_stream() {
-                        self.done();
+                        self.release();
                     }
                     return Ok(Some(data));
                 }
@@ -273,43 +274,42 @@ impl Answer {
         }
     }
 
-    /// The body was read: its connection is free.
-    fn done(&mut self) {
+    /// Returns the connection to the pool after the body was read.
+    fn release(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
-        // What is left is to notice that the answer is over.
+        // Lets hyper notice that the response is complete.
         connection.driver.drive(&mut Context::from_waker(std::task::Waker::noop()));
         if connection.driver.0.is_some() && connection.sender.is_ready() {
-            self.pool.put(connection);
+            self.pool.put_back(connection);
         }
     }
 }
 
-/// A connection that the server closes at once says so, also to a task that has done all that it may at a time: then a
-/// queue looks empty that is not.
+/// Closing is detected even by a task that has used up its cooperative budget, for which a non-empty queue looks empty.
 #[tokio::test]
-async fn a_connection_that_ends_at_once_says_so() {
+async fn closed_connection_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
-    let plain = Plain::new(&url, IDLE).unwrap();
+    let pool = PlainPool::new(&url, IDLE_TIMEOUT).unwrap();
     for spent in 0..128 {
-        let mut connection = plain.connect().await.unwrap();
+        let mut connection = pool.connect().await.unwrap();
         drop(listener.accept().await.unwrap());
         tokio::task::yield_now().await;
         for _ in 0..spent {
             tokio::task::coop::consume_budget().await;
         }
-        let sent = timeout(IDLE / 10, connection.send(hyper::Request::new(Full::default()))).await;
+        let sent = timeout(IDLE_TIMEOUT / 10, connection.send(hyper::Request::new(Full::default()))).await;
         assert!(sent.is_ok_and(|sent| sent.is_err()), "{spent}");
     }
 }
 
-/// What was kept and has been closed since is no way any more; the request takes another.
+/// A pooled connection that was closed meanwhile is replaced.
 #[tokio::test]
-async fn what_was_closed_meanwhile_is_not_used() {
+async fn closed_pooled_connection_is_replaced() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
-    let plain = Plain::new(&url, IDLE).unwrap();
+    let pool = PlainPool::new(&url, IDLE_TIMEOUT).unwrap();
     for _ in 0..3 {
         let served = async {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -317,12 +317,13 @@ async fn what_was_closed_meanwhile_is_not_used() {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
             stream
         };
-        let asked = async {
-            let mut answer = plain.send(Method::GET, &url, HeaderMap::new(), None).await.unwrap();
-            assert_eq!(answer.chunk().await.unwrap().as_deref(), Some(&b"{}"[..]));
+        let requested = async {
+            let mut response = pool.send(Method::GET, &url, HeaderMap::new(), None).await.unwrap();
+            assert_eq!(response.chunk().await.unwrap().as_deref(), Some(&b"{}"[..]));
         };
-        let (stream, ()) = timeout(IDLE / 10, async { tokio::join!(served, asked) }).await.unwrap();
-        assert_eq!(plain.idle().connections.len(), 1, "it is kept");
+        let (stream, ()) =
+            timeout(IDLE_TIMEOUT / 10, async { tokio::join!(served, requested) }).await.unwrap();
+        assert_eq!(pool.idle().connections.len(), 1, "it is pooled");
         drop(stream);
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Streamable HTTP against servers that behave, and that do not.
+//! Streamable HTTP against well-behaved and misbehaving servers.
 
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
@@ -8,54 +8,57 @@ use tokio::sync::Notify;
 use toolgate_types::Secret;
 
 use super::super::testing::{
-    Answer, Asked, Server, asked, empty, events, header, hold, pieces, result, until, whole,
+    Server, TestRequest, TestResponse, chunked, empty, events, header, hold, id_and_method, result, until,
+    whole,
 };
 use super::*;
 
 fn link(server: &Server) -> Link {
-    open(server.options(), Limits::default()).unwrap()
+    open(server.options(), ScanLimits::default()).unwrap()
 }
 
 fn quick(server: &Server, silence: Duration) -> Link {
     let options = RemoteOptions { sse_read_timeout: silence, ..server.options() };
-    open(options, Limits { size: 1 << 20, depth: 64 }).unwrap()
+    open(options, ScanLimits { size: 1 << 20, depth: 64 }).unwrap()
 }
 
-/// What the first request gets from a server that always answers so.
-async fn refusal(answer: impl Fn(Asked) -> Answer + Send + Sync + 'static) -> LinkError {
-    refusal_after(Duration::from_secs(5), answer).await
+/// Error of the first request to a server that always answers the same.
+async fn error_of(answer: impl Fn(TestRequest) -> TestResponse + Send + Sync + 'static) -> LinkError {
+    error_after(Duration::from_secs(5), answer).await
 }
 
-async fn refusal_after(
+async fn error_after(
     silence: Duration,
-    answer: impl Fn(Asked) -> Answer + Send + Sync + 'static,
+    answer: impl Fn(TestRequest) -> TestResponse + Send + Sync + 'static,
 ) -> LinkError {
     let server = Server::start(move |request| std::future::ready(answer(request))).await;
-    refused(quick(&server, silence)).await
+    first_error(quick(&server, silence)).await
 }
 
-/// The same by the client that serves where there is TLS; a user in the address leads to it as well.
-async fn refusal_of_other(answer: impl Fn(Asked) -> Answer + Send + Sync + 'static) -> LinkError {
+/// As [`error_of`], with the client that is used for TLS; a user in the URL selects it too.
+async fn error_with_reqwest(
+    answer: impl Fn(TestRequest) -> TestResponse + Send + Sync + 'static,
+) -> LinkError {
     let server = Server::start(move |request| std::future::ready(answer(request))).await;
     let mut options = server.options();
     options.url.set_username("ann").unwrap();
-    refused(open(options, Limits { size: 1 << 20, depth: 64 }).unwrap()).await
+    first_error(open(options, ScanLimits { size: 1 << 20, depth: 64 }).unwrap()).await
 }
 
-async fn refused(mut link: Link) -> LinkError {
-    link.ask(1, "tools/call", None).await;
-    // A message that is not the answer is passed on before the failure.
+async fn first_error(mut link: Link) -> LinkError {
+    link.request(1, "tools/call", None).await;
+    // Messages other than the response are delivered before the failure.
     loop {
         match link.next().await {
-            Incoming::Message(_) | Incoming::During(..) => {}
-            Incoming::Failed(1, error) => return error,
+            LinkEvent::Message(_) | LinkEvent::StreamMessage(..) => {}
+            LinkEvent::Failed(1, error) => return error,
             other => panic!("{other:?}"),
         }
     }
 }
 
-async fn json_of(request: Asked) -> Answer {
-    let (id, method) = asked(&request);
+async fn json_of(request: TestRequest) -> TestResponse {
+    let (id, method) = id_and_method(&request);
     if method.starts_with("notifications/") {
         return empty(202);
     }
@@ -63,8 +66,8 @@ async fn json_of(request: Asked) -> Answer {
 }
 
 #[tokio::test]
-async fn an_answer_as_json() {
-    let server = Server::start(async |request: Asked| {
+async fn json_response() {
+    let server = Server::start(async |request: TestRequest| {
         assert_eq!(header(&request, "accept"), Some("application/json, text/event-stream"));
         assert_eq!(header(&request, "content-type"), Some("application/json"));
         assert_eq!(header(&request, "x-key"), Some("k"));
@@ -74,17 +77,17 @@ async fn an_answer_as_json() {
     .await;
     let headers =
         vec![("X-Key".to_owned(), Secret::new("k")), ("Accept".to_owned(), Secret::new("text/html"))];
-    let mut link = open(RemoteOptions { headers, ..server.options() }, Limits::default()).unwrap();
+    let mut link = open(RemoteOptions { headers, ..server.options() }, ScanLimits::default()).unwrap();
     for id in 1..=3 {
-        link.ask(id, "tools/call", None).await;
+        link.request(id, "tools/call", None).await;
         assert_eq!(link.message().await["id"], id);
     }
 }
 
 #[tokio::test]
-async fn an_answer_as_events_keeps_its_order() {
-    let server = Server::start(async |request: Asked| {
-        let (id, _) = asked(&request);
+async fn event_stream_response_keeps_its_order() {
+    let server = Server::start(async |request: TestRequest| {
+        let (id, _) = id_and_method(&request);
         let note = |n| {
             format!("event: message\ndata: {}\n\n", json!({ "jsonrpc": "2.0", "method": "n", "params": n }))
         };
@@ -93,7 +96,7 @@ async fn an_answer_as_events_keeps_its_order() {
     })
     .await;
     let mut link = link(&server);
-    link.ask(1, "tools/call", None).await;
+    link.request(1, "tools/call", None).await;
     for n in 0..50 {
         assert_eq!(link.message().await["params"], n);
     }
@@ -101,16 +104,16 @@ async fn an_answer_as_events_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn a_session_from_begin_to_end() {
+async fn session_from_handshake_to_delete() {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = Arc::clone(&seen);
-    let server = Server::start(move |request: Asked| {
+    let server = Server::start(move |request: TestRequest| {
         let log = Arc::clone(&log);
         async move {
-            let method = asked(&request).1;
+            let method = id_and_method(&request).1;
             let session = header(&request, "mcp-session-id").unwrap_or("-");
             let version = header(&request, "mcp-protocol-version").unwrap_or("-");
-            log.lock().unwrap().push(format!("{} {method} {session} {version}", request.method()));
+            log.lock().push(format!("{} {method} {session} {version}", request.method()));
             if request.method() == Method::GET {
                 return events("data: {\"jsonrpc\":\"2.0\",\"method\":\"unasked\"}\n\n");
             }
@@ -123,16 +126,16 @@ async fn a_session_from_begin_to_end() {
     })
     .await;
     let mut link = link(&server);
-    link.ask(1, "initialize", None).await;
+    link.request(1, "initialize", None).await;
     link.message().await;
-    link.outbox.send(Outgoing::Revision(Revision::V2025_11_25)).await.unwrap();
-    link.tell("notifications/initialized").await;
+    link.outbox.send(LinkCommand::Revision(Revision::V2025_11_25)).await.unwrap();
+    link.notify("notifications/initialized").await;
     assert_eq!(link.message().await["method"], "unasked");
-    link.ask(2, "tools/list", None).await;
+    link.request(2, "tools/list", None).await;
     link.message().await;
-    link.outbox.send(Outgoing::Close).await.unwrap();
+    link.outbox.send(LinkCommand::Close).await.unwrap();
     assert!(matches!(link.end().await, LinkError::Closed));
-    let seen = seen.lock().unwrap().clone();
+    let seen = seen.lock().clone();
     let expected = [
         "POST initialize - -",
         "POST notifications/initialized s1 2025-11-25",
@@ -143,51 +146,55 @@ async fn a_session_from_begin_to_end() {
     assert_eq!(seen, expected);
 }
 
-/// A request that follows the end of the handshake does not overtake it.
+/// Requests after the handshake do not overtake `notifications/initialized`.
 #[tokio::test]
-async fn the_handshake_arrives_first() {
+async fn requests_wait_for_the_end_of_the_handshake() {
     let slow = Arc::new(AtomicBool::new(false));
-    let server = Server::start(move |request: Asked| {
+    let server = Server::start(move |request: TestRequest| {
         let slow = Arc::clone(&slow);
         async move {
-            if asked(&request).1.starts_with("notifications/") {
+            if id_and_method(&request).1.starts_with("notifications/") {
                 sleep(Duration::from_millis(100)).await;
                 slow.store(true, Ordering::SeqCst);
                 return empty(202);
             }
             let kind = if slow.load(Ordering::SeqCst) { "application/json" } else { "text/too-early" };
-            whole(200, kind, result(&asked(&request).0))
+            whole(200, kind, result(&id_and_method(&request).0))
         }
     })
     .await;
     let mut link = link(&server);
-    link.tell("notifications/initialized").await;
-    link.ask(1, "tools/list", None).await;
+    link.notify("notifications/initialized").await;
+    link.request(1, "tools/list", None).await;
     assert_eq!(link.message().await["id"], 1);
 }
 
 #[tokio::test]
-async fn headers_of_the_newest_revision() {
-    let server = Server::start(async |request: Asked| {
+async fn newest_revision_headers() {
+    let server = Server::start(async |request: TestRequest| {
         assert_eq!(request.method(), Method::POST);
         let headers = ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id"];
         let headers = headers.map(|name| header(&request, name).unwrap_or("-").to_owned());
-        whole(200, "application/json", json!({ "id": asked(&request).0, "result": headers }).to_string())
+        whole(
+            200,
+            "application/json",
+            json!({ "id": id_and_method(&request).0, "result": headers }).to_string(),
+        )
     })
     .await;
     let mut link = link(&server);
-    link.ask(1, "server/discover", None).await;
+    link.request(1, "server/discover", None).await;
     assert_eq!(link.message().await["result"], json!(["2026-07-28", "server/discover", "-", "-"]));
-    link.ask(2, "initialize", None).await;
+    link.request(2, "initialize", None).await;
     assert_eq!(link.message().await["result"], json!(["-", "-", "-", "-"]));
-    link.outbox.send(Outgoing::Revision(Revision::V2026_07_28)).await.unwrap();
-    link.ask(3, "tools/call", Some("größe")).await;
+    link.outbox.send(LinkCommand::Revision(Revision::V2026_07_28)).await.unwrap();
+    link.request(3, "tools/call", Some("größe")).await;
     let name = "=?base64?Z3LDtsOfZQ==?=";
     assert_eq!(link.message().await["result"], json!(["2026-07-28", "tools/call", name, "-"]));
 }
 
 #[test]
-fn values_in_headers() {
+fn encodes_header_values() {
     let check = |text: &str, expected: &str| assert_eq!(header_value(text), expected);
     check("git.log", "git.log");
     check("a b", "a b");
@@ -201,7 +208,7 @@ async fn cancelling_closes_the_stream() {
     let (closed, began) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (on_close, on_begin) = (Arc::clone(&closed), Arc::clone(&began));
     let server = Server::start(move |_| {
-        let (sender, answer) = pieces("text/event-stream");
+        let (sender, answer) = chunked("text/event-stream");
         let (closed, began) = (Arc::clone(&on_close), Arc::clone(&on_begin));
         began.notify_one();
         hold(sender, move || closed.notify_one());
@@ -209,23 +216,23 @@ async fn cancelling_closes_the_stream() {
     })
     .await;
     let mut link = link(&server);
-    link.ask(1, "tools/call", None).await;
+    link.request(1, "tools/call", None).await;
     began.notified().await;
-    link.outbox.send(Outgoing::Cancel(1)).await.unwrap();
+    link.outbox.send(LinkCommand::Cancel(1)).await.unwrap();
     timeout(Duration::from_millis(200), closed.notified()).await.expect("the stream is closed in time");
-    link.outbox.send(Outgoing::Close).await.unwrap();
+    link.outbox.send(LinkCommand::Close).await.unwrap();
     assert!(matches!(link.end().await, LinkError::Closed));
 }
 
-/// A server that works on an answer in silence hears of it as well.
+/// Cancelling also reaches a server that has not started to respond.
 #[tokio::test]
-async fn cancelling_closes_what_has_not_answered() {
-    let (began, gone) = (Arc::new(Notify::new()), mpsc::channel::<()>(1));
-    let (sender, mut gone) = gone;
+async fn cancelling_closes_a_request_without_response() {
+    let (began, dropped) = (Arc::new(Notify::new()), mpsc::channel::<()>(1));
+    let (sender, mut dropped) = dropped;
     let on_begin = Arc::clone(&began);
-    let (sender, once) = (Mutex::new(Some(sender)), std::future::pending::<Answer>);
+    let (sender, once) = (Mutex::new(Some(sender)), std::future::pending::<TestResponse>);
     let server = Server::start(move |_| {
-        let held = sender.lock().unwrap().take();
+        let held = sender.lock().take();
         let began = Arc::clone(&on_begin);
         async move {
             began.notify_one();
@@ -235,30 +242,30 @@ async fn cancelling_closes_what_has_not_answered() {
     })
     .await;
     let link = link(&server);
-    link.ask(1, "tools/call", None).await;
+    link.request(1, "tools/call", None).await;
     began.notified().await;
-    link.outbox.send(Outgoing::Cancel(1)).await.unwrap();
-    let closed = timeout(Duration::from_millis(200), gone.recv()).await;
+    link.outbox.send(LinkCommand::Cancel(1)).await.unwrap();
+    let closed = timeout(Duration::from_millis(200), dropped.recv()).await;
     assert_eq!(closed.expect("the request is dropped in time"), None);
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks() {
-    let error = refusal_of_other(|_| {
+async fn undecodable_body_is_an_error() {
+    let error = error_with_reqwest(|_| {
         let mut answer = whole(200, "application/json", "{");
         answer.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
         answer
     });
     let error = error.await.to_string();
-    assert!(error.contains("sent what cannot be decompressed"), "{error}");
+    assert!(error.contains("sent a body that cannot be decompressed"), "{error}");
 }
 
 #[tokio::test]
-async fn redirects_are_refused() {
+async fn redirects_are_not_followed() {
     let second = Server::start(json_of).await;
     for status in [301, 302, 303, 307, 308] {
         let location = format!("http://{}/", second.address);
-        let error = refusal(move |_| {
+        let error = error_of(move |_| {
             let mut answer = empty(status);
             answer.headers_mut().insert("location", HeaderValue::try_from(location.clone()).unwrap());
             answer
@@ -269,15 +276,15 @@ async fn redirects_are_refused() {
     assert_eq!(second.hits(), 0);
 }
 
-/// Sends pieces without an end; says how much went out.
+/// Sends chunks endlessly; counts the bytes sent.
 fn flood(
     kind: &'static str,
     start: &'static str,
-) -> (Arc<AtomicUsize>, impl Fn(Asked) -> Answer + Send + Sync) {
+) -> (Arc<AtomicUsize>, impl Fn(TestRequest) -> TestResponse + Send + Sync) {
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
     let answer = move |_| {
-        let (sender, answer) = pieces(kind);
+        let (sender, answer) = chunked(kind);
         let count = Arc::clone(&count);
         std::thread::spawn(move || {
             let _ = sender.blocking_send(Bytes::from_static(start.as_bytes()));
@@ -293,19 +300,19 @@ fn flood(
 }
 
 #[tokio::test]
-async fn large_bodies_are_refused_early() {
+async fn oversized_bodies_are_rejected_early() {
     for (kind, start) in [("application/json", "\""), ("text/event-stream", "data: ")] {
         let (sent, answer) = flood(kind, start);
-        let error = refusal(answer).await;
+        let error = error_of(answer).await;
         assert!(matches!(error, LinkError::TooLarge(1_048_576)), "{error:?}");
-        // What is beyond the limit is in the buffers of the system.
+        // Bytes beyond the limit are in the socket buffers.
         let sent = sent.load(Ordering::SeqCst);
         assert!(sent < 16 << 20, "{sent}");
     }
 }
 
 #[tokio::test]
-async fn a_compressed_bomb_is_refused() {
+async fn compression_bomb_is_rejected() {
     for (kind, start) in [("application/json", "\""), ("text/event-stream", "data: ")] {
         let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         bomb.write_all(start.as_bytes()).unwrap();
@@ -314,7 +321,7 @@ async fn a_compressed_bomb_is_refused() {
         }
         let bomb = Bytes::from(bomb.finish().unwrap());
         assert!(bomb.len() < 512 << 10);
-        let error = refusal_of_other(move |request| {
+        let error = error_with_reqwest(move |request| {
             assert!(header(&request, "accept-encoding").unwrap().contains("gzip"));
             let mut answer = whole(200, kind, bomb.clone());
             answer.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
@@ -326,25 +333,25 @@ async fn a_compressed_bomb_is_refused() {
 }
 
 #[tokio::test]
-async fn silence_is_given_up() {
+async fn silent_stream_times_out() {
     let since = Instant::now();
-    let error = refusal_after(Duration::from_millis(100), |_| {
-        let (sender, answer) = pieces("text/event-stream");
+    let error = error_after(Duration::from_millis(100), |_| {
+        let (sender, answer) = chunked("text/event-stream");
         hold(sender, || ());
         answer
     })
     .await;
-    assert!(matches!(error, LinkError::Silent), "{error:?}");
+    assert!(matches!(error, LinkError::IdleTimeout), "{error:?}");
     assert!(since.elapsed() < Duration::from_secs(2));
 }
 
-/// Comments and single bytes count as life, but not for ever.
+/// Comments and single bytes keep a stream open, but not forever.
 #[tokio::test]
-async fn a_drip_is_given_up() {
+async fn slow_stream_times_out() {
     let check = async |kind: &'static str, drip: &'static str| {
         let since = Instant::now();
-        let error = refusal_after(Duration::from_millis(400), move |_| {
-            let (sender, answer) = pieces(kind);
+        let error = error_after(Duration::from_millis(400), move |_| {
+            let (sender, answer) = chunked(kind);
             std::thread::spawn(move || {
                 while sender.blocking_send(Bytes::from_static(drip.as_bytes())).is_ok() {
                     std::thread::sleep(Duration::from_millis(20));
@@ -353,7 +360,7 @@ async fn a_drip_is_given_up() {
             answer
         })
         .await;
-        assert!(matches!(error, LinkError::Silent), "{error:?}");
+        assert!(matches!(error, LinkError::IdleTimeout), "{error:?}");
         let took = since.elapsed();
         assert!(took >= Duration::from_secs(4) && took < Duration::from_secs(8), "{took:?}");
     };
@@ -361,9 +368,9 @@ async fn a_drip_is_given_up() {
 }
 
 #[tokio::test]
-async fn refusals_say_what_the_server_said() {
-    let check = async |answer: fn() -> Answer, expected: &str| {
-        let error = refusal(move |_| answer()).await;
+async fn errors_show_the_response_of_the_server() {
+    let check = async |answer: fn() -> TestResponse, expected: &str| {
+        let error = error_of(move |_| answer()).await;
         assert_eq!(error.to_string().replace(|c: char| c.is_ascii_digit(), "0"), expected);
     };
     let at = "`http://000.0.0.0:00000/mcp` answers with";
@@ -376,22 +383,22 @@ async fn refusals_say_what_the_server_said() {
     .await;
     check(
         || whole(200, "text/html; charset=utf-8", "<html>"),
-        &format!("{at} `text/html` where JSON or events are due; is it the address of an MCP server?"),
+        &format!("{at} `text/html` instead of JSON or events; is this the URL of an MCP server?"),
     )
     .await;
-    check(|| empty(202), "the server took the request without an answer (status 000)").await;
+    check(|| empty(202), "the server accepted the request without a response (status 000)").await;
     check(
         || whole(200, "application/json", "{\"id\":9,\"result\":{}}"),
-        "the server answered, but not to this request",
+        "the server returned a response to another request",
     )
     .await;
-    check(|| events("data: {\"id\":9}\n\n"), "the server ended the stream before its answer").await;
+    check(|| events("data: {\"id\":9}\n\n"), "the server ended the stream before its response").await;
 }
 
 #[tokio::test]
-async fn a_login_is_asked_for() {
-    let error = refusal(|request| {
-        let (id, _) = asked(&request);
+async fn unauthorized_response_keeps_its_challenge() {
+    let error = error_of(|request| {
+        let (id, _) = id_and_method(&request);
         let body =
             json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32001, "message": "who are you" } });
         let mut answer = whole(401, "application/json", body.to_string());
@@ -406,23 +413,23 @@ async fn a_login_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_protocol_is_a_message() {
-    let server = Server::start(async |request: Asked| {
-        let (id, _) = asked(&request);
+async fn json_rpc_error_with_error_status_is_a_response() {
+    let server = Server::start(async |request: TestRequest| {
+        let (id, _) = id_and_method(&request);
         let error =
             json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": "no such method" } });
         whole(404, "application/json", error.to_string())
     })
     .await;
     let mut link = link(&server);
-    link.ask(1, "nothing", None).await;
+    link.request(1, "nothing", None).await;
     assert_eq!(link.message().await["error"]["code"], -32601);
 }
 
 #[tokio::test]
-async fn a_lost_session_ends_the_link() {
-    let server = Server::start(async |request: Asked| {
-        if asked(&request).1 == "initialize" {
+async fn unknown_session_closes_the_link() {
+    let server = Server::start(async |request: TestRequest| {
+        if id_and_method(&request).1 == "initialize" {
             let mut answer = json_of(request).await;
             answer.headers_mut().insert("mcp-session-id", HeaderValue::from_static("s1"));
             return answer;
@@ -431,19 +438,19 @@ async fn a_lost_session_ends_the_link() {
     })
     .await;
     let mut link = link(&server);
-    link.ask(1, "initialize", None).await;
+    link.request(1, "initialize", None).await;
     link.message().await;
-    link.ask(2, "tools/list", None).await;
+    link.request(2, "tools/list", None).await;
     assert!(matches!(link.failure(2).await, LinkError::Status { status: 404, .. }));
     assert!(matches!(link.end().await, LinkError::Status { status: 404, .. }));
 }
 
 #[tokio::test]
-async fn a_stream_is_taken_up_again() {
+async fn stream_is_resumed() {
     let asked_with: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = Arc::clone(&asked_with);
-    let server = Server::start(move |request: Asked| {
-        let mut log = log.lock().unwrap();
+    let server = Server::start(move |request: TestRequest| {
+        let mut log = log.lock();
         let answer = if request.method() == Method::POST {
             events("id: a\nretry: 60\ndata:\n\n")
         } else {
@@ -459,32 +466,32 @@ async fn a_stream_is_taken_up_again() {
     .await;
     let mut link = link(&server);
     let since = Instant::now();
-    link.ask(1, "tools/call", None).await;
+    link.request(1, "tools/call", None).await;
     assert_eq!(link.message().await["method"], "n");
     assert_eq!(link.message().await["id"], 1);
-    assert_eq!(*asked_with.lock().unwrap(), ["a", "b", "b"]);
+    assert_eq!(*asked_with.lock(), ["a", "b", "b"]);
     assert!(since.elapsed() >= Duration::from_millis(60));
 }
 
 #[tokio::test]
-async fn a_stream_that_brings_nothing_is_not_taken_up_for_ever() {
-    let server = Server::start(async |request: Asked| {
+async fn resuming_empty_streams_is_limited() {
+    let server = Server::start(async |request: TestRequest| {
         if request.method() == Method::POST { events("id: a\nretry: 1\ndata:\n\n") } else { events("") }
     })
     .await;
     let mut link = link(&server);
-    link.ask(1, "tools/call", None).await;
-    assert!(link.failure(1).await.to_string().ends_with("could not be taken up again"));
-    assert!(server.hits() <= 2 + RESUMPTIONS as usize, "{}", server.hits());
+    link.request(1, "tools/call", None).await;
+    assert!(link.failure(1).await.to_string().ends_with("could not be resumed"));
+    assert!(server.hits() <= 2 + MAX_RESUMES as usize, "{}", server.hits());
 }
 
-/// The stream of what the server says unasked is kept, behind its last event where that works.
+/// The stream of server-initiated messages is reopened, after its last event if possible.
 #[tokio::test]
-async fn listening_goes_on() {
+async fn listen_stream_is_reopened() {
     let asked_with: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = Arc::clone(&asked_with);
-    let server = Server::start(move |request: Asked| {
-        let mut log = log.lock().unwrap();
+    let server = Server::start(move |request: TestRequest| {
+        let mut log = log.lock();
         if request.method() == Method::POST {
             return std::future::ready(empty(202));
         }
@@ -500,28 +507,28 @@ async fn listening_goes_on() {
     })
     .await;
     let mut link = link(&server);
-    link.outbox.send(Outgoing::Revision(Revision::V2025_06_18)).await.unwrap();
-    link.tell("notifications/initialized").await;
+    link.outbox.send(LinkCommand::Revision(Revision::V2025_06_18)).await.unwrap();
+    link.notify("notifications/initialized").await;
     for method in ["n1", "n2", "n5"] {
         assert_eq!(link.message().await["method"], method);
     }
-    until(|| asked_with.lock().unwrap().len() == 7).await;
-    assert_eq!(*asked_with.lock().unwrap(), ["-", "1", "2", "2", "-", "5", "-"]);
-    // Without that stream the link is as good as before.
-    link.outbox.send(Outgoing::Close).await.unwrap();
+    until(|| asked_with.lock().len() == 7).await;
+    assert_eq!(*asked_with.lock(), ["-", "1", "2", "2", "-", "5", "-"]);
+    // The link works without that stream.
+    link.outbox.send(LinkCommand::Close).await.unwrap();
     assert!(matches!(link.end().await, LinkError::Closed));
 }
 
-/// Many whose streams end at the same moment do not come back at the same one, and none before it was asked to.
+/// Streams that end at the same time are reopened with jitter, and never before the requested delay.
 #[tokio::test]
-async fn listeners_come_back_one_by_one() {
+async fn listen_streams_reopen_with_jitter() {
     const ASKED: Duration = Duration::from_millis(400);
-    let came: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
-    let log = Arc::clone(&came);
-    let server = Server::start(move |request: Asked| {
+    let arrivals: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
+    let log = Arc::clone(&arrivals);
+    let server = Server::start(move |request: TestRequest| {
         std::future::ready(match header(&request, "x-who") {
             Some(who) if request.method() == Method::GET => {
-                log.lock().unwrap().entry(who.to_owned()).or_default().push(Instant::now());
+                log.lock().entry(who.to_owned()).or_default().push(Instant::now());
                 events("retry: 400\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n")
             }
             _ => empty(202),
@@ -531,13 +538,13 @@ async fn listeners_come_back_one_by_one() {
     let mut links = Vec::new();
     for who in 0..30 {
         let headers = vec![("X-Who".to_owned(), Secret::new(who.to_string()))];
-        let link = open(RemoteOptions { headers, ..server.options() }, Limits::default()).unwrap();
-        link.outbox.send(Outgoing::Revision(Revision::V2025_06_18)).await.unwrap();
-        link.tell("notifications/initialized").await;
+        let link = open(RemoteOptions { headers, ..server.options() }, ScanLimits::default()).unwrap();
+        link.outbox.send(LinkCommand::Revision(Revision::V2025_06_18)).await.unwrap();
+        link.notify("notifications/initialized").await;
         links.push(link);
     }
     let waited = || -> Vec<_> {
-        came.lock().unwrap().values().filter_map(|times| Some(*times.get(1)? - *times.first()?)).collect()
+        arrivals.lock().values().filter_map(|times| Some(*times.get(1)? - *times.first()?)).collect()
     };
     until(|| waited().len() == 30).await;
     let (first, last) = (waited().into_iter().min().unwrap(), waited().into_iter().max().unwrap());
@@ -545,33 +552,34 @@ async fn listeners_come_back_one_by_one() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn unreachable_server_is_reported() {
     let mut options = RemoteOptions::new(Url::parse("http://ann:secret@127.0.0.1:1/mcp?key=secret").unwrap());
     options.connect_timeout = Duration::from_secs(2);
-    let mut link = open(options, Limits::default()).unwrap();
-    link.ask(1, "tools/list", None).await;
+    let mut link = open(options, ScanLimits::default()).unwrap();
+    link.request(1, "tools/list", None).await;
     let error = link.failure(1).await.to_string();
     assert!(error.starts_with("cannot connect to `http://127.0.0.1:1/mcp`: "), "{error}");
     assert!(!error.contains("secret"));
 }
 
 #[tokio::test]
-async fn many_at_once_all_get_their_answer() {
+async fn concurrent_requests_all_get_responses() {
     let server = Server::start(json_of).await;
     let mut link = link(&server);
-    let mut left: std::collections::HashSet<i64> = (0..200).collect();
+    let mut pending: std::collections::HashSet<i64> = (0..200).collect();
     for id in 0..200 {
-        link.ask(id, "tools/call", None).await;
+        link.request(id, "tools/call", None).await;
     }
-    while !left.is_empty() {
-        assert!(left.remove(&link.message().await["id"].as_i64().unwrap()));
+    while !pending.is_empty() {
+        assert!(pending.remove(&link.message().await["id"].as_i64().unwrap()));
     }
     until(|| server.hits() == 200).await;
 }
 
 #[test]
-fn which_message_is_the_answer() {
-    let check = |text: &str, expected: bool| assert_eq!(answers(text.as_bytes(), 7), expected, "{text}");
+fn recognises_the_response() {
+    let check =
+        |text: &str, expected: bool| assert_eq!(answers_request(text.as_bytes(), 7), expected, "{text}");
     check(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, true);
     check(r#"{"id": 7 ,"error":{}}"#, true);
     check(r#"{"id":7,"method":"sampling/createMessage"}"#, false);
@@ -583,15 +591,15 @@ fn which_message_is_the_answer() {
 }
 
 #[test]
-fn what_cannot_be_opened() {
+fn rejects_unsupported_urls_and_headers() {
     let open = |url: &str, name: &str| {
         let options = RemoteOptions::new(Url::parse(url).unwrap());
         let headers = vec![(name.to_owned(), Secret::new("v\n"))];
-        open(RemoteOptions { headers, ..options }, Limits::default()).unwrap_err().to_string()
+        open(RemoteOptions { headers, ..options }, ScanLimits::default()).unwrap_err().to_string()
     };
     assert_eq!(
         open("ws://h/?k=s", "x"),
-        "`ws://h/` is not an address for this transport, which takes `http://` and `https://`"
+        "unsupported URL `ws://h/`: this transport needs `http://` or `https://`"
     );
-    assert_eq!(open("http://h/", "x"), "header `x` has a name or a value that cannot be sent");
+    assert_eq!(open("http://h/", "x"), "header `x` has an invalid name or value");
 }

@@ -1,4 +1,4 @@
-//! What children print and do not read, over pipes in memory.
+//! Output of child processes, over in-memory pipes.
 
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, DuplexStream, duplex, split};
@@ -6,26 +6,26 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// A link and the other end of its pipes.
-fn pair(encoding: Encoding, limits: Limits) -> (Link, DuplexStream) {
-    let (ours, theirs) = duplex(64 << 10);
-    let (reader, writer) = split(ours);
-    (open(reader, writer, encoding, limits), theirs)
+/// Returns a link and the other end of its pipes.
+fn pair(encoding: OutputEncoding, limits: ScanLimits) -> (Link, DuplexStream) {
+    let (local, remote) = duplex(64 << 10);
+    let (reader, writer) = split(local);
+    (open(reader, writer, encoding, limits), remote)
 }
 
-async fn check(output: &[u8], encoding: Encoding, expected: &[&str]) {
-    let (mut link, mut child) = pair(encoding, Limits { size: 200, depth: 8 });
+async fn check(output: &[u8], encoding: OutputEncoding, expected: &[&str]) {
+    let (mut link, mut child) = pair(encoding, ScanLimits { size: 200, depth: 8 });
     child.write_all(output).await.unwrap();
     drop(child);
     let mut seen = Vec::new();
     while let Some(next) = link.inbox.recv().await {
         seen.push(match next {
-            Incoming::Message(bytes) | Incoming::During(_, bytes) => {
+            LinkEvent::Message(bytes) | LinkEvent::StreamMessage(_, bytes) => {
                 format!("message {}", String::from_utf8_lossy(&bytes))
             }
-            Incoming::Noise(bytes) => format!("noise {}", String::from_utf8_lossy(&bytes)),
-            Incoming::Closed(error) => format!("end {error}"),
-            Incoming::Failed(..) => "failed".to_owned(),
+            LinkEvent::Noise(bytes) => format!("noise {}", String::from_utf8_lossy(&bytes)),
+            LinkEvent::Closed(error) => format!("end {error}"),
+            LinkEvent::Failed(..) => "failed".to_owned(),
         });
     }
     assert_eq!(seen, expected);
@@ -34,41 +34,48 @@ async fn check(output: &[u8], encoding: Encoding, expected: &[&str]) {
 const CLOSED: &str = "end the server closed the connection";
 
 #[tokio::test]
-async fn what_children_print() {
+async fn separates_messages_from_noise() {
     check(
         b"{\"a\":1}\r\n\n  \r\n{\"b\":2}\n",
-        Encoding::Utf8,
+        OutputEncoding::Utf8,
         &["message {\"a\":1}", "message {\"b\":2}", CLOSED],
     )
     .await;
-    check(b"npm WARN x\n{\"a\":1}\n", Encoding::Utf8, &["noise npm WARN x", "message {\"a\":1}", CLOSED])
-        .await;
+    check(
+        b"npm WARN x\n{\"a\":1}\n",
+        OutputEncoding::Utf8,
+        &["noise npm WARN x", "message {\"a\":1}", CLOSED],
+    )
+    .await;
     check(
         b"\x1b[32mok\n[INFO] up [1]\n[1]\n",
-        Encoding::Utf8,
+        OutputEncoding::Utf8,
         &["noise \u{1b}[32mok", "noise [INFO] up [1]", "message [1]", CLOSED],
     )
     .await;
-    check(b"{\"a\":\"\xff\"}\n{\"half\":", Encoding::Utf8, &["noise {\"a\":\"\u{fffd}\"}", CLOSED]).await;
-    check(b"{\"a\":\"\xe9\"}\n", Encoding::Latin1, &["message {\"a\":\"é\"}", CLOSED]).await;
+    check(b"{\"a\":\"\xff\"}\n{\"half\":", OutputEncoding::Utf8, &["noise {\"a\":\"\u{fffd}\"}", CLOSED])
+        .await;
+    check(b"{\"a\":\"\xe9\"}\n", OutputEncoding::Latin1, &["message {\"a\":\"é\"}", CLOSED]).await;
 }
 
 #[tokio::test]
-async fn lines_that_are_too_long() {
+async fn rejects_lines_that_are_too_long() {
     let too_large = "end the server sent more than 200 bytes in one message";
     let line = |length: usize| format!("{{{}}}", " ".repeat(length - 2));
     let most = line(200);
-    check(format!("{most}\r\n").as_bytes(), Encoding::Utf8, &[&format!("message {most}"), CLOSED]).await;
-    check(format!("{}\n", line(201)).as_bytes(), Encoding::Utf8, &[too_large]).await;
-    check(line(300).as_bytes(), Encoding::Utf8, &[too_large]).await;
-    check(&[&b"{\"\xff\":\""[..], &[0xE9; 150], b"\"}\n"].concat(), Encoding::Latin1, &[too_large]).await;
+    check(format!("{most}\r\n").as_bytes(), OutputEncoding::Utf8, &[&format!("message {most}"), CLOSED])
+        .await;
+    check(format!("{}\n", line(201)).as_bytes(), OutputEncoding::Utf8, &[too_large]).await;
+    check(line(300).as_bytes(), OutputEncoding::Utf8, &[too_large]).await;
+    check(&[&b"{\"\xff\":\""[..], &[0xE9; 150], b"\"}\n"].concat(), OutputEncoding::Latin1, &[too_large])
+        .await;
 }
 
-/// A line without an end is not read for ever.
+/// A line without an end is not read forever.
 #[tokio::test]
-async fn a_flood_is_cut() {
-    let limits = Limits { size: 1 << 20, depth: 8 };
-    let (mut link, mut child) = pair(Encoding::Utf8, limits);
+async fn endless_line_is_rejected() {
+    let limits = ScanLimits { size: 1 << 20, depth: 8 };
+    let (mut link, mut child) = pair(OutputEncoding::Utf8, limits);
     let flood = tokio::task::JoinSet::from_iter([async move {
         let mut sent = 0_usize;
         while child.write_all(&[b'x'; 4096]).await.is_ok() {
@@ -83,8 +90,8 @@ async fn a_flood_is_cut() {
 }
 
 #[tokio::test]
-async fn half_lines_with_pauses() {
-    let (mut link, mut child) = pair(Encoding::Utf8, Limits::default());
+async fn partial_lines_are_joined() {
+    let (mut link, mut child) = pair(OutputEncoding::Utf8, ScanLimits::default());
     for piece in ["{\"jsonrpc\"", ":\"2.0\",", "\"id\":1", "}\n"] {
         child.write_all(piece.as_bytes()).await.unwrap();
         sleep(Duration::from_millis(20)).await;
@@ -93,30 +100,30 @@ async fn half_lines_with_pauses() {
 }
 
 #[tokio::test]
-async fn what_is_written_is_one_line() {
-    let (link, child) = pair(Encoding::Utf8, Limits::default());
+async fn writes_one_line_per_message() {
+    let (link, child) = pair(OutputEncoding::Utf8, ScanLimits::default());
     let bytes = Bytes::from_static(b"{\"a\":\n[1,\r\n2]}");
-    link.outbox.send(Outgoing::Other(bytes)).await.unwrap();
-    link.outbox.send(Outgoing::Close).await.unwrap();
+    link.outbox.send(LinkCommand::Message(bytes)).await.unwrap();
+    link.outbox.send(LinkCommand::Close).await.unwrap();
     let mut lines = BufReader::new(child).lines();
     assert_eq!(lines.next_line().await.unwrap().unwrap(), "{\"a\": [1,  2]}");
     assert_eq!(lines.next_line().await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_child_that_does_not_read_any_more() {
-    let (ours, theirs) = duplex(1024);
+async fn write_error_closes_the_link() {
+    let (local, remote) = duplex(1024);
     let (_held, reader) = duplex(1024);
-    drop(theirs);
-    let mut link = open(reader, ours, Encoding::Utf8, Limits::default());
-    link.ask(1, "ping", None).await;
-    assert!(link.end().await.to_string().starts_with("the server does not read any more"));
+    drop(remote);
+    let mut link = open(reader, local, OutputEncoding::Utf8, ScanLimits::default());
+    link.request(1, "ping", None).await;
+    assert!(link.end().await.to_string().starts_with("cannot write to the server"));
 }
 
-/// The child answers each line before it reads the next, and its answers do not fit in a pipe.
+/// The child responds to each line before it reads the next, and its responses exceed the pipe buffer.
 #[tokio::test]
-async fn answers_larger_than_pipes_do_not_block() {
-    let (mut link, child) = pair(Encoding::Utf8, Limits::default());
+async fn large_responses_do_not_deadlock() {
+    let (mut link, child) = pair(OutputEncoding::Utf8, ScanLimits::default());
     link.tasks.spawn(async move {
         let (reader, mut writer) = split(child);
         let mut lines = BufReader::new(reader).lines();
@@ -127,7 +134,7 @@ async fn answers_larger_than_pipes_do_not_block() {
         }
     });
     for id in 0..200 {
-        link.ask(id, "echo", None).await;
+        link.request(id, "echo", None).await;
     }
     for id in 0..200 {
         assert_eq!(link.message().await["id"], id);

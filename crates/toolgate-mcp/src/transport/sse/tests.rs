@@ -1,4 +1,4 @@
-//! The first revision's transport against servers that behave, and that do not.
+//! HTTP+SSE against well-behaved and misbehaving servers.
 
 use std::time::Duration;
 
@@ -6,26 +6,28 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 use toolgate_types::Secret;
 
-use super::super::testing::{Asked, Server, asked, empty, events, header, hold, pieces, result, whole};
+use super::super::testing::{
+    Server, TestRequest, chunked, empty, events, header, hold, id_and_method, result, whole,
+};
 use super::*;
-use crate::link::Outgoing;
+use crate::link::LinkCommand;
 
-/// A server that sends its answers on the one stream, from an address under the given one.
+/// Server that responds on the one stream and announces the given endpoint.
 async fn server(endpoint: &'static str) -> Server {
     let stream: Arc<Mutex<Option<mpsc::Sender<Bytes>>>> = Arc::default();
-    Server::start(move |request: Asked| {
+    Server::start(move |request: TestRequest| {
         let stream = Arc::clone(&stream);
         async move {
             assert_eq!(header(&request, "x-key"), Some("k"));
             if request.method() == Method::GET {
-                let (sender, answer) = pieces("text/event-stream");
+                let (sender, answer) = chunked("text/event-stream");
                 let start = format!(": hello\n\nevent: endpoint\ndata: {endpoint}\n\n");
                 sender.send(start.into()).await.unwrap();
                 *stream.lock().await = Some(sender);
                 return answer;
             }
             assert_eq!(request.uri().path(), "/messages");
-            let (id, method) = asked(&request);
+            let (id, method) = id_and_method(&request);
             let mut stream = stream.lock().await;
             match method.as_str() {
                 "refuse" => return whole(503, "text/plain", "not now"),
@@ -45,36 +47,36 @@ async fn server(endpoint: &'static str) -> Server {
 async fn link(server: &Server) -> Result<Link, OpenError> {
     let headers = vec![("x-key".to_owned(), Secret::new("k"))];
     let options = RemoteOptions { headers, connect_timeout: Duration::from_secs(2), ..server.options() };
-    open(options, Limits { size: 1 << 20, depth: 64 }).await
+    open(options, ScanLimits { size: 1 << 20, depth: 64 }).await
 }
 
 #[tokio::test]
-async fn messages_there_and_back() {
+async fn messages_round_trip() {
     let server = server("/messages?session=1").await;
     let mut link = link(&server).await.unwrap();
     for id in 1..=20 {
-        link.ask(id, "ping", None).await;
+        link.request(id, "ping", None).await;
         assert_eq!(link.message().await["id"], id);
     }
-    link.ask(21, "refuse", None).await;
+    link.request(21, "refuse", None).await;
     assert_eq!(link.failure(21).await.to_string(), "the server answered 503: not now");
-    link.ask(22, "ping", None).await;
+    link.request(22, "ping", None).await;
     assert_eq!(link.message().await["id"], 22);
-    link.outbox.send(Outgoing::Close).await.unwrap();
+    link.outbox.send(LinkCommand::Close).await.unwrap();
     assert!(matches!(link.end().await, LinkError::Closed));
 }
 
 #[tokio::test]
-async fn the_end_of_the_stream_is_the_end() {
+async fn end_of_the_stream_closes_the_link() {
     let server = server("/messages").await;
     let mut link = link(&server).await.unwrap();
-    link.ask(1, "end", None).await;
+    link.request(1, "end", None).await;
     assert!(matches!(link.end().await, LinkError::Closed));
 }
 
 #[tokio::test]
-async fn an_event_that_is_too_large_is_the_end() {
-    let server = Server::start(async |request: Asked| {
+async fn oversized_event_closes_the_link() {
+    let server = Server::start(async |request: TestRequest| {
         if request.method() == Method::GET {
             let data = "x".repeat(2 << 20);
             return events(&format!("event: endpoint\ndata: /m\n\ndata: {data}\n\n"));
@@ -87,18 +89,18 @@ async fn an_event_that_is_too_large_is_the_end() {
 }
 
 #[tokio::test]
-async fn an_address_elsewhere_is_refused() {
+async fn endpoint_of_another_origin_is_rejected() {
     let second = Server::start(async |_| empty(202)).await;
     let elsewhere = format!("event: endpoint\ndata: http://{}/m?secret=1\n\n", second.address);
     let server = Server::start(move |_| std::future::ready(events(&elsewhere))).await;
     let error = link(&server).await.unwrap_err().to_string();
-    assert!(error.ends_with("/m`, which is another origin than its own"), "{error}");
+    assert!(error.ends_with("/m`, which has a different origin"), "{error}");
     assert_eq!(second.hits(), 0);
 }
 
 #[tokio::test]
-async fn what_is_no_such_server() {
-    let refused = async |answer: fn() -> super::super::testing::Answer| {
+async fn rejects_other_servers() {
+    let refused = async |answer: fn() -> super::super::testing::TestResponse| {
         let server = Server::start(move |_| std::future::ready(answer())).await;
         let error = link(&server).await.unwrap_err().to_string();
         error.replace(&server.address.to_string(), "HERE")
@@ -107,17 +109,17 @@ async fn what_is_no_such_server() {
         refused(|| whole(404, "text/plain", "nothing here")).await,
         "the server answered 404: nothing here"
     );
-    let kind = "`http://HERE/mcp` answers with `text/html` where a stream of events is due";
+    let kind = "`http://HERE/mcp` answers with `text/html` instead of an event stream";
     assert_eq!(refused(|| whole(200, "text/html", "x")).await, kind);
     assert_eq!(refused(|| events("data: x\n\n")).await, "the server closed the connection");
     assert_eq!(
         refused(|| events("event: endpoint\ndata: http://[\n\n")).await,
-        "the server names no valid address for our messages"
+        "the server announced an invalid endpoint URL"
     );
     let silent = refused(|| {
-        let (sender, answer) = pieces("text/event-stream");
+        let (sender, answer) = chunked("text/event-stream");
         hold(sender, || ());
         answer
     });
-    assert_eq!(silent.await, "the server was silent for too long");
+    assert_eq!(silent.await, "the server sent nothing for too long");
 }

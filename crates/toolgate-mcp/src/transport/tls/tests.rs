@@ -1,4 +1,4 @@
-//! Certificates of a private authority, on both sides.
+//! Private CA certificates, on both sides.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use rustls::server::WebPkiClientVerifier;
 use tokio_rustls::TlsAcceptor;
 use url::Url;
 
-use super::super::testing::{Asked, Server, asked, result, whole};
+use super::super::testing::{Server, TestRequest, id_and_method, result, whole};
 use super::super::{RemoteOptions, http, websocket};
 use super::*;
-use crate::scan::Limits;
-use toolgate_types::server::Identity;
+use crate::scan::ScanLimits;
+use toolgate_types::server::ClientIdentity;
 
-/// Of every certificate here.
+/// Serial number of every certificate in these tests.
 const SERIAL: u64 = 7;
-/// Within which a file that was replaced is to be used.
-const SOON: Duration = Duration::from_secs(5);
+/// Time within which a replaced file must be used.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -32,7 +32,7 @@ fn authority(name: &str) -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A certificate and its key, in PEM.
+/// Issues a certificate; returns it with its key, in PEM.
 fn issue(authority: &Authority) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
@@ -40,14 +40,14 @@ fn issue(authority: &Authority) -> (String, String) {
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
 }
 
-/// Puts a file in the place of another, as those who renew certificates do.
+/// Replaces a file atomically, as certificate managers do.
 fn replace(path: &Path, text: impl AsRef<[u8]>) {
     let new = path.with_extension("new");
     fs_err::write(&new, text).unwrap();
     fs_err::rename(&new, path).unwrap();
 }
 
-/// A list of what an authority has revoked, in PEM.
+/// Revocation list of an authority, in PEM.
 fn revocations(authority: &Authority, serials: &[u64], until: i32) -> String {
     let revoked = |serial: &u64| RevokedCertParams {
         serial_number: SerialNumber::from(*serial),
@@ -66,7 +66,7 @@ fn revocations(authority: &Authority, serials: &[u64], until: i32) -> String {
     params.signed_by(authority).unwrap().pem().unwrap()
 }
 
-/// A server that lets in nobody without a certificate of its authority.
+/// Server that requires a client certificate of its authority.
 async fn server(authority: &Authority) -> Server {
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone()).unwrap();
@@ -82,114 +82,115 @@ async fn server(authority: &Authority) -> Server {
         .with_single_cert(vec![certificate], key)
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let answer = async |request: Asked| {
+    let answer = async |request: TestRequest| {
         assert_eq!(request.version(), hyper::Version::HTTP_2);
-        whole(200, "application/json", result(&asked(&request).0))
+        whole(200, "application/json", result(&id_and_method(&request).0))
     };
     Server::start_tls(answer, Some(TlsAcceptor::from(Arc::new(config)))).await
 }
 
-fn options(server: &Server, scheme: &str, tls: Tls) -> RemoteOptions {
+fn options(server: &Server, scheme: &str, tls: UpstreamTls) -> RemoteOptions {
     let url = Url::parse(&format!("{scheme}://{}/mcp", server.address)).unwrap();
     RemoteOptions { tls, ..RemoteOptions::new(url) }
 }
 
 #[tokio::test]
-async fn certificates_of_our_own_and_their_renewal() {
-    let (theirs, other) = (authority("theirs"), authority("another"));
-    let server = server(&theirs).await;
+async fn private_ca_and_client_certificate_with_renewal() {
+    let (trusted, other) = (authority("theirs"), authority("another"));
+    let server = server(&trusted).await;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let (certificate, key) = issue(&theirs);
+    let (certificate, key) = issue(&trusted);
     fs_err::write(path("ca.pem"), other.pem()).unwrap();
     fs_err::write(path("client.pem"), certificate + &key).unwrap();
-    let identity = Some(Identity { cert: path("client.pem"), key: path("client.pem") });
-    let tls = Tls { ca: Some(path("ca.pem")), identity, crl: None };
-    let mut link = http::open(options(&server, "https", tls.clone()), Limits::default()).unwrap();
-    link.ask(1, "ping", None).await;
+    let identity = Some(ClientIdentity { cert: path("client.pem"), key: path("client.pem") });
+    let tls = UpstreamTls { ca: Some(path("ca.pem")), identity, crl: None };
+    let mut link = http::open(options(&server, "https", tls.clone()), ScanLimits::default()).unwrap();
+    link.request(1, "ping", None).await;
     let error = link.failure(1).await.to_string();
     assert!(error.starts_with("TLS with `https://127.0.0.1:"), "{error}");
-    assert!(error.ends_with("its certificate is of an authority that is not trusted here"), "{error}");
+    assert!(error.ends_with("its certificate is from an untrusted authority"), "{error}");
 
-    // A broken file changes nothing; the right one is used by the next request.
+    // An invalid file changes nothing; the correct one is used by the next request.
     replace(&path("ca.pem"), "half a file");
-    link.ask(2, "ping", None).await;
+    link.request(2, "ping", None).await;
     link.failure(2).await;
-    replace(&path("ca.pem"), theirs.pem());
+    replace(&path("ca.pem"), trusted.pem());
     let replaced = tokio::time::Instant::now();
-    link.ask(3, "ping", None).await;
+    link.request(3, "ping", None).await;
     assert_eq!(link.message().await["id"], 3);
-    assert!(replaced.elapsed() < SOON, "{:?}", replaced.elapsed());
+    assert!(replaced.elapsed() < RELOAD_TIMEOUT, "{:?}", replaced.elapsed());
 
-    // So it is with who we are: a certificate of somebody else is not taken, the next one is.
+    // The same for the client certificate: one of another authority is rejected, the next one is accepted.
     let (certificate, key) = issue(&other);
     replace(&path("client.pem"), certificate + &key);
-    link.ask(4, "ping", None).await;
+    link.request(4, "ping", None).await;
     let error = link.failure(4).await.to_string();
-    assert!(error.contains("it does not take what we show of us"), "{error}");
-    let (certificate, key) = issue(&theirs);
+    assert!(error.contains("it rejected our certificate"), "{error}");
+    let (certificate, key) = issue(&trusted);
     replace(&path("client.pem"), certificate + &key);
     let replaced = tokio::time::Instant::now();
-    link.ask(5, "ping", None).await;
+    link.request(5, "ping", None).await;
     assert_eq!(link.message().await["id"], 5);
-    assert!(replaced.elapsed() < SOON, "{:?}", replaced.elapsed());
+    assert!(replaced.elapsed() < RELOAD_TIMEOUT, "{:?}", replaced.elapsed());
 
-    // The same files serve a WebSocket, which this server does not speak.
-    let refused = websocket::open(options(&server, "wss", tls), websocket::PING, Limits::default()).await;
+    // The same files are used for WebSocket, which this server does not support.
+    let refused =
+        websocket::open(options(&server, "wss", tls), websocket::PING_INTERVAL, ScanLimits::default()).await;
     assert!(
         matches!(refused, Err(OpenError::Link(LinkError::Io(_) | LinkError::Status { .. }))),
         "{refused:?}"
     );
 
-    let nobody = Tls { ca: Some(path("ca.pem")), ..Tls::default() };
-    let mut link = http::open(options(&server, "https", nobody), Limits::default()).unwrap();
-    link.ask(1, "ping", None).await;
+    let anonymous = UpstreamTls { ca: Some(path("ca.pem")), ..UpstreamTls::default() };
+    let mut link = http::open(options(&server, "https", anonymous), ScanLimits::default()).unwrap();
+    link.request(1, "ping", None).await;
     let error = link.failure(1).await.to_string();
-    assert!(error.ends_with("it wants a certificate of ours"), "{error}");
+    assert!(error.ends_with("it requires a client certificate"), "{error}");
 }
 
 #[tokio::test]
-async fn certificates_that_were_revoked() {
-    let (theirs, other) = (authority("theirs"), authority("another"));
-    let server = server(&theirs).await;
+async fn revoked_certificates_are_rejected() {
+    let (trusted, other) = (authority("theirs"), authority("another"));
+    let server = server(&trusted).await;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let (certificate, key) = issue(&theirs);
-    fs_err::write(path("ca.pem"), theirs.pem()).unwrap();
+    let (certificate, key) = issue(&trusted);
+    fs_err::write(path("ca.pem"), trusted.pem()).unwrap();
     fs_err::write(path("client.pem"), certificate + &key).unwrap();
-    let identity = Some(Identity { cert: path("client.pem"), key: path("client.pem") });
-    let tls = Tls { ca: Some(path("ca.pem")), identity, crl: Some(path("crl.pem")) };
-    fs_err::write(path("crl.pem"), revocations(&theirs, &[SERIAL + 1], 2999)).unwrap();
-    let mut link = http::open(options(&server, "https", tls), Limits::default()).unwrap();
-    link.ask(1, "ping", None).await;
+    let identity = Some(ClientIdentity { cert: path("client.pem"), key: path("client.pem") });
+    let tls = UpstreamTls { ca: Some(path("ca.pem")), identity, crl: Some(path("crl.pem")) };
+    fs_err::write(path("crl.pem"), revocations(&trusted, &[SERIAL + 1], 2999)).unwrap();
+    let mut link = http::open(options(&server, "https", tls), ScanLimits::default()).unwrap();
+    link.request(1, "ping", None).await;
     assert_eq!(link.message().await["id"], 1);
 
-    // A connection that is there is not asked again; a list that is new makes a new one.
+    // Existing connections are not checked again; a new list causes a new connection.
     let lists = [
-        (revocations(&theirs, &[SERIAL], 2999), "its certificate was revoked"),
-        (revocations(&theirs, &[], 2025), "the list of revoked certificates is out of date"),
-        (revocations(&other, &[], 2999), "nothing says whether its certificate was revoked"),
+        (revocations(&trusted, &[SERIAL], 2999), "its certificate was revoked"),
+        (revocations(&trusted, &[], 2025), "the revocation list is out of date"),
+        (revocations(&other, &[], 2999), "no revocation list covers its certificate"),
     ];
     for (id, (list, expected)) in (2..).zip(lists) {
         replace(&path("crl.pem"), list);
-        link.ask(id, "ping", None).await;
+        link.request(id, "ping", None).await;
         let error = link.failure(id).await.to_string();
         assert!(error.ends_with(expected), "{error}");
     }
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used() {
+async fn unusable_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     let url = Url::parse("https://localhost/").unwrap();
     let open = || {
-        let tls = Tls { ca: Some(path.clone()), ..Tls::default() };
+        let tls = UpstreamTls { ca: Some(path.clone()), ..UpstreamTls::default() };
         let options = RemoteOptions { tls, ..RemoteOptions::new(url.clone()) };
-        http::open(options, Limits::default()).unwrap_err()
+        http::open(options, ScanLimits::default()).unwrap_err()
     };
-    assert_eq!(open().to_string(), format!("cannot read the certificates of `{}`", path.display()));
+    assert_eq!(open().to_string(), format!("cannot load certificates from `{}`", path.display()));
     fs_err::write(&path, "nothing").unwrap();
     let source = std::error::Error::source(&open()).unwrap().to_string();
-    assert_eq!(source, "there is no certificate in it");
+    assert_eq!(source, "the file contains no certificate");
 }

@@ -1,4 +1,4 @@
-//! WebSocket against a server that does as it is told.
+//! WebSocket against a scripted server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +12,9 @@ use toolgate_types::Secret;
 
 use super::*;
 
-const LIMITS: Limits = Limits { size: 1 << 20, depth: 64 };
+const LIMITS: ScanLimits = ScanLimits { size: 1 << 20, depth: 64 };
 
-/// A server that answers each message by what it says; with or without the subprotocol.
+/// Server that reacts to keywords in messages; with or without the subprotocol.
 struct Server {
     url: String,
     pings: Arc<AtomicUsize>,
@@ -33,7 +33,7 @@ impl Server {
                 let (tcp, _) = listener.accept().await.unwrap();
                 let socket =
                     if subprotocol { accept_hdr_async(tcp, agree).await } else { accept_async(tcp).await };
-                // A client that is not satisfied leaves and comes again.
+                // A client that requires the subprotocol disconnects and retries without it.
                 if let Ok(socket) = socket {
                     serve(socket, &count).await;
                 }
@@ -86,58 +86,58 @@ async fn serve(mut socket: WebSocketStream<TcpStream>, pings: &AtomicUsize) {
 }
 
 #[tokio::test]
-async fn messages_there_and_back() {
+async fn messages_round_trip() {
     for subprotocol in [true, false] {
         let server = Server::start(subprotocol).await;
-        let mut link = server.link(PING).await.unwrap();
+        let mut link = server.link(PING_INTERVAL).await.unwrap();
         for id in 1..=50 {
-            link.ask(id, "echo", None).await;
+            link.request(id, "echo", None).await;
         }
         for id in 1..=50 {
             assert_eq!(link.message().await["id"], id);
         }
-        link.tell("noise").await;
-        assert!(matches!(link.next().await, Incoming::Noise(start) if start == "hello"));
-        link.outbox.send(Outgoing::Close).await.unwrap();
+        link.notify("noise").await;
+        assert!(matches!(link.next().await, LinkEvent::Noise(start) if start == "hello"));
+        link.outbox.send(LinkCommand::Close).await.unwrap();
         assert!(matches!(link.end().await, LinkError::Closed));
     }
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_is_the_end() {
+async fn oversized_message_closes_the_link() {
     let server = Server::start(true).await;
-    let mut link = server.link(PING).await.unwrap();
-    link.tell("large").await;
+    let mut link = server.link(PING_INTERVAL).await.unwrap();
+    link.notify("large").await;
     assert!(matches!(link.end().await, LinkError::TooLarge(1_048_576)));
 }
 
 #[tokio::test]
-async fn the_server_leaves() {
+async fn server_closes_the_connection() {
     let server = Server::start(true).await;
-    let mut link = server.link(PING).await.unwrap();
-    link.tell("leave").await;
+    let mut link = server.link(PING_INTERVAL).await.unwrap();
+    link.notify("leave").await;
     assert_eq!(link.end().await.to_string(), "the server closed the connection with code 1008: too busy");
-    let mut link = server.link(PING).await.unwrap();
-    link.tell("vanish").await;
+    let mut link = server.link(PING_INTERVAL).await.unwrap();
+    link.notify("vanish").await;
     assert!(matches!(link.end().await, LinkError::Closed));
 }
 
 #[tokio::test]
-async fn pings_keep_a_connection_or_end_it() {
+async fn missing_pongs_close_the_connection() {
     let server = Server::start(true).await;
     let mut link = server.link(Duration::from_millis(50)).await.unwrap();
     super::super::testing::until(|| server.pings.load(Ordering::SeqCst) >= 5).await;
-    link.tell("hang").await;
-    assert!(matches!(link.end().await, LinkError::Silent));
+    link.notify("hang").await;
+    assert!(matches!(link.end().await, LinkError::IdleTimeout));
 }
 
 #[tokio::test]
-async fn what_is_no_such_server() {
+async fn rejects_other_servers() {
     use super::super::testing::{Server, empty, whole};
-    let refused = async |answer: fn() -> super::super::testing::Answer| {
+    let refused = async |answer: fn() -> super::super::testing::TestResponse| {
         let server = Server::start(move |_| std::future::ready(answer())).await;
         let url = Url::parse(&format!("ws://ann:pass@{}/ws?key=hidden", server.address)).unwrap();
-        open(RemoteOptions::new(url), PING, LIMITS).await.unwrap_err()
+        open(RemoteOptions::new(url), PING_INTERVAL, LIMITS).await.unwrap_err()
     };
     let challenged = refused(|| {
         let mut answer = whole(401, "text/plain", "who are you");
@@ -146,7 +146,7 @@ async fn what_is_no_such_server() {
     });
     let OpenError::Link(LinkError::Status { status: 401, challenge: Some(challenge), .. }) = challenged.await
     else {
-        panic!("a login is asked for")
+        panic!("expected a challenge")
     };
     assert_eq!(challenge, "Bearer");
     let redirected = refused(|| {
@@ -156,8 +156,8 @@ async fn what_is_no_such_server() {
     });
     assert!(matches!(redirected.await, OpenError::Link(LinkError::Redirect(_))));
     let options = RemoteOptions::new(Url::parse("ws://127.0.0.1:1/ws?key=hidden").unwrap());
-    let error = open(options, PING, LIMITS).await.unwrap_err().to_string();
+    let error = open(options, PING_INTERVAL, LIMITS).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot connect to `ws://127.0.0.1:1/ws`: "), "{error}");
     let options = RemoteOptions::new(Url::parse("http://127.0.0.1:1/ws").unwrap());
-    assert!(matches!(open(options, PING, LIMITS).await, Err(OpenError::Address { .. })));
+    assert!(matches!(open(options, PING_INTERVAL, LIMITS).await, Err(OpenError::UnsupportedUrl { .. })));
 }

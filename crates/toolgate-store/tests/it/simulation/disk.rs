@@ -1,4 +1,4 @@
-//! A disk in memory that keeps what it was told to keep, and of the rest what it likes.
+//! An in-memory disk that keeps synced data, and a random part of the rest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fastrand::Rng;
-use toolgate_store::file::disk::{Disk, TEMPORARY};
+use toolgate_store::file::disk::{Disk, TEMPORARY_SUFFIX};
 
-/// What a disk may only pretend to do.
+/// A step that the disk only pretends to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lie {
+pub(super) enum DiskLie {
     None,
     FilesAreNotSynced,
     FoldersAreNotSynced,
@@ -18,35 +18,35 @@ pub(super) enum Lie {
 }
 
 #[derive(Clone)]
-pub(super) struct SimDisk(Arc<Mutex<State>>);
+pub(super) struct SimDisk(Arc<Mutex<DiskState>>);
 
-struct State {
+struct DiskState {
     rng: Rng,
-    lie: Lie,
-    files: Vec<Content>,
+    lie: DiskLie,
+    files: Vec<FileContent>,
     names: BTreeMap<PathBuf, usize>,
     safe_names: BTreeMap<PathBuf, usize>,
-    /// Changes of names that are not safe yet.
+    /// Renames and removals that are not durable yet.
     pending: Vec<(PathBuf, Option<usize>)>,
-    /// Calls until the machine is gone.
+    /// Number of operations until the machine crashes.
     crash_in: Option<u32>,
-    /// One call in so many fails.
+    /// One operation in this many fails.
     fails: Option<u32>,
     dead: bool,
 }
 
 #[derive(Default)]
-struct Content {
+struct FileContent {
     bytes: Vec<u8>,
     safe: Option<Vec<u8>>,
-    /// A sync has failed: what was written may be gone, and no later sync says so.
-    spoilt: bool,
+    /// A sync has failed: the data may be lost, and no later sync reports it.
+    sync_failed: bool,
 }
 
 impl SimDisk {
-    pub(super) fn new(rng: Rng, lie: Lie) -> Self {
+    pub(super) fn new(rng: Rng, lie: DiskLie) -> Self {
         let (names, safe_names) = (BTreeMap::new(), BTreeMap::new());
-        let state = State {
+        let state = DiskState {
             rng,
             lie,
             files: Vec::new(),
@@ -60,18 +60,18 @@ impl SimDisk {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap()
     }
 
-    /// From now on calls fail now and then, and one is the last.
-    pub(super) fn trouble(&self, rng: &mut Rng) {
+    /// From now on operations fail at random, and one of them crashes the machine.
+    pub(super) fn start_failing(&self, rng: &mut Rng) {
         let mut state = self.state();
         state.fails = rng.bool().then(|| rng.u32(3..40));
         state.crash_in = (rng.u8(..) < 200).then(|| rng.u32(1..80));
     }
 
-    pub(super) fn behave(&self) {
+    pub(super) fn stop_failing(&self) {
         let mut state = self.state();
         (state.fails, state.crash_in, state.dead) = (None, None, false);
     }
@@ -81,26 +81,26 @@ impl SimDisk {
     }
 
     pub(super) fn temporary_files(&self) -> usize {
-        self.state().names.keys().filter(|name| name.to_string_lossy().ends_with(TEMPORARY)).count()
+        self.state().names.keys().filter(|name| name.to_string_lossy().ends_with(TEMPORARY_SUFFIX)).count()
     }
 
-    /// A file that somebody else has written, and synced.
+    /// Writes and syncs a file as another program.
     pub(super) fn put(&self, path: &str, text: &str) {
         let mut state = self.state();
         let bytes = text.as_bytes().to_vec();
-        state.files.push(Content { safe: Some(bytes.clone()), bytes, spoilt: false });
+        state.files.push(FileContent { safe: Some(bytes.clone()), bytes, sync_failed: false });
         let at = state.files.len() - 1;
         state.names.insert(path.into(), at);
         state.safe_names.insert(path.into(), at);
         state.pending.retain(|(name, _)| name != Path::new(path));
     }
 
-    /// The machine goes down and comes back.
+    /// Crashes and restarts the machine.
     pub(super) fn crash(&self) {
         let mut state = self.state();
         let state = &mut *state;
         for (name, file) in std::mem::take(&mut state.pending) {
-            // Nobody promises an order.
+            // The order of renames is not guaranteed.
             if state.rng.bool() {
                 match file {
                     Some(file) => state.safe_names.insert(name, file),
@@ -125,15 +125,15 @@ impl SimDisk {
     }
 }
 
-impl State {
-    /// Every call passes here: it may be the last one, or fail.
+impl DiskState {
+    /// Counts an operation, which may fail or crash the machine.
     fn call(&mut self) -> io::Result<()> {
         if let Some(left) = &mut self.crash_in {
             *left = left.saturating_sub(1);
             self.dead |= *left == 0;
         }
         if self.dead {
-            return Err(io::Error::other("the machine is gone"));
+            return Err(io::Error::other("the machine has crashed"));
         }
         match self.fails {
             Some(one_in) if self.rng.u32(..one_in) == 0 => Err(io::Error::other("I/O error")),
@@ -144,9 +144,9 @@ impl State {
 
 impl Disk for SimDisk {
     type File = usize;
-    type Turn = ();
+    type Lock = ();
 
-    fn turn(&self, _folders: &[PathBuf]) -> io::Result<()> {
+    fn lock(&self, _folders: &[PathBuf]) -> io::Result<()> {
         self.state().call()
     }
 
@@ -159,8 +159,8 @@ impl Disk for SimDisk {
     fn create(&self, path: &Path, _like: &Path) -> io::Result<usize> {
         let mut state = self.state();
         state.call()?;
-        assert!(!state.names.contains_key(path), "a temporary file has a new name");
-        state.files.push(Content::default());
+        assert!(!state.names.contains_key(path), "a temporary file must have a new name");
+        state.files.push(FileContent::default());
         let at = state.files.len() - 1;
         state.names.insert(path.to_owned(), at);
         state.pending.push((path.to_owned(), Some(at)));
@@ -177,12 +177,12 @@ impl Disk for SimDisk {
 
     fn sync(&self, file: &mut usize) -> io::Result<()> {
         let mut state = self.state();
-        assert!(!state.files[*file].spoilt, "a sync that failed is tried again on the same file");
+        assert!(!state.files[*file].sync_failed, "a failed sync is retried on the same file");
         let called = state.call();
         let lie = state.lie;
         let content = &mut state.files[*file];
-        content.spoilt = called.is_err();
-        if called.is_ok() && lie != Lie::FilesAreNotSynced {
+        content.sync_failed = called.is_err();
+        if called.is_ok() && lie != DiskLie::FilesAreNotSynced {
             content.safe = Some(content.bytes.clone());
         }
         called
@@ -192,7 +192,7 @@ impl Disk for SimDisk {
         let mut state = self.state();
         state.call()?;
         let at = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        if state.lie == Lie::RenamesCopy
+        if state.lie == DiskLie::RenamesCopy
             && let Some(target) = state.names.get(to).copied()
         {
             state.files[target].bytes = state.files[at].bytes.clone();
@@ -208,7 +208,7 @@ impl Disk for SimDisk {
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.call()?;
-        if state.lie == Lie::FoldersAreNotSynced {
+        if state.lie == DiskLie::FoldersAreNotSynced {
             return Ok(());
         }
         let (safe, pending) = std::mem::take(&mut state.pending)

@@ -1,6 +1,6 @@
-//! One key of the person at the terminal: yes, or no.
+//! Reads a single key at the terminal, for approvals.
 //!
-//! Invariant: the terminal is as it was when this returns, whatever key it was.
+//! Invariant: the terminal mode is restored afterwards.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -9,72 +9,72 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use toolgate_policy::Question;
-use toolgate_runtime::{Approver, NobodyApproves, Origin, Verdict};
-use toolgate_types::clean::clean;
+use toolgate_redact::sanitize::sanitize;
+use toolgate_runtime::{ApprovalAnswer, Approver, CallOrigin, NoApprover};
 
-use crate::cli::{Answers, ColorWhen};
-use crate::command::questions::{AT_TERMINAL, somebody_is_there};
+use crate::cli::{AnswerMode, ColorMode};
+use crate::command::terminal_prompts::{AT_TERMINAL, is_interactive};
 use crate::output::{BOLD, Output};
 
-/// Who says yes or no when a rule asks: one key.
-pub(crate) fn approver(answers: Answers) -> Arc<dyn Approver> {
+/// Returns the approver for questions of the policy, answered with one key.
+pub(crate) fn approver(answers: AnswerMode) -> Arc<dyn Approver> {
     match answers {
-        Answers::Ask if somebody_is_there() => Arc::new(OneKey),
-        Answers::Ask | Answers::Defaults | Answers::Decline => Arc::new(NobodyApproves),
+        AnswerMode::Ask if is_interactive() => Arc::new(KeyApprover),
+        AnswerMode::Ask | AnswerMode::Defaults | AnswerMode::Decline => Arc::new(NoApprover),
     }
 }
 
-struct OneKey;
+struct KeyApprover;
 
-impl Approver for OneKey {
-    fn ask(&self, question: &Question, _origin: &Origin) -> BoxFuture<'static, Verdict> {
-        let arguments = clean(question.arguments.get()).into_owned();
+impl Approver for KeyApprover {
+    fn ask(&self, question: &Question, _origin: &CallOrigin) -> BoxFuture<'static, ApprovalAnswer> {
+        let arguments = sanitize(question.arguments.as_str()).into_owned();
         let text = format!(
             "{} wants to call {BOLD}{}{BOLD:#} with {arguments}\n  {}",
             question.caller, question.tool, question.text
         );
         Box::pin(async move {
-            let said = tokio::task::spawn_blocking(move || yes(&text)).await;
-            if said.unwrap_or(false) {
-                Verdict::Yes(AT_TERMINAL.to_owned())
+            let answer = tokio::task::spawn_blocking(move || yes(&text)).await;
+            if answer.unwrap_or(false) {
+                ApprovalAnswer::Approved(AT_TERMINAL.to_owned())
             } else {
-                Verdict::No(format!("{AT_TERMINAL} said no"))
+                ApprovalAnswer::Denied(format!("{AT_TERMINAL} said no"))
             }
         })
     }
 
-    fn patience(&self) -> Option<Duration> {
+    fn approval_timeout(&self) -> Option<Duration> {
         Some(Duration::from_secs(590))
     }
 }
 
-/// Asks, and waits for one key: `y` is yes, everything else is no.
+/// Asks and waits for one key: `y` is yes, everything else is no.
 pub(crate) fn yes(text: &str) -> bool {
-    let output = Output::new(false, ColorWhen::Auto);
+    let output = Output::new(false, ColorMode::Auto);
     output.message(&format!("{text} {BOLD}[y/N]{BOLD:#} "));
     let yes = matches!(key(), Some(b'y' | b'Y'));
     output.message(if yes { "yes\n" } else { "no\n" });
     yes
 }
 
-/// The next key, without waiting for a line.
+/// Reads the next key, without waiting for a line.
 fn key() -> Option<u8> {
-    let _raw = Raw::new()?;
+    let _raw = RawMode::new()?;
     let mut byte = [0];
     std::io::stdin().lock().read_exact(&mut byte).ok()?;
     Some(byte[0])
 }
 
-/// The terminal gives every key as it comes, as long as this lives.
-pub(crate) struct Raw(Termios);
+/// Raw mode of the terminal, restored on drop.
+pub(crate) struct RawMode(Termios);
 
-impl Raw {
-    /// Ctrl-C stays a signal.
+impl RawMode {
+    /// Raw mode in which Ctrl-C stays a signal.
     fn new() -> Option<Self> {
         Self::without(LocalModes::ICANON | LocalModes::ECHO)
     }
 
-    /// Ctrl-C is a key like every other.
+    /// Raw mode in which Ctrl-C is a key.
     pub(crate) fn keys() -> Option<Self> {
         Self::without(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
@@ -90,7 +90,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
         let _ = std::io::stderr().flush();

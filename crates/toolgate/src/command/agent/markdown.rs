@@ -1,7 +1,7 @@
-//! Markdown for a terminal, as it comes: headings, emphasis, code, lists; the rest stays as it is written.
+//! Renders streamed Markdown for a terminal: headings, emphasis, code and lists; everything else is printed as it is.
 //!
-//! Invariant: no character of the text is lost but the marks that became a style; what the text holds of control
-//! characters was taken away before; every style ends with its line, but that of a block of code.
+//! Invariant: only the marks that become a style are removed; the input is already sanitised; every style ends with its
+//! line, except that of a code block.
 
 use anstyle::{AnsiColor, Style};
 
@@ -9,16 +9,16 @@ const STRONG: Style = Style::new().bold();
 const SOFT: Style = Style::new().italic();
 const CODE: Style = AnsiColor::Cyan.on_default();
 const HEADING: Style = AnsiColor::Blue.on_default().bold();
-/// Marks that are held back until it is known what they are.
-const LONGEST_MARK: usize = 8;
+/// Marks held back until their meaning is known.
+const MAX_MARK: usize = 8;
 
-/// A text while it comes.
+/// Renderer state of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Markdown {
-    /// Characters whose meaning is not known yet.
+    /// Marks whose meaning is not known yet.
     held: String,
-    /// Whether the line has only white space so far.
-    at_start: Start,
+    /// `Yes` while the line has only white space.
+    at_start: LineStart,
     fence: bool,
     heading: bool,
     strong: bool,
@@ -27,14 +27,14 @@ pub(crate) struct Markdown {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Start {
+enum LineStart {
     #[default]
     Yes,
     No,
 }
 
 impl Markdown {
-    /// Takes some more; gives what can be shown.
+    /// Renders more text; returns the part that can be printed.
     pub(crate) fn push(&mut self, text: &str) -> String {
         let mut out = String::new();
         for c in text.chars() {
@@ -43,7 +43,7 @@ impl Markdown {
         out
     }
 
-    /// Nothing more comes.
+    /// Ends the stream; returns the rest.
     pub(crate) fn end(&mut self) -> String {
         let mut out = String::new();
         self.settle(&mut out);
@@ -60,15 +60,15 @@ impl Markdown {
             self.settle(out);
             self.close(out);
             out.push('\n');
-            self.at_start = Start::Yes;
+            self.at_start = LineStart::Yes;
             return;
         }
         let mark = match self.held.chars().next() {
-            Some(first) => c == first && self.held.len() < LONGEST_MARK,
+            Some(first) => c == first && self.held.len() < MAX_MARK,
             None => match c {
                 '`' => true,
                 '*' => !self.fence && !self.code,
-                '#' => !self.fence && self.at_start == Start::Yes,
+                '#' => !self.fence && self.at_start == LineStart::Yes,
                 _ => false,
             },
         };
@@ -81,13 +81,13 @@ impl Markdown {
         if held_heading && self.heading && c == ' ' {
             return;
         }
-        // A mark may follow the one that was settled.
+        // Another mark may follow.
         if matches!(c, '`') || c == '*' && !self.fence && !self.code {
             self.held.push(c);
             return;
         }
         if !c.is_whitespace() {
-            self.at_start = Start::No;
+            self.at_start = LineStart::No;
         }
         out.push(c);
     }
@@ -96,15 +96,15 @@ impl Markdown {
         self.settle_before('\n', out);
     }
 
-    /// What the marks that were held mean, now that the next character is known.
+    /// Interprets the held marks, given the next character.
     fn settle_before(&mut self, next: char, out: &mut String) {
         let held = std::mem::take(&mut self.held);
         let Some(mark) = held.chars().next() else { return };
-        let start = self.at_start == Start::Yes;
+        let start = self.at_start == LineStart::Yes;
         match (mark, held.len()) {
             ('`', 3..) if start => {
                 self.fence = !self.fence;
-                // The name of the language stays on the line.
+                // The language name stays on the line.
                 out.push_str(&if self.fence { format!("{CODE}{held}") } else { format!("{held}{CODE:#}") });
             }
             ('`', 1) if !self.fence => toggle(&mut self.code, CODE, out),
@@ -113,16 +113,16 @@ impl Markdown {
                 out.push_str(&format!("{HEADING}"));
                 return;
             }
-            // A star before a space at the start of a line is an item of a list.
+            // A star before a space at the start of a line is a list item.
             ('*', 1) if start && next.is_whitespace() => out.push('•'),
             ('*', 1) if !next.is_whitespace() || self.soft => toggle(&mut self.soft, SOFT, out),
             ('*', 2) if !next.is_whitespace() || self.strong => toggle(&mut self.strong, STRONG, out),
             _ => out.push_str(&held),
         }
-        self.at_start = Start::No;
+        self.at_start = LineStart::No;
     }
 
-    /// The styles of a line end with it.
+    /// Ends all styles of a line.
     fn close(&mut self, out: &mut String) {
         for (open, style) in [
             (&mut self.code, CODE),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_become_styles() {
+    fn renders_marks_as_styles() {
         for (text, is) in [
             ("plain", "plain"),
             ("**bold** and *soft*", "^[1mbold^[0m and ^[3msoft^[0m"),
@@ -170,7 +170,7 @@ mod tests {
             ("***both***", "***both***"),
         ] {
             assert_eq!(shown(text, 1), is, "{text}");
-            assert_eq!(shown(text, 3), is, "how it is cut changes nothing: {text}");
+            assert_eq!(shown(text, 3), is, "chunk size does not matter: {text}");
             assert_eq!(shown(text, 1_000), is, "{text}");
         }
     }

@@ -1,48 +1,47 @@
-//! A run as it is seen: words as they come and a line for each call on a terminal, plain lines elsewhere, events for
-//! programs.
+//! Prints a run: on a terminal, streamed text and a line per call; otherwise plain lines; with `--json`, events.
 //!
-//! Invariant: the answer goes to stdout and everything else to stderr; what others wrote is cleaned; nothing but styles
-//! and the rewriting of one's own last line controls a terminal, and only where there is one.
+//! Invariant: the answer goes to stdout, everything else to stderr; text from outside is sanitised; the only control
+//! sequences are styles and the redrawing of the last line, and only on a terminal.
 
 use std::io::IsTerminal as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value as Json;
-use toolgate_agent::{Ended, Event, Reason, Spent};
-use toolgate_types::clean::clean;
+use toolgate_agent::{EndReason, RunEvent, RunOutcome, RunUsage};
+use toolgate_redact::sanitize::sanitize;
 
 use super::markdown::Markdown;
 use crate::output::{BOLD, DIM, Output};
 
-/// Characters of arguments and of a result on the line of a call.
-const LONGEST_ARGUMENTS: usize = 80;
-const LONGEST_RESULT: usize = 100;
-/// Results that can be shown whole afterwards.
-const MOST_KEPT: usize = 200;
+/// Characters of the arguments and of the result on the line of a call.
+const MAX_ARGUMENT_CHARS: usize = 80;
+const MAX_RESULT_CHARS: usize = 100;
+/// Calls kept for `/show`.
+const MAX_CALLS: usize = 200;
 
-/// Shows a run.
+/// Prints the events of a run.
 pub(crate) struct Printer<'a> {
     output: &'a Output,
-    /// Whether words are shown as they come.
-    lively: bool,
-    state: Mutex<State>,
+    /// True if text is streamed to a terminal.
+    is_terminal: bool,
+    state: Mutex<PrinterState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PrinterState {
     markdown: Markdown,
-    /// Whether the cursor is in the middle of a line of words.
+    /// True if the cursor is in the middle of a line.
     in_line: bool,
-    /// The call whose line is the last that was written.
+    /// The call whose line was printed last.
     last_call: Option<usize>,
-    /// Words of this turn that were not shown yet.
-    kept: String,
-    calls: Vec<Shown>,
+    /// Text of this turn that was not printed yet.
+    unprinted: String,
+    calls: Vec<CallDetails>,
 }
 
-/// A call, for whoever wants to see all of it.
+/// A call with its whole result, for `/show`.
 #[derive(Clone)]
-pub(crate) struct Shown {
+pub(crate) struct CallDetails {
     pub(crate) number: usize,
     pub(crate) tool: String,
     pub(crate) arguments: Json,
@@ -51,59 +50,61 @@ pub(crate) struct Shown {
 
 impl<'a> Printer<'a> {
     pub(crate) fn new(output: &'a Output) -> Self {
-        let lively = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
-        Self { output, lively, state: Mutex::default() }
+        let is_terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        Self { output, is_terminal, state: Mutex::default() }
     }
 
-    /// A call by its number.
-    pub(crate) fn call(&self, number: usize) -> Option<Shown> {
+    /// Returns a call by its number.
+    pub(crate) fn call(&self, number: usize) -> Option<CallDetails> {
         self.state().calls.iter().find(|call| call.number == number).cloned()
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn print_event(&self, event: RunEvent) {
         if self.output.json {
-            // A closed pipe is not our problem.
-            let _ = self.output.line(&event);
+            // A closed pipe ends the command quietly.
+            let _ = self.output.json_line(&event);
             return;
         }
         let mut state = self.state();
         match event {
-            Event::Begun { run, resumed: true, .. } => self.note(&format!("run {run} goes on\n")),
-            Event::Begun { .. } => {}
-            Event::Text { text } => self.words(&mut state, &text),
-            Event::Again { why } => {
+            RunEvent::Started { run, resumed: true, .. } => self.note(&format!("resuming run {run}\n")),
+            RunEvent::Started { .. } => {}
+            RunEvent::Text { text } => self.print_text(&mut state, &text),
+            RunEvent::Retrying { why } => {
                 self.break_line(&mut state);
-                state.kept.clear();
-                self.note(&format!("{}\n", clean(&why)));
+                state.unprinted.clear();
+                self.note(&format!("{}\n", sanitize(&why)));
             }
-            Event::Said { .. } => self.said(&mut state),
-            Event::Call { number, tool, arguments, .. } => self.begin(&mut state, number, tool, arguments),
-            Event::Result { number, failed, text, took_ms, .. } => {
-                self.end(&mut state, number, failed, text, took_ms);
+            RunEvent::Replied { .. } => self.end_turn(&mut state),
+            RunEvent::Call { number, tool, arguments, .. } => {
+                self.print_call(&mut state, number, tool, arguments)
             }
-            Event::Note { text } => self.note(&format!("{}\n", clean(&text))),
-            Event::Ended(ended) => self.ended(&mut state, &ended),
+            RunEvent::Result { number, failed, text, took_ms, .. } => {
+                self.print_result(&mut state, number, failed, text, took_ms);
+            }
+            RunEvent::Note { text } => self.note(&format!("{}\n", sanitize(&text))),
+            RunEvent::Ended(ended) => self.print_outcome(&mut state, &ended),
         }
     }
 
-    fn words(&self, state: &mut State, text: &str) {
-        state.kept.push_str(text);
-        if !self.lively || text.is_empty() {
+    fn print_text(&self, state: &mut PrinterState, text: &str) {
+        state.unprinted.push_str(text);
+        if !self.is_terminal || text.is_empty() {
             return;
         }
-        let shown = state.markdown.push(&clean(text));
+        let shown = state.markdown.push(&sanitize(text));
         state.in_line = !text.ends_with('\n');
         state.last_call = None;
         self.output.result(&shown);
     }
 
-    /// What was said before calls is not the answer; where words are not shown as they come, it goes aside.
-    fn said(&self, state: &mut State) {
+    /// Ends the streamed line of a turn. Text before calls is not the answer, so without a terminal it goes to stderr.
+    fn end_turn(&self, state: &mut PrinterState) {
         self.break_line(state);
     }
 
-    fn break_line(&self, state: &mut State) {
-        if self.lively {
+    fn break_line(&self, state: &mut PrinterState) {
+        if self.is_terminal {
             let rest = state.markdown.end();
             self.output.result(&rest);
             if std::mem::take(&mut state.in_line) {
@@ -112,84 +113,93 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn begin(&self, state: &mut State, number: usize, tool: String, arguments: Json) {
-        if !self.lively && !state.kept.trim().is_empty() {
-            self.note(&format!("{}\n", clean(state.kept.trim())));
+    fn print_call(&self, state: &mut PrinterState, number: usize, tool: String, arguments: Json) {
+        if !self.is_terminal && !state.unprinted.trim().is_empty() {
+            self.note(&format!("{}\n", sanitize(state.unprinted.trim())));
         }
-        state.kept.clear();
-        let shown = Shown { number, tool, arguments, text: String::new() };
-        if self.lively {
-            self.output.message(&format!("{DIM}▸ {}{DIM:#}\n", head(&shown)));
+        state.unprinted.clear();
+        let shown = CallDetails { number, tool, arguments, text: String::new() };
+        if self.is_terminal {
+            self.output.message(&format!("{DIM}▸ {}{DIM:#}\n", call_head(&shown)));
             state.last_call = Some(number);
         }
-        if state.calls.len() >= MOST_KEPT {
+        if state.calls.len() >= MAX_CALLS {
             state.calls.remove(0);
         }
         state.calls.push(shown);
     }
 
-    fn end(&self, state: &mut State, number: usize, failed: bool, text: String, took_ms: f64) {
+    fn print_result(
+        &self,
+        state: &mut PrinterState,
+        number: usize,
+        failed: bool,
+        text: String,
+        took_ms: f64,
+    ) {
         let Some(call) = state.calls.iter_mut().find(|call| call.number == number) else { return };
         call.text = text;
         let mark = if failed { "✗" } else { "✓" };
-        let said = one_line(&call.text, LONGEST_RESULT);
-        let line = format!("{DIM}{mark} {} · {took_ms:.0} ms · {said}{DIM:#}\n", head(call));
-        if self.lively && state.last_call == Some(number) {
-            // The line of the call itself, which is right above.
+        let result = one_line(&call.text, MAX_RESULT_CHARS);
+        let line = format!("{DIM}{mark} {} · {took_ms:.0} ms · {result}{DIM:#}\n", call_head(call));
+        if self.is_terminal && state.last_call == Some(number) {
+            // Erases the line of the call, which is right above.
             self.output.message("\u{1b}[1A\u{1b}[2K");
         }
         state.last_call = None;
         self.output.message(&line);
     }
 
-    fn ended(&self, state: &mut State, ended: &Ended) {
+    fn print_outcome(&self, state: &mut PrinterState, ended: &RunOutcome) {
         self.break_line(state);
-        if !self.lively && !ended.answer.trim().is_empty() && ended.reason != Reason::Interrupted {
-            self.output.result(&format!("{}\n", clean(ended.answer.trim_end())));
+        if !self.is_terminal && !ended.answer.trim().is_empty() && ended.reason != EndReason::Interrupted {
+            self.output.result(&format!("{}\n", sanitize(ended.answer.trim_end())));
         }
-        state.kept.clear();
+        state.unprinted.clear();
         if let Some(error) = &ended.error {
-            self.output.message(&format!("{BOLD}{}{BOLD:#}: {}\n", ended.reason.label(), clean(error)));
+            self.output.message(&format!("{BOLD}{}{BOLD:#}: {}\n", ended.reason.label(), sanitize(error)));
         }
         if let Some(hint) = &ended.hint {
-            self.output.message(&format!("hint: {}\n", clean(hint)));
+            self.output.message(&format!("hint: {}\n", sanitize(hint)));
         }
         let run = &ended.run;
         match ended.reason {
-            Reason::Done | Reason::Refused => {}
-            Reason::Interrupted => self.note(&format!("stopped; `toolgate run --resume {run}` goes on\n")),
-            _ => self.note(&format!("`toolgate run --resume {run}` goes on\n")),
+            EndReason::Done | EndReason::Refused => {}
+            EndReason::Interrupted => {
+                self.note(&format!("stopped; continue with `toolgate run --resume {run}`\n"))
+            }
+            _ => self.note(&format!("continue with `toolgate run --resume {run}`\n")),
         }
-        self.note(&format!("{}\n", spent(&ended.spent)));
+        self.note(&format!("{}\n", usage_text(&ended.spent)));
     }
 
     fn note(&self, text: &str) {
         self.output.message(&format!("{DIM}{text}{DIM:#}"));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PrinterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a run used, on one line.
-pub(crate) fn spent(spent: &Spent) -> String {
-    let Spent { turns, calls, usage, cost, .. } = spent;
-    let about = if usage.reckoned { "about " } else { "" };
+/// Formats the usage of a run on one line.
+pub(crate) fn usage_text(spent: &RunUsage) -> String {
+    let RunUsage { turns, calls, usage, cost, .. } = spent;
+    let about = if usage.estimated { "about " } else { "" };
     let cost = cost.map(|cost| format!(" · {cost:.4}")).unwrap_or_default();
     let plural = |count: &u32, word: &str| format!("{count} {word}{}", if *count == 1 { "" } else { "s" });
     format!("{} · {} · {about}{} tokens{cost}", plural(turns, "turn"), plural(calls, "call"), usage.tokens())
 }
 
-fn head(call: &Shown) -> String {
-    let arguments = one_line(&call.arguments.to_string(), LONGEST_ARGUMENTS);
-    format!("[{}] {} {arguments}", call.number, clean(&call.tool))
+fn call_head(call: &CallDetails) -> String {
+    let arguments = one_line(&call.arguments.to_string(), MAX_ARGUMENT_CHARS);
+    format!("[{}] {} {arguments}", call.number, sanitize(&call.tool))
 }
 
 fn one_line(text: &str, most: usize) -> String {
     let words: Vec<_> = text.split_whitespace().collect();
     let line = words.join(" ");
-    let line = clean(&line);
+    let line = sanitize(&line);
     match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.into_owned(),

@@ -1,21 +1,21 @@
-//! The agent of a project, as `toolgate check` shows it: its model, tools, skills and budgets.
+//! The agent section of `toolgate check`: model, tools, skills and budgets.
 
-use toolgate_agent::Skills;
+use toolgate_agent::SkillSet;
 use toolgate_agent::skills::SkillError;
 use toolgate_config::{Config, ProblemEntry, Severity};
 
-use super::{Row, origin, serialised, within};
+use super::{ValueRow, origin, relative_path, value_rows};
 
 /// Characters of the instructions that are shown.
-const MOST_SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
-/// The skills that can be used, and what is wrong with the others.
-pub(super) fn skills(config: &Config) -> (Skills, Vec<ProblemEntry>) {
-    let (skills, wrong) = Skills::read(&config.agent.skills);
+/// Returns the valid skills, and the problems of the others.
+pub(super) fn skills(config: &Config) -> (SkillSet, Vec<ProblemEntry>) {
+    let (skills, wrong) = SkillSet::read(&config.agent.skills);
     let problem = |SkillError { path, line, why }| ProblemEntry {
         severity: Severity::Warning,
-        message: format!("a skill is not used: {why}"),
-        file: Some(within(&path, config)),
+        message: format!("skill ignored: {why}"),
+        file: Some(relative_path(&path, config)),
         line,
         column: line.map(|_| 1),
         hint: None,
@@ -23,16 +23,16 @@ pub(super) fn skills(config: &Config) -> (Skills, Vec<ProblemEntry>) {
     (skills, wrong.into_iter().map(problem).collect())
 }
 
-/// What the agent is made of.
-pub(super) fn rows(skills: &Skills, config: &Config) -> Vec<Row> {
-    let row = |key: String, value: String, origin: String| Row { key, value, origin };
+/// Returns the rows of the agent section.
+pub(super) fn rows(skills: &SkillSet, config: &Config) -> Vec<ValueRow> {
+    let row = |key: String, value: String, origin: String| ValueRow { key, value, origin };
     let mut rows = Vec::new();
     if config.agent.model.is_none() {
-        let value = "(none: the planner that is built in)".to_owned();
+        let value = "(none: the built-in planner)".to_owned();
         rows.push(row("model".to_owned(), value, "default".to_owned()));
     }
     if let Some(text) = &config.agent.instructions {
-        let first: String = text.lines().next().unwrap_or_default().chars().take(MOST_SHOWN).collect();
+        let first: String = text.lines().next().unwrap_or_default().chars().take(MAX_SHOWN_CHARS).collect();
         let more = if first.len() < text.trim_end().len() { "…" } else { "" };
         rows.push(row(
             "instructions".to_owned(),
@@ -40,12 +40,12 @@ pub(super) fn rows(skills: &Skills, config: &Config) -> Vec<Row> {
             origin("agent", "instructions", config),
         ));
     }
-    rows.extend(serialised(&config.agent, "agent", config, &["instructions", "skills"]));
+    rows.extend(value_rows(&config.agent, "agent", config, &["instructions", "skills"]));
     for skill in skills.all() {
         rows.push(row(
             format!("skill {}", skill.name),
             skill.description.clone(),
-            within(skill.folder(), config),
+            relative_path(skill.folder(), config),
         ));
     }
     rows

@@ -1,38 +1,37 @@
-//! `toolgate tools new --lang rust`: a crate with one tool, its test, and the server that it is.
+//! `toolgate tools new --lang rust`: creates a crate with one tool, its test, and its MCP server.
 //!
-//! What is written is a crate of this workspace with another name, so that it compiles is a fact. Invariant:
-//! nothing is written over, and what could not be finished is taken away again.
+//! The template is a crate of this workspace, so CI compiles it. Invariant: existing files are not overwritten, and an
+//! incomplete crate is removed.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use serde_json::{Map, Value as Json, json};
 use toolgate_config::{Environment, load};
-use toolgate_store::document::{Act, Kind};
+use toolgate_store::document::{EntryAction, EntryKind};
 use toolgate_types::contract;
 
-use crate::cli::{NewToolArgs, Project};
+use crate::cli::{NewToolArgs, ProjectArgs};
 use crate::command::change;
-use crate::output::{Output, hinted, shown_path, toolgate_in};
-use crate::{DONE, REFUSED};
+use crate::output::{Output, display_path, error_with_hint, toolgate_command};
+use crate::{DONE, INVALID_CONFIG};
 
 const FILES: [(&str, &str); 3] = [
     ("src/lib.rs", include_str!("../../../templates/say-hello/src/lib.rs")),
     ("src/main.rs", include_str!("../../../templates/say-hello/src/main.rs")),
     ("tests/tools.rs", include_str!("../../../templates/say-hello/tests/tools.rs")),
 ];
-/// What the template says of itself.
+/// Description in the template, replaced by the given one.
 const DESCRIPTION: &str =
-    "What say-hello does, when to use it, and what it returns: models choose by this text.";
+    "Describe what say-hello does, when to use it and what it returns: models choose tools by this text.";
 
-pub(super) fn run(args: &NewToolArgs, project: &Project, output: &Output) -> anyhow::Result<u8> {
+pub(super) fn run(args: &NewToolArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let name = args.name.as_str();
     if !contract::is_verb_noun(name) || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
-        let hint =
-            "a tool in Rust keeps the full contract: a verb and a noun in kebab-case, such as `create-card`";
-        return Err(hinted(format!("`{name}` is not a name for it"), hint));
+        let hint = "tools in Rust follow the full contract: a verb and a noun in kebab-case, for example `create-card`";
+        return Err(error_with_hint(format!("invalid tool name `{name}`"), hint));
     }
-    // One line of a comment.
+    // The description becomes a doc comment of one line.
     let line = |text: &str| {
         text.split(|c: char| c.is_whitespace() || c.is_control())
             .filter(|word| !word.is_empty())
@@ -40,48 +39,48 @@ pub(super) fn run(args: &NewToolArgs, project: &Project, output: &Output) -> any
             .join(" ")
     };
     let description = args.description.as_deref().map(line);
-    if description.as_deref().is_some_and(|text| !contract::is_description(text)) {
-        let hint = "a tool in Rust keeps the full contract: at least 50 characters, which say what it does, when to use it and what it returns";
-        return Err(hinted("the description is too short", hint));
+    if description.as_deref().is_some_and(|text| !contract::is_sufficient_description(text)) {
+        let hint = "tools in Rust follow the full contract: at least 50 characters on what the tool does, when to use it and what it returns";
+        return Err(error_with_hint("the description is too short", hint));
     }
     let sdk = dependency(args.sdk.as_deref())?;
-    let loaded = load(&project.folder, project.file.as_deref(), &Environment::of_process());
+    let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
     let Some(config) = loaded.config else {
         output.message(&loaded.report.render());
-        output.next("`toolgate check` shows what is wrong; nothing was written");
-        return Ok(REFUSED);
+        output.next_step("run `toolgate check` to see the problems; nothing was written");
+        return Ok(INVALID_CONFIG);
     };
     if config.registries.servers.is_none() {
-        return Err(change::no_file(Kind::Server));
+        return Err(change::missing_registry(EntryKind::Server));
     }
     let below = config.registries.tools.as_deref().and_then(Path::parent).unwrap_or(&config.project);
     let folder = below.join(name);
-    let shown = folder.strip_prefix(&config.project).map_or_else(|_| shown_path(&folder), shown_path);
+    let shown = folder.strip_prefix(&config.project).map_or_else(|_| display_path(&folder), display_path);
     fs_err::create_dir_all(below)?;
     fs_err::create_dir(&folder).with_context(|| format!("{shown} was not written"))?;
     let code = write(&folder, name, description.as_deref(), &sdk).and_then(|()| {
-        let act = Act::Add(entry(&format!("{shown}/target/debug/{name}")));
-        change::submit(Kind::Server, name.to_owned(), act, &args.change, project, output)
+        let act = EntryAction::Add(entry(&format!("{shown}/target/debug/{name}")));
+        change::submit(EntryKind::Server, name.to_owned(), act, &args.change, project, output)
     });
     if !matches!(code, Ok(DONE)) {
-        // Half of a tool helps nobody.
+        // Remove the crate of a tool that was not registered.
         let _ = fs_err::remove_dir_all(&folder);
         return code;
     }
-    let toolgate = toolgate_in(&project.folder);
-    let manifest = shown_path(&project.folder.join(&shown).join("Cargo.toml"));
+    let toolgate = toolgate_command(&project.folder);
+    let manifest = display_path(&project.folder.join(&shown).join("Cargo.toml"));
     output.message(&format!("wrote {shown}\n"));
-    output.next(&format!(
-        "`cargo build --manifest-path {manifest}`, then `{toolgate} tools call {name} text=hello`; then change {shown}/src/lib.rs, and `cargo test --manifest-path {manifest}`"
+    output.next_step(&format!(
+        "run `cargo build --manifest-path {manifest}`, then try `{toolgate} tools call {name} text=hello`; edit {shown}/src/lib.rs, then run `cargo test --manifest-path {manifest}`"
     ));
     Ok(DONE)
 }
 
-/// Where the SDK is, as a line of a manifest. It is not on crates.io, and where a user has it nobody can guess.
+/// Returns the dependency on the SDK for Cargo.toml. The SDK is not on crates.io, so its location must be given.
 fn dependency(given: Option<&str>) -> anyhow::Result<String> {
     let Some(given) = given else {
-        let hint = "`--sdk FOLDER` (a checkout of Toolgate) or `--sdk URL` (its git repository), or the same in the variable `TOOLGATE_SDK`";
-        return Err(hinted("toolgate-sdk is not on crates.io: say where it is", hint));
+        let hint = "pass `--sdk FOLDER` (a checkout of Toolgate) or `--sdk URL` (its git repository), or set `TOOLGATE_SDK`";
+        return Err(error_with_hint("toolgate-sdk is not on crates.io: its location is needed", hint));
     };
     if given.contains("://") || given.starts_with("git@") {
         return Ok(format!("{{ git = {} }}", json!(given)));
@@ -113,7 +112,7 @@ serde = {{ version = "1", features = ["derive"] }}
 tokio = {{ version = "1", features = ["macros", "rt-multi-thread"] }}
 toolgate-sdk = {sdk}
 
-# Not a part of a workspace that it may stand in.
+# Keeps the crate out of an enclosing workspace.
 [workspace]
 "#
     )
@@ -136,13 +135,13 @@ fn write(folder: &Path, name: &str, description: Option<&str>, sdk: &str) -> any
     Ok(())
 }
 
-/// The server, by where it is built.
+/// Returns the server entry for the built binary.
 fn entry(command: &str) -> Map<String, Json> {
     Map::from_iter([("command".to_owned(), json!(format!("./{command}")))])
 }
 
 #[test]
-fn the_template_is_what_is_written() {
+fn template_matches_generated_crate() {
     let text = FILES[0].1;
     assert!(text.contains(&format!("/// {DESCRIPTION}")));
     assert!(FILES.iter().all(|(_, text)| text.contains("say_hello") || text.contains("say-hello")));

@@ -4,23 +4,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_sdk::{ToolError, Tools, tool};
 
-/// What it takes. Every field needs a comment: it is all that a model knows of it.
+/// Parameters. Every field needs a doc comment: models know an argument only by it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Params {
-    /// A text.
+    /// Text to measure.
     pub text: String,
 }
 
-/// What it gives.
+/// Result.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Output {
-    /// The text.
+    /// The same text.
     pub text: String,
-    /// How many characters it has.
+    /// Number of characters.
     pub length: usize,
 }
 
-/// What say-hello does, when to use it, and what it returns: models choose by this text.
+/// Describe what say-hello does, when to use it and what it returns: models choose tools by this text.
 #[tool(
     version = "0.1.0",
     category = analysis,
@@ -36,10 +36,10 @@ pub async fn say_hello(params: Params) -> Result<Output, ToolError> {
     Ok(Output { text: params.text, length })
 }
 
-/// All tools that are served.
+/// Returns all tools of this program.
 ///
 /// # Errors
-/// The rules of the contract that one of them does not keep.
+/// If the definition of a tool breaks a rule of the contract.
 pub fn tools() -> Result<Tools, Box<dyn std::error::Error + Send + Sync>> {
     Ok(Tools::new("say-hello", env!("CARGO_PKG_VERSION")).with(say_hello_tool()?)?)
 }

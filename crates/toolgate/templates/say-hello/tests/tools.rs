@@ -1,16 +1,16 @@
-//! The examples hold, and the tool does what it should.
+//! Tests of the examples and of a call.
 
 use say_hello::{Output, Params, tools};
 use toolgate_sdk::testing::{Harness, check_examples};
 
 #[tokio::test]
-async fn every_example_holds() {
-    check_examples(|| tools().expect("the tools keep the contract")).await;
+async fn examples_pass() {
+    check_examples(|| tools().expect("the tools fulfil the contract")).await;
 }
 
 #[tokio::test]
-async fn a_call() {
-    let harness = Harness::new(tools().expect("the tools keep the contract"));
+async fn counts_characters() {
+    let harness = Harness::new(tools().expect("the tools fulfil the contract"));
     let called = harness.call("say-hello", Params { text: "ünï".to_owned() }).await;
     assert_eq!(called.data::<Output>().length, 3);
 }

@@ -26,7 +26,7 @@ fn registries_that_are_not_there() {
     hint: create it, or let `toolgate init` write a project to start from
 
     refused: 2 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -44,7 +44,7 @@ fn env_files() {
       | ^^^
     hint: write `NAME=value`, or start a comment with `#`
 
-    error: this is not the name of a variable
+    error: this is not a valid variable name
       --> .env:3:1
     3 | ***
       | ^^^
@@ -57,7 +57,7 @@ fn env_files() {
     hint: close the quote, or remove both
 
     refused: 3 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     let files = [("toolgate.yaml", "env_file: [missing.env, also.env]\ntoolbox: {}\n"), ("also.env", "")];
     assert_snapshot!(check(&files), @"
@@ -71,7 +71,7 @@ fn env_files() {
     hint: create it, or remove it here; paths start at the project folder
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -113,7 +113,7 @@ toolbox:
       --> toolgate.yaml:6:23
     6 |     - { name: b, url: nowhere, mode: strict }
       |                       ^^^^^^^
-    hint: write a whole address, such as `http://localhost:8080/mcp`
+    hint: write a complete URL, such as `http://localhost:8080/mcp`
 
     error: this line sets no variable
       --> .env:1:1
@@ -133,7 +133,7 @@ toolbox:
     hint: set it in the environment or in `.env`, or write `${NOBODY:-default}`
 
     refused: 6 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }
 
@@ -212,7 +212,7 @@ fn mistakes_for_programs() {
     hint: set it in the environment or in `.env`, or write `${NOBODY:-default}`
 
     refused: 4 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }
 
@@ -236,7 +236,7 @@ fn warnings_and_notes_refuse_nothing() {
       --> tools.json:1:23
     1 | { "tools": [{ "name": "echo", "description": "a", "input_schema": {}, "cache_ttl": 3 }] }
       |                       ^^^^^^
-    hint: write it, or correct `script_path`; until then calls fail with `tool_execution_error`
+    hint: create it, or correct `script_path`; until then calls fail with `tool_execution_error`
 
     warning: `cache_ttl` without `cacheable: true` does nothing in tool `echo`
       --> tools.json:1:71

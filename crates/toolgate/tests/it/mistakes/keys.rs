@@ -60,7 +60,7 @@ toolbox:
     hint: `toolgate schema --reference` shows every key
 
     refused: 6 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -84,9 +84,9 @@ toolbox:
       --> toolgate.yaml:1:7
     1 | name: [a]
       |       ^^^
-    hint: a text is expected
+    hint: a string is expected
 
-    error: a text does not fit `registries` in project file
+    error: a string does not fit `registries` in project file
       --> toolgate.yaml:2:13
     2 | registries: tools.json
       |             ^^^^^^^^^^
@@ -104,7 +104,7 @@ toolbox:
       |            ^^^^
     hint: a list of tool settings is expected
 
-    error: a text does not fit `mcps` in toolbox
+    error: a string does not fit `mcps` in toolbox
       --> toolgate.yaml:7:7
     7 |     - nothing
       |       ^^^^^^^
@@ -114,13 +114,13 @@ toolbox:
       --> toolgate.yaml:8:27
     8 |     - { name: b, command: [x], args: --fast, env: [A=***], mode: strict }
       |                           ^^^
-    hint: a text is expected
+    hint: a string is expected
 
-    error: a text does not fit `args` in MCP server `b`
+    error: a string does not fit `args` in MCP server `b`
       --> toolgate.yaml:8:38
     8 |     - { name: b, command: [x], args: --fast, env: [A=***], mode: strict }
       |                                      ^^^^^^
-    hint: a list of texts is expected
+    hint: a list of strings is expected
 
     error: a list does not fit `env` in MCP server `b`
       --> toolgate.yaml:8:51
@@ -135,7 +135,7 @@ toolbox:
     hint: give the server a name
 
     refused: 9 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -176,7 +176,7 @@ toolbox:
       |               ^^^^^^^^
     hint: a number of bytes, or one with `KiB`, `MiB`, `GiB`, `KB`, `MB` or `GB` is expected
 
-    error: `firs_wins` is not a way to settle collisions in toolbox
+    error: `firs_wins` is not a collision rule in toolbox
       --> toolgate.yaml:5:17
     5 |   on_collision: firs_wins
       |                 ^^^^^^^^^
@@ -236,7 +236,7 @@ toolbox:
        |                                                                     ^^^^^^
     hint: did you mean `strict`?
 
-    error: `never` is not a way to start in MCP server `e`
+    error: `never` is not a startup mode in MCP server `e`
       --> toolgate.yaml:12:39
     12 |     - { name: e, command: x, startup: never, encoding: utf-16, enabled: perhaps, mode: strict }
        |                                       ^^^^^
@@ -255,7 +255,7 @@ toolbox:
     hint: write `true` or `false`
 
     refused: 16 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -307,7 +307,7 @@ toolbox:
       |                                      ^^^^^^^^
     hint: set it in the environment or in `.env`, or write `${TOKEN:-default}`
 
-    error: `A:b` is not the name of a variable in MCP server `a`
+    error: `A:b` is not a valid variable name in MCP server `a`
       --> toolgate.yaml:7:58
     7 |       headers: { Authorization: "*** ${TOKEN}", X-A: "${A:b}", X-B: "${" }
       |                                                       ^^^^^^
@@ -317,7 +317,7 @@ toolbox:
       --> toolgate.yaml:7:73
     7 |       headers: { Authorization: "*** ${TOKEN}", X-A: "${A:b}", X-B: "${" }
       |                                                                      ^^
-    hint: close it with `}`, or write `$${` for the text `${`
+    hint: close it with `}`, or write `$${` for a literal `${`
 
     error: environment variable `MISSING` is not set, and MCP server `b` needs it
       --> mcp.json:3:47
@@ -338,7 +338,7 @@ toolbox:
     hint: add an entry with `"id": "nobody"` to `inputs`
 
     refused: 8 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }
 
@@ -395,7 +395,7 @@ toolbox:
     hint: the other is at toolgate.yaml:6:15; rename one
 
     refused: 4 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }
 
@@ -412,7 +412,7 @@ fn a_key_given_twice() {
     hint: keep one of the two
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(check(&[("mcp.json", r#"{ "servers": { "a": {}, "a": {} } }"#)]), @r#"
     exit code 78
@@ -425,6 +425,6 @@ fn a_key_given_twice() {
     hint: keep one of the two
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }

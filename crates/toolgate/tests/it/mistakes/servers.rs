@@ -29,31 +29,31 @@ toolbox:
       --> toolgate.yaml:3:23
     3 |     - { name: a, url: localhost:8080/mcp, mode: strict }
       |                       ^^^^^^^^^^^^^^^^^^
-    hint: write a whole address, such as `http://localhost:8080/mcp`
+    hint: write a complete URL, such as `http://localhost:8080/mcp`
 
     error: `/mcp` is not a URL in MCP server `b`: relative URL without a base
       --> toolgate.yaml:4:23
     4 |     - { name: b, url: /mcp, mode: strict }
       |                       ^^^^
-    hint: write a whole address, such as `http://localhost:8080/mcp`
+    hint: write a complete URL, such as `http://localhost:8080/mcp`
 
     error: `ftp://example.com/` does not start with `http://` or `https://` in MCP server `c`
       --> toolgate.yaml:5:23
     5 |     - { name: c, url: 'ftp://example.com/', mode: strict }
       |                       ^^^^^^^^^^^^^^^^^^^^
-    hint: write a whole address, such as `http://localhost:8080/mcp`
+    hint: write a complete URL, such as `http://localhost:8080/mcp`
 
     error: `http://` is not a URL in MCP server `d`: empty host
       --> toolgate.yaml:6:23
     6 |     - { name: d, url: 'http://', mode: strict }
       |                       ^^^^^^^^^
-    hint: write a whole address, such as `http://localhost:8080/mcp`
+    hint: write a complete URL, such as `http://localhost:8080/mcp`
 
     error: `http://example.com/` does not start with `ws://` or `wss://` in MCP server `e`
       --> toolgate.yaml:7:23
     7 |     - { name: e, url: 'http://example.com/', transport: websocket, mode: strict }
       |                       ^^^^^^^^^^^^^^^^^^^^^
-    hint: write a whole address, such as `ws://localhost:8080/mcp`
+    hint: write a complete URL, such as `ws://localhost:8080/mcp`
 
     error: missing key `url` in MCP server `f`
       --> toolgate.yaml:8:15
@@ -89,10 +89,10 @@ toolbox:
       --> toolgate.yaml:13:23
     13 |     - { name: k, url: 'https:///mcp', mode: strict }
        |                       ^^^^^^^^^^^^^^
-    hint: write a whole address, such as `http://localhost:8080/mcp`
+    hint: write a complete URL, such as `http://localhost:8080/mcp`
 
     refused: 11 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -132,7 +132,7 @@ toolbox:
     hint: create it, or remove it here; paths start at the project folder
 
     refused: 4 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }
 
@@ -187,7 +187,7 @@ toolbox:
     hint: remove it, or change `transport`
 
     refused: 5 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -232,6 +232,6 @@ toolbox:
     hint: add `default_tool_config: { max_instances: 10, timeout: 30s }`
 
     refused: 2 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }

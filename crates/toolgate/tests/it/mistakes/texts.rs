@@ -18,7 +18,7 @@ fn yaml_that_is_none() {
     hint: look for a `[` or `{` before this that is not closed
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(project("toolbox:\n\tmax_concurrent: 3\n"), @"
     exit code 78
@@ -31,7 +31,7 @@ fn yaml_that_is_none() {
     hint: indent with spaces; YAML does not take tabs
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(project("toolbox: {}\nname: \"open\n"), @"
     exit code 78
@@ -44,7 +44,7 @@ fn yaml_that_is_none() {
     hint: look for a quote before this that is not closed
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(project("toolbox:\n  mcps: [{ name: a, url: ${URL}, mode: strict }]\n"), @r#"
     exit code 78
@@ -54,10 +54,10 @@ fn yaml_that_is_none() {
       --> toolgate.yaml:2:27
     2 |   mcps: [{ name: a, url: ${URL}, mode: strict }]
       |                           ^
-    hint: inside of `[…]` and `{…}` a text with `${…}` needs quotes: "${NAME}"
+    hint: inside `[…]` and `{…}` a string with `${…}` needs quotes: "${NAME}"
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     assert_snapshot!(project("toolbox: {}\n---\ntoolbox: {}\n"), @"
     exit code 78
@@ -67,10 +67,10 @@ fn yaml_that_is_none() {
       --> toolgate.yaml:2:1
     2 | ---
       | ^^^
-    hint: a configuration is one document: remove `---` and what follows it
+    hint: a configuration is one document: remove `---` and everything after it
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(project("toolbox: *nobody\n"), @"
     exit code 78
@@ -80,10 +80,10 @@ fn yaml_that_is_none() {
       --> toolgate.yaml:1:10
     1 | toolbox: *nobody
       |          ^
-    hint: `*name` stands for what has `&name` before it; a text that starts with `*` needs quotes
+    hint: `*name` refers to the anchor `&name`; a string that starts with `*` needs quotes
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(project("? [a, b]\n: c\n"), @"
     exit code 78
@@ -93,10 +93,10 @@ fn yaml_that_is_none() {
       --> toolgate.yaml:1:3
     1 | ? [a, b]
       |   ^
-    hint: write the key as a plain text
+    hint: write the key as a plain string
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -114,7 +114,7 @@ fn json_that_is_none() {
     hint: write at least `{}` with the keys that are needed, or remove the file
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(mcp(r#"{ "servers": { "a": { "command": "x" }"#), @r#"
     exit code 78
@@ -124,10 +124,10 @@ fn json_that_is_none() {
       --> mcp.json:1:14
     1 | { "servers": { "a": { "command": "x" }
       |              ^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: what is opened here is not closed
+    hint: this is never closed
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     assert_snapshot!(mcp("{ \"servers\": {\n  \"a\": { 'command': \"x\" }\n} }"), @r#"
     exit code 78
@@ -139,7 +139,7 @@ fn json_that_is_none() {
       |          ^
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     assert_snapshot!(mcp("{ \"servers\": {} }\n{}"), @"
     exit code 78
@@ -151,7 +151,7 @@ fn json_that_is_none() {
       | ^
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(mcp("{ \"servers\": { \"a\": { \"timeout\": 01 } } }"), @r#"
     exit code 78
@@ -163,7 +163,7 @@ fn json_that_is_none() {
       |                                   ^
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }
 
@@ -178,10 +178,10 @@ fn toml_that_is_none() {
       --> config.toml:2:11
     2 | command = npx
       |           ^^^
-    hint: a text stands in quotes: "npx"
+    hint: write strings in quotes: "npx"
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }
 
@@ -198,7 +198,7 @@ fn texts_that_are_none() {
     hint: save it as UTF-8 without a byte order mark
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     let program = Program::new(&[]);
     program.write("toolgate.yaml", b"toolbox: {}\nname: caf\xe9\n");
@@ -213,7 +213,7 @@ fn texts_that_are_none() {
     hint: save it as UTF-8
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -231,7 +231,7 @@ fn texts_that_are_too_much() {
     hint: no configuration needs that many; look for brackets that were not closed
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     assert_snapshot!(project(&format!("toolbox: {}{}\n", "[".repeat(100), "]".repeat(100))), @"
     exit code 78
@@ -244,7 +244,7 @@ fn texts_that_are_too_much() {
     hint: no configuration needs that many; look for brackets that were not closed
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {
@@ -264,7 +264,7 @@ fn texts_that_are_too_much() {
     hint: aliases count as often as they are used
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -275,14 +275,14 @@ fn shapes_that_nobody_knows() {
     exit code 78
     ----- stdout
     ----- stderr
-    error: this is not a configuration that we know
+    error: unknown kind of configuration file
       --> odd.yaml:1:1
     1 | color: blue
       | ^^^^^
     hint: a project has `toolbox` or `registries` at its top; `toolgate init` writes one
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(check(&[("mcp.json", "[]")]), @"
     exit code 78
@@ -295,20 +295,20 @@ fn shapes_that_nobody_knows() {
     hint: a map of keys and values is expected
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
     assert_snapshot!(project("just a text\n"), @"
     exit code 78
     ----- stdout
     ----- stderr
-    error: a text does not fit here
+    error: a string does not fit here
       --> toolgate.yaml:1:1
     1 | just a text
       | ^^^^^^^^^^^
     hint: a map of keys and values is expected
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     ");
 }
 
@@ -330,6 +330,6 @@ fn a_long_line_is_cut() {
     hint: `stdio`, `sse`, `websocket` or `http` is expected
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }

@@ -35,7 +35,7 @@ fn tools() {
       --> tools.json:3:5
     3 |   { "name": "b" },
       |     ^^^^^^
-    hint: add `description`: a text
+    hint: add `description`: a string
 
     error: missing key `input_schema` in tool `b`
       --> tools.json:3:5
@@ -47,13 +47,13 @@ fn tools() {
       --> tools.json:3:13
     3 |   { "name": "b" },
       |             ^^^
-    hint: write it, or correct `script_path`; until then calls fail with `tool_execution_error`
+    hint: create it, or correct `script_path`; until then calls fail with `tool_execution_error`
 
     warning: the script `c.py` of tool `c` does not exist
       --> tools.json:4:13
     4 |   { "name": "c", "description": "c", "input_schema": { "type": "objekt", "properties": { "x": { "minLength": -1 } } } },
       |             ^^^
-    hint: write it, or correct `script_path`; until then calls fail with `tool_execution_error`
+    hint: create it, or correct `script_path`; until then calls fail with `tool_execution_error`
 
     error: `objekt` is not a type of JSON in tool `c`
       --> tools.json:4:64
@@ -70,7 +70,7 @@ fn tools() {
       --> tools.json:5:13
     5 |   { "name": "d", "description": "d", "input_schema": { "type": "string" } },
       |             ^^^
-    hint: write it, or correct `script_path`; until then calls fail with `tool_execution_error`
+    hint: create it, or correct `script_path`; until then calls fail with `tool_execution_error`
 
     error: arguments are an object, not "string" in tool `d`
       --> tools.json:5:64
@@ -78,7 +78,7 @@ fn tools() {
       |                                                                ^^^^^^^^
     hint: write `"type": "object"` and name the arguments in `properties`
 
-    error: `../e.py` cannot be the script in tool `e`: it leads out of the folder
+    error: `../e.py` cannot be the script in tool `e`: it points outside the folder
       --> tools.json:6:73
     6 |   { "name": "e", "description": "e", "input_schema": {}, "script_path": "../e.py" },
       |                                                                         ^^^^^^^^^
@@ -88,7 +88,7 @@ fn tools() {
       --> tools.json:7:73
     7 |   { "name": "f", "description": "f", "input_schema": {}, "script_path": "f.py", "config": { "script_path": "g.py" } },
       |                                                                         ^^^^^^
-    hint: write it, or correct `script_path`; until then calls fail with `tool_execution_error`
+    hint: create it, or correct `script_path`; until then calls fail with `tool_execution_error`
 
     error: `script_path` is given inside and outside of `config` in tool `f`
       --> tools.json:7:93
@@ -100,7 +100,7 @@ fn tools() {
       --> tools.json:8:13
     8 |   { "name": "g", "description": "g", "input_schema": {}, "type": "remote" },
       |             ^^^
-    hint: write it, or correct `script_path`; until then calls fail with `tool_execution_error`
+    hint: create it, or correct `script_path`; until then calls fail with `tool_execution_error`
 
     error: `remote` is not a kind of tool in tool `g`
       --> tools.json:8:66
@@ -112,7 +112,7 @@ fn tools() {
       --> tools.json:9:13
     9 |   { "name": "h", "description": "h", "input_schema": {}, "inputSchema": {} },
       |             ^^^
-    hint: write it, or correct `script_path`; until then calls fail with `tool_execution_error`
+    hint: create it, or correct `script_path`; until then calls fail with `tool_execution_error`
 
     error: `input_schema` and `inputSchema` are the same key in tool `h`
       --> tools.json:9:58
@@ -124,7 +124,7 @@ fn tools() {
       --> tools.json:10:13
     10 |   { "name": "i", "description": "i", "input_schema": [] }
        |             ^^^
-    hint: write it, or correct `script_path`; until then calls fail with `tool_execution_error`
+    hint: create it, or correct `script_path`; until then calls fail with `tool_execution_error`
 
     error: a list does not fit `input_schema` in tool `i`
       --> tools.json:10:54
@@ -133,7 +133,7 @@ fn tools() {
     hint: a JSON Schema is a map, such as `{"type": "object"}`
 
     refused: 11 errors, 7 warnings; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
 }
 
@@ -147,7 +147,7 @@ fn caching_and_limits_of_a_tool() {
     hint: add `"cache_ttl": 3600`, in seconds
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     assert_snapshot!(tool(r#""input_schema": {}, "cacheable": true, "cache_ttl": 5, "category": "mutation""#).stderr, @r#"
     error: a mutation cannot be cached in tool `echo`
@@ -157,7 +157,7 @@ fn caching_and_limits_of_a_tool() {
     hint: remove `cacheable`, or correct `category`
 
     refused: 1 error; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     assert_snapshot!(tool(r#""input_schema": {}, "rate_limit": { "max_calls": 0 }, "permissions": ["read"]"#).stderr, @r#"
     error: missing key `window_ms` in rate_limit
@@ -179,7 +179,7 @@ fn caching_and_limits_of_a_tool() {
     hint: a permission is `resource:action`, such as `cards:create`
 
     refused: 3 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#);
     assert_snapshot!(
         tool(r#""input_schema": {}, "deprecated": { "since": "1", "replacement": "echo", "removal_date": "soon" }"#)
@@ -198,7 +198,7 @@ fn caching_and_limits_of_a_tool() {
     hint: write it as `2027-03-31`
 
     refused: 2 errors; nothing was started.
-    next: mend what is above and run `toolgate check` again
+    next: fix the problems above and run `toolgate check` again
     "#
     );
 }

@@ -1,0 +1,166 @@
+//! Resolves entries of `openapi`. A document in a file is parsed here, so that its problems have locations; it is
+//! interpreted later, when tools are created from it.
+
+use std::collections::BTreeMap;
+
+use toolgate_types::api::OperationFilter;
+use toolgate_types::{ApiDocument, ApiSpec, ConfigString};
+
+use crate::context::Context;
+use crate::file::{ApiFile, OperationsFile, OutputValidationName};
+use crate::keys::{NamedMap, OneOrMany, Spanned};
+use crate::resolve::server::{check_url, resolve_headers};
+use crate::resolve::{ConfigBuilder, into_value, into_values};
+
+/// Cache of fetched documents, relative to the project folder.
+const CACHE_FOLDER: &str = ".toolgate/openapi";
+/// HTTP methods of operations.
+const METHODS: [&str; 7] = ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"];
+
+impl ConfigBuilder {
+    /// Adds an API, or reports its problems.
+    pub(crate) fn add_api(&mut self, key: &str, entry: Spanned<ApiFile>, cx: &mut Context<'_>) {
+        cx.labels.push(format!("API `{key}`"));
+        self.build_api(key, entry, cx);
+        cx.labels.pop();
+    }
+
+    fn build_api(&mut self, key: &str, entry: Spanned<ApiFile>, cx: &mut Context<'_>) {
+        let (file, span) = (entry.value, entry.key_span);
+        let written = file.value_spans();
+        let name = match key.parse() {
+            Ok(name) => name,
+            Err(error) => {
+                return cx.error(span, format!("`{key}` is not a name for an API"), format!("{error}"));
+            }
+        };
+        let auth = resolve_credentials(file.auth, cx);
+        let document = file.document.and_then(|at| load_document(at, cx));
+        let base_url = match file.base_url {
+            Some(url) if !cx.awaits_input(&url.value) => {
+                let good = check_url(&url, &["https", "http"], cx).is_some() && check_base_url(&url, cx);
+                good.then_some(url.value)
+            }
+            other => into_value(other),
+        };
+        let include = resolve_filter(file.include, cx);
+        let exclude = resolve_filter(file.exclude, cx);
+        let prefix = file.prefix.map(|at| check_prefix(at, cx)).unwrap_or_default();
+        let variables = file.variables.into_iter().flat_map(|at| at.value.0);
+        let api = ApiSpec {
+            name,
+            document: match document {
+                Some(document) => document,
+                None => return,
+            },
+            base_url,
+            variables: variables.map(|(name, at)| (name, at.value)).collect(),
+            include,
+            exclude,
+            auth,
+            headers: resolve_headers(file.headers, cx),
+            timeout: into_value(file.timeout),
+            prefix,
+            allow_networks: into_values(file.allow_networks).unwrap_or_default(),
+            strict_output: into_value(file.output_validation) == Some(OutputValidationName::Strict),
+            cache: cx.project.join(CACHE_FOLDER),
+        };
+        self.record_origins(&format!("apis.{}", api.name), written);
+        self.apis.push((api, span));
+    }
+}
+
+/// Reads the document from a file, or checks its URL.
+fn load_document(written: Spanned<ConfigString>, cx: &mut Context<'_>) -> Option<ApiDocument> {
+    let text = written.value.expose();
+    if text.contains("://") {
+        return (cx.awaits_input(&written.value) || check_url(&written, &["https", "http"], cx).is_some())
+            .then_some(ApiDocument::Url(written.value));
+    }
+    let path = cx.project.join(text);
+    if !cx.has_file(&path) {
+        let what = if path.is_dir() { "is a folder" } else { "does not exist" };
+        let message = format!("the document `{}` {what}{}", written.value.redacted(), cx.location_suffix());
+        cx.error(written.span, message, "name a file relative to the project folder, or a URL");
+        return None;
+    }
+    let node = crate::load::parse(&path, cx)?;
+    if node.get("openapi").is_none() {
+        let message =
+            format!("`{}` is not an OpenAPI document{}", written.value.redacted(), cx.location_suffix());
+        let hint = match node.get("swagger") {
+            Some(_) => "Swagger 2.0 is not supported; convert the document to OpenAPI 3",
+            None => "it has `openapi: 3.0.…` or `openapi: 3.1.…` at its top",
+        };
+        cx.error(written.span, message, hint);
+        return None;
+    }
+    Some(ApiDocument::File { path: written.value.redacted().to_owned(), json: node.to_json().get().into() })
+}
+
+/// Checks that paths can be appended to the base URL.
+fn check_base_url(url: &Spanned<ConfigString>, cx: &mut Context<'_>) -> bool {
+    let parsed = url::Url::parse(url.value.expose());
+    let plain = parsed.is_ok_and(|url| {
+        url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    if !plain {
+        let message = format!("`base_url` holds more than a host and a path{}", cx.location_suffix());
+        cx.error(url.span, message, "put credentials in `auth` or `headers`, and the rest in arguments");
+    }
+    plain
+}
+
+/// Resolves the credentials of security schemes and registers them as secrets.
+fn resolve_credentials(
+    written: Option<Spanned<NamedMap<ConfigString>>>,
+    cx: &mut Context<'_>,
+) -> BTreeMap<String, ConfigString> {
+    let mut auth = BTreeMap::new();
+    for (name, at) in written.into_iter().flat_map(|at| at.value.0) {
+        cx.hide(at.value.expose());
+        if let Some((_, password)) = at.value.expose().split_once(':') {
+            cx.hide(password);
+        }
+        if at.value.expose().is_empty() || at.value.expose().chars().any(char::is_control) {
+            let message = format!("the credential `{name}` is empty or not one line{}", cx.location_suffix());
+            cx.error(at.span, message, "`${NAME}` takes it from the environment");
+            continue;
+        }
+        auth.insert(name, ConfigString::hidden(at.value.expose()));
+    }
+    auth
+}
+
+fn resolve_filter(written: Option<Spanned<OperationsFile>>, cx: &mut Context<'_>) -> OperationFilter {
+    let Some(file) = into_value(written) else { return OperationFilter::default() };
+    let words = |written: Option<Spanned<OneOrMany<String>>>| -> Vec<String> {
+        written.into_iter().flat_map(|at| at.value.0).map(|at| at.value).collect()
+    };
+    for method in file.methods.iter().flat_map(|at| &at.value.0) {
+        let word = method.value.to_ascii_uppercase();
+        if !word.contains('*') && !METHODS.contains(&word.as_str()) {
+            let message = format!("`{}` is not a method{}", method.value, cx.location_suffix());
+            cx.error(method.span, message, crate::keys::join_quoted(&METHODS, "or"));
+        }
+    }
+    OperationFilter {
+        operations: words(file.operations),
+        tags: words(file.tags),
+        methods: words(file.methods).into_iter().map(|method| method.to_ascii_uppercase()).collect(),
+        paths: words(file.paths),
+    }
+}
+
+fn check_prefix(written: Spanned<String>, cx: &mut Context<'_>) -> String {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    if !written.value.chars().all(good) || written.value.len() > 64 {
+        let message =
+            format!("`{}` is not a valid prefix for tool names{}", written.value, cx.location_suffix());
+        cx.error(written.span, message, "letters, digits, `_`, `.` and `-`, at most 64 of them");
+    }
+    written.value
+}

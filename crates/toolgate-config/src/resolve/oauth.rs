@@ -1,0 +1,58 @@
+//! Resolves `oauth` of a server.
+
+use std::num::NonZeroU16;
+
+use toolgate_types::ConfigString;
+use toolgate_types::oauth::{OauthConfig, OauthGrant};
+use url::Url;
+
+use crate::context::Context;
+use crate::file::{GrantName, OauthFile};
+use crate::keys::Spanned;
+use crate::resolve::{into_value, into_values};
+
+/// Resolves the login settings. Reports a problem and returns `None` if they cannot work.
+pub(super) fn resolve_oauth(
+    Spanned { value: file, key_span, .. }: Spanned<OauthFile>,
+    cx: &mut Context<'_>,
+) -> Option<OauthConfig> {
+    let given = |key: &str| file.present_keys.contains(&key);
+    if let Some(secret) = file.client_secret.as_ref().filter(|_| !given("client_id")) {
+        let message = format!("`client_secret` without `client_id`{}", cx.location_suffix());
+        cx.error(secret.key_span, message, "add the `client_id` that the secret belongs to");
+        return None;
+    }
+    let grant = match file.grant.as_ref().map(|at| at.value) {
+        Some(GrantName::ClientCredentials) => OauthGrant::ClientCredentials,
+        Some(GrantName::AuthorizationCode) | None => OauthGrant::AuthorizationCode,
+    };
+    let proof = given("client_secret") || given("private_key");
+    if grant == OauthGrant::ClientCredentials && !(given("client_id") && proof) {
+        let message = format!("`grant: client_credentials` without credentials{}", cx.location_suffix());
+        cx.error(key_span, message, "add `client_id`, and `client_secret` or `private_key`");
+        return None;
+    }
+    if let Some(document) = &file.client_metadata_url
+        && !Url::parse(document.value.expose()).is_ok_and(|url| url.scheme() == "https" && url.path() != "/")
+    {
+        let message =
+            format!("`{}` is not the URL of a client{}", document.value.redacted(), cx.location_suffix());
+        cx.error(document.span, message, "use an `https://` URL with a path");
+        return None;
+    }
+    let mut hidden = |name: &str, text: Option<Spanned<ConfigString>>| {
+        text.map(|at| {
+            cx.add_secret(name, at.value.expose());
+            ConfigString::hidden(at.value.expose())
+        })
+    };
+    Some(OauthConfig {
+        grant,
+        client_secret: hidden("client_secret", file.client_secret),
+        private_key: hidden("private_key", file.private_key),
+        client_id: into_value(file.client_id),
+        client_metadata_url: into_value(file.client_metadata_url),
+        scopes: into_values(file.scopes).unwrap_or_default(),
+        redirect_port: into_value(file.redirect_port).map(NonZeroU16::get),
+    })
+}

@@ -1,0 +1,63 @@
+//! Resolves `telemetry`: the collector for traces.
+
+use std::collections::BTreeMap;
+
+use toolgate_types::telemetry::OtlpCollector;
+use toolgate_types::{ConfigString, HumanDuration};
+use url::Url;
+
+use crate::context::Context;
+use crate::file::TelemetryFile;
+use crate::resolve::ConfigBuilder;
+use crate::resolve::server::{check_url, resolve_headers};
+
+/// Default service name.
+const SERVICE_NAME: &str = "toolgate";
+/// Default timeout of one request.
+const TIMEOUT: HumanDuration = HumanDuration::from_secs(10);
+
+impl ConfigBuilder {
+    pub(crate) fn set_telemetry(&mut self, mut file: TelemetryFile, cx: &mut Context<'_>) {
+        self.record_origins("telemetry", file.value_spans());
+        let Some(endpoint) = file.otlp_endpoint.take() else { return };
+        if check_url(&endpoint, &["http", "https"], cx).is_none() {
+            return;
+        }
+        self.telemetry = Some(OtlpCollector {
+            endpoint: traces_url(endpoint.value.expose()),
+            headers: resolve_headers(file.headers.take(), cx),
+            service_name: file.service_name.map_or_else(|| SERVICE_NAME.to_owned(), |at| at.value),
+            timeout: file.timeout.map_or(TIMEOUT, |at| at.value),
+        });
+    }
+}
+
+/// Returns the collector configured by the standard OpenTelemetry variables.
+pub(super) fn collector_from_environment(cx: &Context<'_>) -> Option<OtlpCollector> {
+    let variable = |name: &str| cx.environment.variables.get(name).filter(|value| !value.trim().is_empty());
+    if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return None;
+    }
+    // The variable for traces is a complete URL; the general one is a base URL for all signals.
+    let traces = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").cloned();
+    let endpoint = traces.or_else(|| {
+        let base = variable("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+        Some(format!("{}/v1/traces", base.trim_end_matches('/')))
+    })?;
+    let pairs = variable("OTEL_EXPORTER_OTLP_HEADERS").map(String::as_str).unwrap_or_default();
+    let headers: BTreeMap<_, _> = pairs
+        .split(',')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.trim().to_owned(), ConfigString::hidden(value.trim())))
+        .collect();
+    let service_name = variable("OTEL_SERVICE_NAME").map_or(SERVICE_NAME, String::as_str).to_owned();
+    Some(OtlpCollector { endpoint, headers, service_name, timeout: TIMEOUT })
+}
+
+/// Returns the URL for traces. A URL without a path is the base URL of the collector.
+fn traces_url(endpoint: &str) -> String {
+    match Url::parse(endpoint) {
+        Ok(url) if matches!(url.path(), "" | "/") => format!("{}/v1/traces", endpoint.trim_end_matches('/')),
+        _ => endpoint.to_owned(),
+    }
+}

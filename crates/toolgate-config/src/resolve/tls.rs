@@ -1,0 +1,50 @@
+//! Resolves `tls` of a server: trusted authorities and client certificate.
+
+use std::path::PathBuf;
+
+use toolgate_types::ConfigString;
+use toolgate_types::server::{ClientIdentity, UpstreamTls};
+
+use crate::context::Context;
+use crate::file::TlsFile;
+use crate::keys::Spanned;
+
+/// Resolves the TLS settings. Reports a problem and returns `None` if they cannot work.
+pub(super) fn resolve_tls(
+    Spanned { value: file, key_span, .. }: Spanned<TlsFile>,
+    url: &ConfigString,
+    cx: &mut Context<'_>,
+) -> Option<UpstreamTls> {
+    let problems_before = cx.problems.len();
+    if ["http:", "ws:"].iter().any(|scheme| url.expose().starts_with(scheme)) {
+        let message = format!("`tls` with a URL that does not use TLS{}", cx.location_suffix());
+        cx.error(key_span, message, "make it `https://` or `wss://`, or remove `tls`");
+    }
+    let given = |key: &str| file.present_keys.contains(&key);
+    let pairs = [("cert", &file.cert, "key"), ("key", &file.key, "cert"), ("crl", &file.crl, "ca")];
+    for (key, at, needs) in pairs {
+        if let Some(at) = at.as_ref().filter(|_| !given(needs)) {
+            let message = format!("`{key}` without `{needs}`{}", cx.location_suffix());
+            let hint = match key {
+                "crl" => "add the `ca` that issued the list",
+                _ => "a certificate and its key go together; they may be in one file",
+            };
+            cx.error(at.key_span, message, hint);
+        }
+    }
+    let written = [("ca", file.ca), ("cert", file.cert), ("key", file.key), ("crl", file.crl)];
+    let [ca, cert, key, crl] = written.map(|(key, at)| resolve_file(key, &at?, cx));
+    let identity = cert.zip(key).map(|(cert, key)| ClientIdentity { cert, key });
+    (cx.problems.len() == problems_before).then_some(UpstreamTls { ca, identity, crl })
+}
+
+/// Resolves a path from the project folder and reports a missing file.
+pub(super) fn resolve_file(key: &str, at: &Spanned<ConfigString>, cx: &mut Context<'_>) -> Option<PathBuf> {
+    let path = cx.project.join(at.value.expose());
+    if path.is_file() || cx.awaits_input(&at.value) {
+        return Some(path);
+    }
+    let message = format!("there is no file `{}` for `{key}`{}", at.value.redacted(), cx.location_suffix());
+    cx.error(at.span, message, "create it, or correct the path; paths start at the project folder");
+    None
+}

@@ -1,0 +1,345 @@
+//! HTTP requests of a login: metadata documents, client registration, token endpoint.
+//!
+//! Most of their URLs come from the server or from documents it points to, so it could make us send requests into our
+//! own network. Invariant: every request passes [`Fetcher::send`], which asks [`UrlPolicy`]; redirects to another
+//! origin and proxies are not used, responses are limited, and JSON is scanned before it is parsed.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::network::non_public_network;
+use oauth2::{AsyncHttpClient, HttpRequest, HttpResponse};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use reqwest::{Method, Request, Response, StatusCode, redirect};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toolgate_types::server::UpstreamTls;
+use url::{Host, Url};
+
+use super::challenge::Challenge;
+use crate::revision::Revision;
+use crate::scan::{ScanError, ScanLimits, scan};
+use crate::transport::{OpenError, redacted_url, tls};
+
+/// Limits of one response.
+const RESPONSE_LIMITS: ScanLimits = ScanLimits { size: 1 << 20, depth: 32 };
+/// Timeout of one request, including the response body.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Redirects of one document, all within its origin.
+const MAX_REDIRECTS: usize = 5;
+/// Longest error message of a server that is shown.
+const MAX_SHOWN_CHARS: usize = 300;
+const USER_AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Reason why a request of a login failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("cannot set up TLS")]
+    Tls(#[source] OpenError),
+    #[error("cannot set up the HTTP client")]
+    Client(#[source] reqwest::Error),
+    #[error("`{0}` is not an http or https URL")]
+    Scheme(String),
+    #[error("`{0}` must be https; plain http is accepted on this machine only")]
+    PlainHttp(String),
+    #[error("`{url}` is on {network}, and the MCP server is not")]
+    Address { url: String, network: &'static str },
+    #[error("the request to `{url}` failed")]
+    Request { url: String, source: reqwest::Error },
+    #[error("`{from}` redirects to `{to}`; redirects to another origin are not followed")]
+    Redirect { from: String, to: String },
+    #[error("`{0}` redirects more than {MAX_REDIRECTS} times")]
+    Redirects(String),
+    #[error("`{url}` responded with {status}{details}")]
+    Status { url: String, status: StatusCode, details: String },
+    #[error("the response of `{url}` is invalid")]
+    Scan { url: String, source: ScanError },
+    #[error("the response of `{url}` is invalid")]
+    Json { url: String, source: serde_json::Error },
+}
+
+/// Decides which URLs the login to one server may use.
+///
+/// Public addresses are allowed. Addresses on this machine or in a private network are allowed only if the server
+/// itself is there; link-local addresses (cloud metadata services) and other special ones never.
+#[derive(Debug, Clone)]
+struct UrlPolicy {
+    server: Url,
+    allows_loopback: bool,
+    allows_private: bool,
+}
+
+impl UrlPolicy {
+    async fn new(server: &Url) -> Self {
+        let allows_private = match literal_address(server) {
+            Some(address) => is_private(address),
+            None => resolves_to_private(server).await,
+        };
+        Self { server: server.clone(), allows_loopback: is_loopback(server), allows_private }
+    }
+
+    fn check(&self, url: &Url) -> Result<(), FetchError> {
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(FetchError::Scheme(redacted_url(url)));
+        }
+        // The user chose plain http for the server itself; whatever it protects is sent over that connection anyway.
+        let is_own_origin = url.origin() == self.server.origin();
+        if url.scheme() == "http" && !is_own_origin && !is_loopback(url) {
+            return Err(FetchError::PlainHttp(redacted_url(url)));
+        }
+        let address = |network| FetchError::Address { url: redacted_url(url), network };
+        match literal_address(url) {
+            Some(_) if is_own_origin => Ok(()),
+            Some(ip) => self.check_address(ip).map_err(address),
+            // Other names are checked once they are resolved.
+            None if is_loopback(url) && !self.allows_loopback => Err(address("this machine")),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the network of an address that is not allowed.
+    fn check_address(&self, address: IpAddr) -> Result<(), &'static str> {
+        let Some(network) = non_public_network(address) else { return Ok(()) };
+        let is_allowed = self.allows_loopback && address.to_canonical().is_loopback()
+            || self.allows_private && is_private(address);
+        if is_allowed { Ok(()) } else { Err(network) }
+    }
+}
+
+/// Resolves names to the addresses that the policy allows, so that the check and the connection use the same ones.
+impl Resolve for UrlPolicy {
+    fn resolve(&self, name: Name) -> Resolving {
+        let policy = self.clone();
+        Box::pin(async move {
+            let mut refused = None;
+            let resolved = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let allowed: Vec<SocketAddr> = resolved
+                .filter(|address| match policy.check_address(address.ip()) {
+                    Ok(()) => true,
+                    Err(network) => {
+                        refused = Some(network);
+                        false
+                    }
+                })
+                .collect();
+            match refused {
+                Some(network) if allowed.is_empty() => {
+                    Err(format!("`{}` is on {network}, and the MCP server is not", name.as_str()).into())
+                }
+                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+/// Sends the requests of one login.
+pub(super) struct Fetcher {
+    client: reqwest::Client,
+    policy: UrlPolicy,
+}
+
+impl Fetcher {
+    pub(super) async fn new(server: &Url, tls: &UpstreamTls) -> Result<Self, FetchError> {
+        let policy = UrlPolicy::new(server).await;
+        let tls = rustls::ClientConfig::clone(&*tls::load(tls).map_err(FetchError::Tls)?);
+        let client = reqwest::Client::builder()
+            .user_agent(USER_AGENT)
+            .tls_backend_preconfigured(tls)
+            .redirect(redirect::Policy::none())
+            // Network access is defined by the configuration; and a proxy would resolve names without the policy.
+            .no_proxy()
+            .dns_resolver(Arc::new(policy.clone()))
+            .timeout(REQUEST_TIMEOUT)
+            .build();
+        Ok(Self { client: client.map_err(FetchError::Client)?, policy })
+    }
+
+    /// Returns an error if a URL must not be used. Requests are checked again when they are sent.
+    pub(super) fn check(&self, url: &Url) -> Result<(), FetchError> {
+        self.policy.check(url)
+    }
+
+    /// Requests the MCP server without a token and returns its challenge.
+    pub(super) async fn probe(&self, server: &Url) -> Result<Option<Challenge>, FetchError> {
+        // The body may be an endless event stream, so it is not read.
+        let response = self.send(get(server)).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(None);
+        }
+        let headers = response.headers().get_all(WWW_AUTHENTICATE).iter();
+        let headers: Vec<_> = headers.filter_map(|value| value.to_str().ok()).collect();
+        Ok(Some(Challenge::parse(&headers.join(", "))))
+    }
+
+    /// Gets a metadata document; `None` if there is no such document at this URL.
+    pub(super) async fn get<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, FetchError> {
+        let mut current = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.send(get(&current)).await?;
+            let status = response.status();
+            if let Some(to) = redirect_target(&response, &current) {
+                if to.origin() != current.origin() {
+                    return Err(FetchError::Redirect { from: redacted_url(&current), to: redacted_url(&to) });
+                }
+                current = to;
+                continue;
+            }
+            // Temporary: the document may exist, so another one must not take its place.
+            let is_temporary = matches!(status.as_u16(), 408 | 425 | 429 | 500..);
+            if is_temporary {
+                let url = redacted_url(&current);
+                return Err(FetchError::Status { url, status, details: String::new() });
+            }
+            if status != StatusCode::OK {
+                return Ok(None);
+            }
+            let body = read(response).await?;
+            let document = parse(&current, &body);
+            return Ok(document.inspect_err(|error| tracing::debug!(%error, "not a metadata document")).ok());
+        }
+        Err(FetchError::Redirects(redacted_url(url)))
+    }
+
+    /// Posts JSON and returns the JSON of the response.
+    pub(super) async fn post<T: DeserializeOwned>(&self, url: Url, body: Vec<u8>) -> Result<T, FetchError> {
+        let mut request = Request::new(Method::POST, url.clone());
+        request.headers_mut().insert(ACCEPT, JSON);
+        request.headers_mut().insert(CONTENT_TYPE, JSON);
+        *request.body_mut() = Some(body.into());
+        let response = self.send(request).await?;
+        let status = response.status();
+        let body = read(response).await?;
+        if !status.is_success() {
+            let details = error_details(&url, &body);
+            return Err(FetchError::Status { url: redacted_url(&url), status, details });
+        }
+        parse(&url, &body)
+    }
+
+    /// Sends a request. The only function that does.
+    async fn send(&self, request: Request) -> Result<Response, FetchError> {
+        let url = redacted_url(request.url());
+        self.policy.check(request.url())?;
+        let response = self.client.execute(request).await;
+        response.map_err(|error| FetchError::Request { url, source: error.without_url() })
+    }
+}
+
+impl<'c> AsyncHttpClient<'c> for Fetcher {
+    type Error = FetchError;
+    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, FetchError>> + Send + 'c>>;
+
+    /// Sends a request to the token endpoint.
+    fn call(&'c self, request: HttpRequest) -> Self::Future {
+        Box::pin(async move {
+            let request = Request::try_from(request).map_err(FetchError::Client)?;
+            let url = request.url().clone();
+            let response = self.send(request).await?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let body = read(response).await?;
+            if let Err(source) = scan(&body, RESPONSE_LIMITS) {
+                let url = redacted_url(&url);
+                return Err(if status.is_success() {
+                    FetchError::Scan { url, source }
+                } else {
+                    FetchError::Status { url, status, details: String::new() }
+                });
+            }
+            let mut response = HttpResponse::new(body);
+            *response.status_mut() = status;
+            *response.headers_mut() = headers;
+            Ok(response)
+        })
+    }
+}
+
+fn get(url: &Url) -> Request {
+    let mut request = Request::new(Method::GET, url.clone());
+    request.headers_mut().insert(ACCEPT, JSON);
+    // Revision 2025-03-26 asks for the header in discovery; servers know no newer revision of us yet.
+    let revision = HeaderValue::from_static(Revision::V2025_03_26.name());
+    request.headers_mut().insert("mcp-protocol-version", revision);
+    request
+}
+
+fn redirect_target(response: &Response, from: &Url) -> Option<Url> {
+    if !response.status().is_redirection() {
+        return None;
+    }
+    from.join(response.headers().get(LOCATION)?.to_str().ok()?).ok()
+}
+
+/// Reads a body up to the limit.
+async fn read(mut response: Response) -> Result<Vec<u8>, FetchError> {
+    let url = redacted_url(response.url());
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() <= RESPONSE_LIMITS.size => {
+                body.extend_from_slice(&chunk);
+            }
+            Ok(Some(_)) => {
+                return Err(FetchError::Scan { url, source: ScanError::TooLarge(RESPONSE_LIMITS.size) });
+            }
+            Ok(None) => return Ok(body),
+            Err(error) => return Err(FetchError::Request { url, source: error.without_url() }),
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, FetchError> {
+    let url = || redacted_url(url);
+    scan(body, RESPONSE_LIMITS).map_err(|source| FetchError::Scan { url: url(), source })?;
+    serde_json::from_slice(body).map_err(|source| FetchError::Json { url: url(), source })
+}
+
+/// Describes an OAuth error response, if it is one.
+fn error_details(url: &Url, body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct ErrorBody {
+        error: String,
+        error_description: Option<String>,
+    }
+    let Ok(ErrorBody { error, error_description }) = parse(url, body) else { return String::new() };
+    let description = error_description.map(|text| format!(": {text}")).unwrap_or_default();
+    let details = format!(": {error}{description}");
+    details.chars().filter(|c| !c.is_control()).take(MAX_SHOWN_CHARS).collect()
+}
+
+fn literal_address(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        Host::Ipv4(address) => Some(address.into()),
+        Host::Ipv6(address) => Some(address.into()),
+        Host::Domain(_) => None,
+    }
+}
+
+/// True if a URL names this machine.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => {
+            let name = name.trim_end_matches('.');
+            name == "localhost" || name.ends_with(".localhost")
+        }
+        _ => literal_address(url).is_some_and(|address| address.to_canonical().is_loopback()),
+    }
+}
+
+/// True if an address is in a private network, including overlay networks that use carrier-grade NAT addresses.
+fn is_private(address: IpAddr) -> bool {
+    matches!(non_public_network(address), Some("a private network" | "a carrier-grade NAT network"))
+}
+
+async fn resolves_to_private(server: &Url) -> bool {
+    let Some(host) = server.host_str() else { return false };
+    let resolved = tokio::net::lookup_host((host, 0)).await;
+    resolved.is_ok_and(|mut addresses| addresses.any(|address| is_private(address.ip())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Abandoned calls: a call that is dropped before its end is still counted and recorded.
+//!
+//! Invariant: every call that began has an end in the log, even if its caller disconnected.
+
+use tokio::time::Instant;
+use toolgate_audit::{CallEnd, ExecutionLog};
+use toolgate_types::{CallError, Caller, ErrorCode, Stage};
+
+use super::{CallRequest, CallState};
+use crate::runtime::Runtime;
+
+/// Records a call as cancelled if it is dropped before its end.
+pub(super) struct CallGuard<'a> {
+    runtime: &'a Runtime,
+    caller: &'a Caller,
+    request: &'a CallRequest,
+    started: Instant,
+    /// `None` once the call has ended.
+    state: Option<CallState>,
+}
+
+impl<'a> CallGuard<'a> {
+    pub(super) fn new(
+        runtime: &'a Runtime,
+        caller: &'a Caller,
+        request: &'a CallRequest,
+        started: Instant,
+    ) -> Self {
+        Self { runtime, caller, request, started, state: Some(CallState::new(started)) }
+    }
+
+    pub(super) fn state(&mut self) -> &mut CallState {
+        self.state.get_or_insert_with(|| CallState::new(self.started))
+    }
+
+    /// Disarms the guard at the regular end of the call.
+    pub(super) fn into_state(mut self) -> CallState {
+        let state = self.state.take();
+        state.unwrap_or_else(|| CallState::new(self.started))
+    }
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        let Some(state) = self.state.take() else { return };
+        self.runtime.count_abandoned(state.tool.as_deref(), self.started.elapsed());
+        let last = state.steps.last().map_or(Stage::Resolve, |step| step.stage);
+        let error =
+            CallError::new(ErrorCode::Cancelled, last, "the caller disconnected before the call ended");
+        let took = self.started.elapsed();
+        let log = self.runtime.log();
+        let id = state.id.clone().or_else(|| log.map(ExecutionLog::new_call_id)).unwrap_or_default();
+        let secret = self.runtime.hidden_tool_secrets(&state, self.request);
+        let mut begin = state.begin_record(&id, self.caller, self.request);
+        begin.secret = begin.secret.or(secret.as_ref());
+        self.runtime.export_span(&begin, &CallEnd::abandoned(&error, took), self.request);
+        // An open record closes itself when it is dropped.
+        if state.open.is_none()
+            && let Some(log) = log
+        {
+            log.record_abandoned(&begin, &error, took);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Explains how the policy would decide on a call.
+
+use serde::Serialize;
+use toolgate_policy::Decision;
+use toolgate_types::Caller;
+
+use super::CallRequest;
+use crate::catalog::ToolState;
+use crate::runtime::Runtime;
+
+/// A decision with everything that led to it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// `allow`, `deny` or `ask`.
+    pub decision: &'static str,
+    /// True if the caller may know that the tool exists.
+    pub visible: bool,
+    /// Permissions the tool requires.
+    pub permissions: Vec<PermissionCheck>,
+    /// Names of the deciding rules; `permissions` if the permissions decided, `profiles` if the tool is in none of the
+    /// caller's profiles.
+    pub rules: Vec<String>,
+    /// Question that a person would be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// Error of the policy evaluation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// Version (hash) of the policy.
+    pub policy: String,
+    /// Reason for the quarantine of the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
+}
+
+/// A required permission.
+#[derive(Debug, Serialize)]
+pub struct PermissionCheck {
+    pub permission: String,
+    /// True if the caller has it.
+    #[serde(rename = "given")]
+    pub granted: bool,
+}
+
+impl Runtime {
+    /// Explains how the policy would decide on a call. Calls nothing and asks no one.
+    pub fn explain(&self, caller: &Caller, request: &CallRequest) -> Option<Explanation> {
+        let catalog = self.catalog();
+        let tool = catalog.resolve(&request.name)?;
+        let subject = tool.subject();
+        let call = self.policy_call(caller, &subject, request);
+        let is_within = self.is_in_profiles(caller, tool);
+        let (decision, rules, question, failed) = match self.policy.decide(&call) {
+            _ if !is_within => ("deny", vec!["profiles".to_owned()], None, None),
+            Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),
+            Decision::Ask(question) => ("ask", question.rules().to_vec(), Some(question.text.clone()), None),
+            Decision::Deny(denied) => ("deny", denied.forbidden_by, None, denied.failed),
+        };
+        let check = |permission: &toolgate_types::tool::Permission| PermissionCheck {
+            permission: permission.to_string(),
+            granted: caller.has_permission(permission),
+        };
+        Some(Explanation {
+            decision,
+            visible: is_within && self.policy.may_see(&call),
+            permissions: subject.permissions.iter().map(check).collect(),
+            rules,
+            question,
+            failed,
+            policy: self.policy.version().to_owned(),
+            held_back: match &tool.state {
+                ToolState::Ready => None,
+                ToolState::Quarantined { reason, .. } => Some(reason.clone()),
+            },
+        })
+    }
+}

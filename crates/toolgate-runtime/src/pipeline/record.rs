@@ -1,0 +1,173 @@
+//! Writes calls to the execution log: before they are sent, and when they end.
+
+use std::time::{Duration, SystemTime};
+
+use toolgate_audit as audit;
+use toolgate_audit::spans::SpanContext;
+use toolgate_redact as redact;
+use toolgate_types::{CallError, Caller, ErrorCode, Stage};
+
+use super::{CallOutcome, CallRequest, CallState, CallStep};
+use crate::catalog::CatalogTool;
+use crate::runtime::Runtime;
+
+impl Runtime {
+    /// Records that a call is about to be sent. A call that cannot be recorded is not made.
+    pub(super) async fn record_begin(
+        &self,
+        state: &mut CallState,
+        caller: &Caller,
+        request: &CallRequest,
+        tool: &CatalogTool,
+    ) -> Result<(), CallError> {
+        let Some(log) = self.log.get() else { return Ok(()) };
+        let id = log.new_call_id();
+        let opened = log.begin(&state.begin_record(&id, caller, request), durability(tool)).await;
+        state.id = Some(id);
+        let note = match opened {
+            Ok(open) => {
+                state.open = Some(open);
+                None
+            }
+            // The log writes both records when the disk has space again.
+            Err(error) if tool.contract.idempotent && log.allows_unrecorded(&error) => {
+                Some("later: the disk is full".to_owned())
+            }
+            Err(error) => return Err(recording_failed(error)),
+        };
+        state.record_stage(Stage::Record, note);
+        Ok(())
+    }
+
+    /// Exports the span of a call, if there is an exporter.
+    pub(super) fn export_span(
+        &self,
+        begin: &audit::CallBegin<'_>,
+        end: &audit::CallEnd<'_>,
+        request: &CallRequest,
+    ) {
+        let Some(spans) = self.spans.get() else { return };
+        let (parent, server_span) = (request.trace.parent_span_id(), request.trace.span_id());
+        spans.send(begin, end, SpanContext { parent, server_span, ended: SystemTime::now() });
+    }
+
+    /// Records the end of a call. Calls that were never sent get both of their records now.
+    pub(super) async fn record_end(
+        &self,
+        mut state: CallState,
+        caller: &Caller,
+        request: &CallRequest,
+        outcome: &CallOutcome,
+        took: Duration,
+    ) {
+        if self.log.get().is_none() && self.spans.get().is_none() {
+            return;
+        }
+        let CallOutcome { result, reply, steps, .. } = outcome;
+        let stages: Vec<_> = steps.iter().map(stage_time).collect();
+        let end = audit::CallEnd {
+            status: if result.error.is_none() {
+                audit::CallStatus::Success
+            } else {
+                audit::CallStatus::Error
+            },
+            error: result.error.as_ref().map(Into::into),
+            attempts: state.attempts,
+            cached: result.metadata.cached,
+            took,
+            stages: &stages,
+            // The full output, even if the caller gets a preview.
+            output: state.reply.as_ref().or(reply.as_ref()).or(result.data.as_ref()),
+            secret: state.tool.as_ref().map(|tool| &tool.compiled().secret.1),
+        };
+        let open = state.open.take();
+        // Without a log, the trace id identifies the call.
+        let new = || {
+            self.log
+                .get()
+                .map_or_else(|| request.trace.trace_id().to_owned(), audit::ExecutionLog::new_call_id)
+        };
+        let id = state.id.take().unwrap_or_else(new);
+        let secret = self.hidden_tool_secrets(&state, request);
+        let mut begin = state.begin_record(&id, caller, request);
+        begin.secret = begin.secret.or(secret.as_ref());
+        self.export_span(&begin, &end, request);
+        let Some(log) = self.log.get() else { return };
+        let written = match open {
+            Some(open) => {
+                let durability = state.tool.as_deref().map_or(audit::Durability::Written, durability);
+                open.end(&end, durability).await
+            }
+            None => log.record(&begin, &end, audit::Durability::Written).await,
+        };
+        if let Err(error) = written {
+            tracing::error!("the end of a call is not in the execution log yet: {error}");
+        }
+    }
+
+    /// Secret fields of a tool that was hidden from this caller: arguments meant for it must be redacted as well.
+    pub(super) fn hidden_tool_secrets(
+        &self,
+        state: &CallState,
+        request: &CallRequest,
+    ) -> Option<audit::SecretFields> {
+        let catalog = self.catalog();
+        let tool = if state.tool.is_none() { catalog.resolve(&request.name) } else { None };
+        tool.map(|tool| tool.secret_arguments())
+    }
+
+    /// Redacts secrets in a string.
+    pub fn redact(&self, text: &str) -> String {
+        match self.log.get() {
+            Some(log) => log.mask(text),
+            None => redact::mask(text, &self.secrets()),
+        }
+    }
+}
+
+fn recording_failed(error: audit::LogUnavailable) -> CallError {
+    CallError::new(
+        ErrorCode::StorageUnavailable,
+        Stage::Record,
+        "the call cannot be recorded, so it was not made",
+    )
+    .with_hint("check the disk that holds the execution log")
+    .with_source(error)
+}
+
+impl CallState {
+    pub(super) fn begin_record<'a>(
+        &'a self,
+        id: &'a str,
+        caller: &'a Caller,
+        request: &'a CallRequest,
+    ) -> audit::CallBegin<'a> {
+        let tool = self.tool.as_deref();
+        audit::CallBegin {
+            call: id,
+            caller: caller.id.as_str(),
+            tool: tool.map_or(request.name.as_str(), |tool| tool.name.as_str()),
+            correlation: request.trace.correlation_id(),
+            correlation_from_client: request.trace.is_from_client(),
+            trace: request.trace.trace_id(),
+            session: request.origin.session.as_deref(),
+            server: tool.and_then(|tool| tool.server.as_ref()).map(toolgate_types::ServerName::as_str),
+            definition: tool.and_then(|tool| tool.hash.as_deref()),
+            decision: self.decision,
+            rules: &self.rules,
+            asked: self.approved_by.as_deref(),
+            arguments: request.arguments.raw(),
+            secret: tool.map(|tool| &tool.compiled().secret.0),
+        }
+    }
+}
+
+fn stage_time(step: &CallStep) -> audit::StageTime<'_> {
+    let micros = u64::try_from(step.micros).unwrap_or(u64::MAX);
+    audit::StageTime { stage: step.stage, micros, note: step.note.as_deref() }
+}
+
+/// Calls that must not be repeated are synced to disk, so that the record survives a crash of the machine.
+fn durability(tool: &CatalogTool) -> audit::Durability {
+    if tool.contract.idempotent { audit::Durability::Written } else { audit::Durability::Synced }
+}

@@ -1,0 +1,89 @@
+//! Asks the person at the MCP client that made the call, by elicitation.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value as Json, json};
+use toolgate_upstream::{DownstreamClient, RawJson};
+
+use super::{Answer, HumanReply, NewQuestion, Question, Responder};
+
+/// The field of a form with a single question.
+const FIELD: &str = "answer";
+/// Name recorded for answers from a client.
+const ANSWERED_BY: &str = "the person at the client";
+
+/// An MCP client that supports form elicitation.
+pub(super) struct ClientResponder {
+    client: Arc<dyn DownstreamClient>,
+    form: Json,
+    /// True if the form has a single field.
+    single: bool,
+}
+
+impl ClientResponder {
+    /// `None` if the client cannot show a form for this question.
+    pub(super) fn for_question(
+        client: Arc<dyn DownstreamClient>,
+        new_question: &NewQuestion,
+    ) -> Option<Self> {
+        let capability = client.capabilities().get("elicitation")?;
+        // Clients of revisions without modes support forms only.
+        if capability.get("form").is_none() && capability.get("url").is_some() {
+            return None;
+        }
+        let (form, single) = match &new_question.schema {
+            Some(schema) => (schema.clone(), false),
+            None if new_question.choices.is_empty() => {
+                (json!({ "type": "string", "title": "Answer", "minLength": 1 }), true)
+            }
+            None => (json!({ "type": "string", "title": "Answer", "enum": new_question.choices }), true),
+        };
+        let form = if single {
+            json!({ "type": "object", "properties": { FIELD: form }, "required": [FIELD] })
+        } else {
+            is_form(&form).then_some(form)?
+        };
+        Some(Self { client, form, single })
+    }
+}
+
+/// Returns true if clients can show the schema as a form: an object with primitive fields.
+fn is_form(schema: &Json) -> bool {
+    let plain =
+        |field: &Json| matches!(field["type"].as_str(), Some("string" | "number" | "integer" | "boolean"));
+    schema["type"] == "object" && schema["properties"].as_object().is_some_and(|all| all.values().all(plain))
+}
+
+impl Responder for ClientResponder {
+    fn ask(&self, question: Arc<Question>) -> BoxFuture<'static, Option<HumanReply>> {
+        let params = json!({ "message": question.details.text, "requestedSchema": self.form });
+        let response = self.client.ask("elicitation/create", Some(RawJson::from_value(&params)));
+        let single = self.single;
+        Box::pin(async move {
+            let reply: Json = response.await.ok()?.parse().ok()?;
+            let answer = match reply["action"].as_str()? {
+                "accept" if single => Answer::Value(reply["content"][FIELD].clone()),
+                "accept" => Answer::Value(reply["content"].clone()),
+                "decline" | "cancel" => Answer::Declined(None),
+                _ => return None,
+            };
+            Some(HumanReply { answer, by: ANSWERED_BY.to_owned() })
+        })
+    }
+}
+
+#[test]
+fn recognizes_schemas_that_clients_can_show() {
+    for (schema, expected) in [
+        (
+            json!({ "type": "object", "properties": { "a": { "type": "string" }, "b": { "type": "integer" } } }),
+            true,
+        ),
+        (json!({ "type": "object", "properties": { "a": { "type": "array" } } }), false),
+        (json!({ "type": "string" }), false),
+        (json!({ "type": "object" }), false),
+    ] {
+        assert_eq!(is_form(&schema), expected, "{schema}");
+    }
+}

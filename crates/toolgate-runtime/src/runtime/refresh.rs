@@ -1,0 +1,203 @@
+//! Keeps the catalog current: refreshes lists that servers report as changed, and reloads the pins.
+//!
+//! Change notifications are debounced per server: at most one refresh per second, with exponential backoff while the
+//! refreshes find nothing new. Invariants: the last change is never lost, and a flood of notifications from one server
+//! delays no other.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{join, join_all};
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use toolgate_upstream::{ServerState, with_jitter};
+
+use super::{ManagedServer, Runtime};
+
+/// Bounds of the interval between two refreshes of one server.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval of the checks for changes that other processes made to the lock file.
+const PINS_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Runtime {
+    /// Watches servers and pins until dropped. Without it, the catalog stays as it was discovered.
+    pub async fn watch_servers(&self) -> Infallible {
+        let (never, ()) = join(self.watch_all(), self.watch_pins()).await;
+        never
+    }
+
+    /// Waits, up to a timeout, until the catalog contains all changes that connected servers have reported. Skips the
+    /// backoff: clients ask for this at most once per turn.
+    pub async fn wait_for_refresh(&self, max_wait: Duration) {
+        let inputs = self.inputs.load_full();
+        let wait_for_server = async |managed: &Arc<ManagedServer>| {
+            if !matches!(managed.server.state(), ServerState::Ready(_)) {
+                return;
+            }
+            if managed.server.has_stale() {
+                managed.refresh_now.notify_one();
+                managed.server.wait_until_taken().await;
+            }
+            // A running refresh holds this lock.
+            drop(managed.refreshing.lock().await);
+        };
+        let _ = timeout(max_wait, join_all(inputs.servers.iter().map(wait_for_server))).await;
+    }
+
+    /// Watches every configured server, including those added later.
+    async fn watch_all(&self) -> Infallible {
+        let mut replacements = self.replacements.subscribe();
+        let (mut watched, mut tasks): (Vec<Arc<ManagedServer>>, _) = (Vec::new(), FuturesUnordered::new());
+        let mut at_run_time = false;
+        loop {
+            let servers = self.inputs.load_full().servers.clone();
+            let is_new =
+                |managed: &&Arc<ManagedServer>| !watched.iter().any(|known| Arc::ptr_eq(known, managed));
+            for managed in servers.iter().filter(is_new) {
+                tasks.push(self.watch_one(Arc::clone(managed), at_run_time));
+            }
+            (watched, at_run_time) = (servers, true);
+            tokio::select! {
+                _ = replacements.changed() => {}
+                Some(()) = tasks.next() => {}
+            }
+        }
+    }
+
+    async fn watch_one(&self, managed: Arc<ManagedServer>, added_at_run_time: bool) {
+        let refresh = async {
+            if added_at_run_time {
+                // Connects servers that were added at run time. A failure shows in the server's state.
+                let _ = managed.server.connection().await;
+            }
+            self.refresh_when_stale(&managed, added_at_run_time).await
+        };
+        tokio::select! {
+            // All of them end when the server is stopped.
+            () = self.publish_state_changes(&managed) => {}
+            () = self.publish_notifications(&managed) => {}
+            () = refresh => {}
+        }
+    }
+
+    /// Counts every state change of a server as a change of the runtime.
+    async fn publish_state_changes(&self, managed: &ManagedServer) {
+        let mut states = managed.server.watch_state();
+        while states.changed().await.is_ok() {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    async fn refresh_when_stale(&self, managed: &ManagedServer, added_at_run_time: bool) {
+        let mut skip_delay = added_at_run_time;
+        // A random start, so that servers watched since the same moment are not refreshed at the same moment.
+        let mut last = Instant::now() - MIN_INTERVAL.mul_f64(fastrand::f64());
+        let mut backoff = RefreshBackoff::default();
+        loop {
+            managed.server.wait_stale().await;
+            // A server that is down is refreshed after it reconnects; refreshing must not reconnect it.
+            let _ =
+                managed.server.watch_state().wait_for(|state| matches!(state, ServerState::Ready(_))).await;
+            // Callers wait for the tools of a new server, so its first refresh is not delayed.
+            if !std::mem::take(&mut skip_delay) {
+                tokio::select! {
+                    () = sleep_until(last + backoff.wait_with_jitter(last.elapsed())) => {}
+                    () = managed.refresh_now.notified() => {}
+                }
+            }
+            let _refreshing = managed.refreshing.lock().await;
+            last = Instant::now();
+            let reported = managed.server.take_stale();
+            let outcome = managed.refresh(reported).await;
+            backoff.record(outcome.as_ref().is_ok_and(|changed| !changed.is_empty()));
+            match outcome {
+                Ok(changed) => {
+                    if changed.tools {
+                        self.rebuild_while_running().await;
+                    }
+                    if changed.prompts || changed.resources {
+                        self.version.send_modify(|version| *version += 1);
+                    }
+                    managed.is_listed.send_replace(true);
+                    let _ = self.list_changes.send(reported);
+                }
+                Err(error) => tracing::warn!("a changed list could not be refreshed: {error}"),
+            }
+        }
+    }
+
+    async fn watch_pins(&self) {
+        let Some(lock) = &self.lock else { return };
+        let mut seen = lock.stamp();
+        loop {
+            sleep(PINS_POLL_INTERVAL).await;
+            let stamp = lock.stamp();
+            if stamp == seen {
+                continue;
+            }
+            seen = stamp;
+            match lock.read() {
+                Ok(pins) => {
+                    *self.pins() = pins;
+                    self.rebuild_while_running().await;
+                }
+                Err(error) => tracing::error!("the lock file could not be reloaded: {error}"),
+            }
+        }
+    }
+}
+
+/// Exponential backoff between refreshes of one server.
+#[derive(Default)]
+struct RefreshBackoff {
+    /// Consecutive refreshes that found no change.
+    unchanged: u32,
+}
+
+impl RefreshBackoff {
+    /// The delay until the next refresh, with jitter. The shortest delay has no jitter: it bounds how long clients wait
+    /// for a change.
+    fn wait_with_jitter(&mut self, since: Duration) -> Duration {
+        let delay = self.delay(since);
+        if delay > MIN_INTERVAL { with_jitter(delay) } else { delay }
+    }
+
+    /// The delay until the next refresh. Resets after a long time without notifications.
+    fn delay(&mut self, since: Duration) -> Duration {
+        let delay =
+            MIN_INTERVAL.saturating_mul(1 << self.unchanged.saturating_sub(1).min(10)).min(MAX_INTERVAL);
+        if since >= MAX_INTERVAL.max(delay * 2) {
+            self.unchanged = 0;
+            return MIN_INTERVAL;
+        }
+        delay
+    }
+
+    fn record(&mut self, changed: bool) {
+        self.unchanged = if changed { 0 } else { self.unchanged + 1 };
+    }
+}
+
+#[test]
+fn backs_off_while_nothing_changes() {
+    let mut backoff = RefreshBackoff::default();
+    let mut delays = Vec::new();
+    for _ in 0..9 {
+        delays.push(backoff.delay(Duration::ZERO).as_secs());
+        backoff.record(false);
+    }
+    // The first two refreshes are one second apart: one for the burst, one for changes during the first.
+    assert_eq!(delays, [1, 1, 2, 4, 8, 16, 32, 60, 60]);
+    backoff.record(true);
+    assert_eq!(backoff.delay(Duration::ZERO).as_secs(), 1);
+    assert_eq!(backoff.wait_with_jitter(Duration::ZERO), MIN_INTERVAL, "the shortest delay has no jitter");
+    backoff.unchanged = 7;
+    assert!(
+        (0..20).map(|_| backoff.wait_with_jitter(Duration::ZERO)).any(|wait| wait > MAX_INTERVAL),
+        "longer delays have jitter"
+    );
+    assert_eq!(backoff.delay(Duration::from_secs(120)).as_secs(), 1);
+}

@@ -1,0 +1,254 @@
+//! Verification keys of a token issuer: from a file, from a URL, or from OpenID Connect discovery.
+//!
+//! Invariant: keys are fetched only from places the configuration names, never from a place a token names. Fetches are
+//! rate limited, and the last good keys stay valid if a fetch fails.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::DecodingKey;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value as Json;
+use tokio::time::Instant;
+use toolgate_types::issuer::{KeySource, SigningAlgorithm};
+use url::Url;
+
+/// Age at which cached keys are fetched again.
+const MAX_AGE: Duration = Duration::from_secs(600);
+/// Minimum time between two fetches, for whatever tokens arrive.
+const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Minimum time between two reads of a file.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Limits of a response from an issuer: time and size.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_BYTES: usize = 1 << 20;
+/// Keys per issuer.
+const MAX_KEYS: usize = 100;
+
+/// Error of an issuer without usable keys.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot load the keys of issuer `{issuer}`: {why}")]
+pub struct JwksError {
+    issuer: String,
+    why: String,
+}
+
+impl JwksError {
+    pub fn hint(&self) -> &'static str {
+        "`jwks_file` in `serve.jwt` must be a JWK set: `{\"keys\": […]}`"
+    }
+}
+
+/// A public key that verifies signatures.
+pub(super) struct VerificationKey {
+    pub(super) id: Option<String>,
+    pub(super) decoding: DecodingKey,
+    jwk: Jwk,
+}
+
+impl VerificationKey {
+    fn new(jwk: Jwk) -> Option<Self> {
+        let common = &jwk.common;
+        let signs = common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature)
+            && common.key_operations.as_ref().is_none_or(|all| all.contains(&KeyOperations::Verify));
+        // A published symmetric key is not a secret.
+        let public = !matches!(jwk.algorithm, AlgorithmParameters::OctetKey(_));
+        let decoding = DecodingKey::from_jwk(&jwk).ok().filter(|_| signs && public)?;
+        Some(Self { id: common.key_id.clone(), decoding, jwk })
+    }
+
+    /// Returns true if the key verifies signatures of this algorithm.
+    pub(super) fn supports(&self, algorithm: SigningAlgorithm) -> bool {
+        let declared = self.jwk.common.key_algorithm;
+        if declared.is_some_and(|declared| declared.to_string() != algorithm.name()) {
+            return false;
+        }
+        match (&self.jwk.algorithm, algorithm) {
+            (AlgorithmParameters::RSA(_), algorithm) => !matches!(
+                algorithm,
+                SigningAlgorithm::ES256 | SigningAlgorithm::ES384 | SigningAlgorithm::EdDSA
+            ),
+            (AlgorithmParameters::EllipticCurve(key), SigningAlgorithm::ES256) => {
+                key.curve == EllipticCurve::P256
+            }
+            (AlgorithmParameters::EllipticCurve(key), SigningAlgorithm::ES384) => {
+                key.curve == EllipticCurve::P384
+            }
+            (AlgorithmParameters::OctetKeyPair(key), SigningAlgorithm::EdDSA) => {
+                key.curve == EllipticCurve::Ed25519
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Keys of one issuer.
+pub(super) struct KeySet {
+    issuer: String,
+    source: KeySource,
+    client: reqwest::Client,
+    cached: Mutex<CachedKeys>,
+    /// Time of the last fetch. The lock is held during a fetch.
+    last_fetch: tokio::sync::Mutex<Option<Instant>>,
+}
+
+#[derive(Default, Clone)]
+struct CachedKeys {
+    keys: Arc<Vec<VerificationKey>>,
+    at: Option<Instant>,
+}
+
+impl KeySet {
+    /// Loads keys from a file at once, so that errors appear at startup. URLs are fetched on first use.
+    pub(super) fn new(issuer: &str, source: KeySource) -> Result<Self, JwksError> {
+        let error_of = |why: String| JwksError { issuer: issuer.to_owned(), why };
+        let keys = match &source {
+            KeySource::File(path) => read_file(path).map_err(error_of)?,
+            KeySource::Url(_) | KeySource::Discovery => Vec::new(),
+        };
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(FETCH_TIMEOUT)
+            .no_proxy()
+            .build()
+            .map_err(|error| error_of(error.to_string()))?;
+        let cached = Mutex::new(CachedKeys { keys: Arc::new(keys), at: None });
+        Ok(Self {
+            issuer: issuer.to_owned(),
+            source,
+            client,
+            cached,
+            last_fetch: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Returns the current keys, or `None` if there were never any.
+    pub(super) async fn keys(&self, now: Instant) -> Option<Arc<Vec<VerificationKey>>> {
+        let CachedKeys { keys, at } = self.cached();
+        let max_age = if matches!(self.source, KeySource::File(_)) { FILE_CHECK_INTERVAL } else { MAX_AGE };
+        match at {
+            Some(at) if now.saturating_duration_since(at) < max_age => return Some(keys),
+            // Single-flight: one request fetches, the others use the cached keys.
+            Some(_) => {
+                if let Ok(last_fetch) = self.last_fetch.try_lock() {
+                    self.fetch(last_fetch, now).await;
+                }
+            }
+            None => self.fetch(self.last_fetch.lock().await, now).await,
+        }
+        let CachedKeys { keys, .. } = self.cached();
+        (!keys.is_empty()).then_some(keys)
+    }
+
+    /// Fetches the keys again, for a token signed with an unknown key.
+    pub(super) async fn refresh(&self, now: Instant) -> Arc<Vec<VerificationKey>> {
+        self.fetch(self.last_fetch.lock().await, now).await;
+        self.cached().keys
+    }
+
+    fn cached(&self) -> CachedKeys {
+        self.cached.lock().clone()
+    }
+
+    async fn fetch(&self, mut last_fetch: tokio::sync::MutexGuard<'_, Option<Instant>>, now: Instant) {
+        let min_interval =
+            if matches!(self.source, KeySource::File(_)) { FILE_CHECK_INTERVAL } else { MIN_FETCH_INTERVAL };
+        if last_fetch.is_some_and(|last| now.saturating_duration_since(last) < min_interval) {
+            return;
+        }
+        *last_fetch = Some(now);
+        let found = match &self.source {
+            KeySource::File(path) => read_file(path),
+            KeySource::Url(url) => self.fetch_jwks(url).await,
+            KeySource::Discovery => self.discover_jwks().await,
+        };
+        match found {
+            Ok(keys) => {
+                let cached = CachedKeys { keys: Arc::new(keys), at: Some(now) };
+                *self.cached.lock() = cached;
+            }
+            Err(why) => {
+                tracing::warn!(
+                    issuer = self.issuer,
+                    "keys cannot be fetched, the previous ones stay in use: {why}"
+                );
+            }
+        }
+    }
+
+    async fn fetch_jwks(&self, url: &str) -> Result<Vec<VerificationKey>, String> {
+        parse_jwks(&self.get(url).await?)
+    }
+
+    /// Finds the keys through the issuer's metadata: OpenID Connect discovery, then RFC 8414.
+    async fn discover_jwks(&self) -> Result<Vec<VerificationKey>, String> {
+        let base = Url::parse(&self.issuer).map_err(|error| error.to_string())?;
+        let path = base.path().trim_end_matches('/');
+        let mut last = Err("no metadata was fetched".to_owned());
+        for path_suffix in [
+            format!("{path}/.well-known/openid-configuration"),
+            format!("/.well-known/oauth-authorization-server{path}"),
+        ] {
+            let mut url = base.clone();
+            url.set_path(&path_suffix);
+            last = self.get(url.as_str()).await;
+            if last.is_ok() {
+                break;
+            }
+        }
+        let document: IssuerMetadata = serde_json::from_slice(&last?).map_err(|error| error.to_string())?;
+        if document.issuer != self.issuer {
+            return Err("its metadata names another issuer".to_owned());
+        }
+        let url = Url::parse(&document.jwks_uri).map_err(|error| error.to_string())?;
+        if url.scheme() != "https" && url.origin() != base.origin() {
+            return Err("the `jwks_uri` in its metadata does not use TLS".to_owned());
+        }
+        self.fetch_jwks(url.as_str()).await
+    }
+
+    async fn get(&self, url: &str) -> Result<Vec<u8>, String> {
+        let without_url = |error: reqwest::Error| error.without_url().to_string();
+        let mut response = self.client.get(url).send().await.map_err(without_url)?;
+        if response.status() != reqwest::StatusCode::OK {
+            return Err(format!("the response status is {}", response.status()));
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(without_url)? {
+            if bytes.len() + chunk.len() > MAX_BYTES {
+                return Err(format!("the response has more than {MAX_BYTES} bytes"));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Metadata document of an issuer.
+#[derive(Deserialize)]
+struct IssuerMetadata {
+    issuer: String,
+    jwks_uri: String,
+}
+
+fn read_file(path: &Path) -> Result<Vec<VerificationKey>, String> {
+    parse_jwks(&fs_err::read(path).map_err(|error| error.to_string())?)
+}
+
+/// Parses a JWK set. Keys of unsupported types are skipped.
+fn parse_jwks(bytes: &[u8]) -> Result<Vec<VerificationKey>, String> {
+    #[derive(Deserialize)]
+    struct JwkSet {
+        keys: Vec<Json>,
+    }
+    let JwkSet { keys } = serde_json::from_slice(bytes).map_err(|error| format!("not a JWK set: {error}"))?;
+    if keys.len() > MAX_KEYS {
+        return Err(format!("the JWK set has more than {MAX_KEYS} keys"));
+    }
+    let keys: Vec<_> =
+        keys.into_iter().filter_map(|key| VerificationKey::new(serde_json::from_value(key).ok()?)).collect();
+    if keys.is_empty() { Err("the JWK set has no usable key".to_owned()) } else { Ok(keys) }
+}

@@ -1,0 +1,250 @@
+//! Verification of JSON Web Tokens.
+//!
+//! Invariant: a token only selects among values that the configuration allows. Its algorithm is one of the issuer's,
+//! its key is one the issuer publishes, its audience is this gateway, and its validity period includes now.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Validation, decode};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+use tokio::time::Instant;
+use toolgate_types::CallerId;
+use toolgate_types::caller::PermissionPattern;
+use toolgate_types::issuer::{SigningAlgorithm, TokenIssuer};
+
+use super::jwks::{JwksError, KeySet, VerificationKey};
+
+/// Maximum length of a token.
+const MAX_TOKEN_BYTES: usize = 8 << 10;
+/// Maximum time a stream stays open without a new token.
+const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// Keys tried for a token without a key id.
+const MAX_KEYS_TRIED: usize = 8;
+
+/// Caller of a verified token.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TokenIdentity {
+    pub(super) id: CallerId,
+    pub(super) permissions: Vec<PermissionPattern>,
+    /// Remaining validity of the token.
+    pub(super) valid_for: Duration,
+}
+
+/// Error of a rejected token.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TokenError {
+    /// The token is invalid, with the reason.
+    Invalid(&'static str),
+    /// The token could not be verified, because the issuer's keys are unavailable.
+    KeysUnavailable,
+}
+
+/// Verifies tokens of the configured issuers.
+pub(super) struct TokenVerifier(Vec<TrustedIssuer>);
+
+struct TrustedIssuer {
+    issuer: TokenIssuer,
+    keys: KeySet,
+}
+
+/// The relevant members of a token header. `jku`, `x5u` and `jwk` are ignored: keys come from the configuration only.
+#[derive(Deserialize)]
+struct TokenHeader {
+    alg: String,
+    kid: Option<String>,
+    typ: Option<String>,
+    cty: Option<Json>,
+    crit: Option<Json>,
+    zip: Option<Json>,
+    enc: Option<Json>,
+}
+
+#[derive(Deserialize)]
+struct UnverifiedClaims {
+    iss: String,
+}
+
+/// Returns true if a string has the form of a JWT.
+pub(super) fn looks_like_jwt(text: &str) -> bool {
+    text.starts_with("eyJ") && text.bytes().filter(|byte| *byte == b'.').count() >= 2
+}
+
+impl TokenVerifier {
+    pub(super) fn new(issuers: &[TokenIssuer]) -> Result<Self, JwksError> {
+        let trusted = |issuer: &TokenIssuer| {
+            Ok(TrustedIssuer {
+                keys: KeySet::new(&issuer.issuer, issuer.keys.clone())?,
+                issuer: issuer.clone(),
+            })
+        };
+        issuers.iter().map(trusted).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn issuers(&self) -> impl Iterator<Item = &TokenIssuer> {
+        self.0.iter().map(|trusted| &trusted.issuer)
+    }
+
+    /// Verifies a token and returns its caller.
+    pub(super) async fn verify(&self, token: &str, now: Instant) -> Result<TokenIdentity, TokenError> {
+        use TokenError::Invalid;
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(Invalid("the token is too long"));
+        }
+        let mut parts = token.split('.');
+        let (Some(header), Some(claims), Some(_), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Invalid("the token is not a signed JWT"));
+        };
+        let header: TokenHeader = decode_segment(header).ok_or(Invalid("the token header is malformed"))?;
+        let token_type =
+            header.typ.as_deref().map(|typ| typ.trim_start_matches("application/").to_ascii_lowercase());
+        let plain =
+            header.cty.is_none() && header.crit.is_none() && header.zip.is_none() && header.enc.is_none();
+        if !plain || token_type.is_some_and(|token_type| token_type != "jwt" && token_type != "at+jwt") {
+            return Err(Invalid("the token type is not supported"));
+        }
+        let UnverifiedClaims { iss } =
+            decode_segment(claims).ok_or(Invalid("the token has no `iss` claim"))?;
+        let trusted = self.0.iter().find(|trusted| trusted.issuer.issuer == iss);
+        let TrustedIssuer { issuer, keys } = trusted.ok_or(Invalid("the token issuer is unknown"))?;
+        let algorithm = issuer.algorithms.iter().find(|algorithm| algorithm.name() == header.alg);
+        let algorithm = *algorithm.ok_or(Invalid("the token algorithm is not allowed"))?;
+        let cached = keys.keys(now).await.ok_or(TokenError::KeysUnavailable)?;
+        let usable = |key: &&VerificationKey| {
+            key.supports(algorithm) && (header.kid.is_none() || header.kid == key.id)
+        };
+        let claims = if cached.iter().any(|key| usable(&key)) {
+            verify_claims(token, issuer, algorithm, cached.iter().filter(usable))?
+        } else {
+            let refreshed = keys.refresh(now).await;
+            verify_claims(token, issuer, algorithm, refreshed.iter().filter(usable))?
+        };
+        identity_from_claims(issuer, &claims)
+    }
+}
+
+/// Decodes one segment of a token as JSON.
+fn decode_segment<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
+}
+
+/// Returns the claims if one of the keys made the signature, and all registered claims are valid.
+fn verify_claims<'k>(
+    token: &str,
+    issuer: &TokenIssuer,
+    algorithm: SigningAlgorithm,
+    keys: impl Iterator<Item = &'k VerificationKey>,
+) -> Result<Map<String, Json>, TokenError> {
+    let named =
+        algorithm.name().parse().map_err(|_| TokenError::Invalid("the token algorithm is unknown"))?;
+    let mut validation = Validation::new(named);
+    validation.leeway = issuer.leeway.get().as_secs();
+    validation.validate_nbf = true;
+    validation.set_audience(&issuer.audience);
+    validation.set_issuer(&[&issuer.issuer]);
+    validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(ToOwned::to_owned));
+    let mut rejection = TokenError::Invalid("the token is signed with an unknown key");
+    for key in keys.take(MAX_KEYS_TRIED) {
+        match decode::<Map<String, Json>>(token, &key.decoding, &validation) {
+            Ok(data) => return Ok(data.claims),
+            Err(error) => {
+                rejection = TokenError::Invalid(match error.kind() {
+                    ErrorKind::ExpiredSignature => "the token has expired",
+                    ErrorKind::ImmatureSignature => "the token is not valid yet",
+                    ErrorKind::InvalidAudience => "the token is for another audience",
+                    ErrorKind::MissingRequiredClaim(_) => "the token lacks `exp`, `iss` or `aud`",
+                    ErrorKind::InvalidSignature => "the token signature is invalid",
+                    _ => "the token is not valid",
+                });
+                if !matches!(error.kind(), ErrorKind::InvalidSignature) {
+                    break;
+                }
+            }
+        }
+    }
+    Err(rejection)
+}
+
+/// Maps claims to a caller id and to the permissions of its scopes.
+fn identity_from_claims(
+    issuer: &TokenIssuer,
+    claims: &Map<String, Json>,
+) -> Result<TokenIdentity, TokenError> {
+    let Some(Json::String(subject)) = claims.get(&issuer.caller_claim).filter(|subject| **subject != "")
+    else {
+        return Err(TokenError::Invalid("the token has no caller claim"));
+    };
+    let id = format!("{}{}", issuer.caller_prefix, escape_id(subject));
+    let id = id.parse().map_err(|_| TokenError::Invalid("the caller claim of the token is too long"))?;
+    let scopes: Vec<&str> = match claims.get(&issuer.scope_claim) {
+        Some(Json::String(scopes)) => scopes.split(' ').collect(),
+        Some(Json::Array(scopes)) => scopes.iter().filter_map(Json::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let granted = scopes.iter().filter_map(|scope| issuer.scopes.get(*scope)).flatten();
+    let mut permissions: Vec<PermissionPattern> = Vec::new();
+    for permission in granted {
+        if !permissions.contains(permission) {
+            permissions.push(permission.clone());
+        }
+    }
+    let expires = claims.get("exp").and_then(Json::as_f64).unwrap_or_default();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let remaining = expires + issuer.leeway.get().as_secs_f64() - now.as_secs_f64();
+    let valid_for = Duration::from_secs_f64(remaining.clamp(0.0, MAX_LIFETIME.as_secs_f64()));
+    Ok(TokenIdentity { id, permissions, valid_for })
+}
+
+/// Escapes a subject for use in a caller id. Bytes outside the id alphabet, and `/`, become `/` and two hex digits, so
+/// that different subjects never get the same id.
+fn escape_id(name: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' | b'@' | b':' => {
+            char::from(byte).to_string()
+        }
+        other => format!("/{other:02X}"),
+    };
+    name.bytes().map(byte).collect()
+}
+
+#[test]
+fn escaped_ids_stay_distinct() {
+    assert_eq!(escape_id("ann@example.com"), "ann@example.com");
+    assert_eq!((escape_id("auth0|7"), escape_id("auth0/7C7")), ("auth0/7C7".into(), "auth0/2F7C7".into()));
+    assert_eq!(escape_id("ä"), "/C3/A4");
+}
+
+#[test]
+fn scopes_grant_only_what_is_mapped() {
+    let pattern = |text: &str| text.parse::<PermissionPattern>().unwrap();
+    let scopes = [("mail", vec![pattern("mail:read")]), ("all", vec![pattern("mail:read"), pattern("s:*")])];
+    let issuer = |claim: &str| TokenIssuer {
+        issuer: "https://id.test".to_owned(),
+        audience: Vec::new(),
+        algorithms: Vec::new(),
+        keys: toolgate_types::issuer::KeySource::Discovery,
+        leeway: toolgate_types::HumanDuration::from_secs(1),
+        caller_claim: "sub".to_owned(),
+        caller_prefix: "id:".to_owned(),
+        scope_claim: claim.to_owned(),
+        scopes: scopes.iter().map(|(scope, gives)| ((*scope).to_owned(), gives.clone())).collect(),
+    };
+    let claims = serde_json::json!({ "sub": "ann", "scope": "mail all *:*", "scp": ["mail"], "n": 7 });
+    let claims = claims.as_object().unwrap();
+    let granted = |claim: &str| identity_from_claims(&issuer(claim), claims).unwrap().permissions;
+    assert_eq!(granted("scope"), [pattern("mail:read"), pattern("s:*")]);
+    assert_eq!((granted("scp"), granted("n"), granted("none")), (vec![pattern("mail:read")], vec![], vec![]));
+    assert_eq!(identity_from_claims(&issuer("scope"), claims).unwrap().id.as_str(), "id:ann");
+    let numeric_claim = TokenIssuer { caller_claim: "n".to_owned(), ..issuer("scope") };
+    assert!(identity_from_claims(&numeric_claim, claims).is_err(), "a number is not a caller claim");
+}

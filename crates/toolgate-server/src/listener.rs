@@ -1,0 +1,365 @@
+//! Accepts connections, within limits of number and time.
+//!
+//! An accept loop of our own, because `axum::serve` sets no header timeout, and a client that sends half a header would
+//! stay forever. HTTP/1.1 only, with TLS if a certificate is configured; a reverse proxy may speak more. Invariant:
+//! idle connections end, and no client can take all connections.
+
+mod framing;
+mod guarded_stream;
+mod repoll;
+pub(crate) mod tls;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
+use tokio::task::JoinSet;
+use toolgate_types::ServeConfig;
+
+use crate::handler::RequestHandler;
+use crate::{Gateway, rest};
+use guarded_stream::{FirstHead, GuardedStream};
+use repoll::repoll;
+use tls::PeerCertificate;
+
+/// Time to send the head of a request, and maximum idle time between two requests.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Jitter of the timeout for the first head, as a fraction.
+const HEAD_JITTER: f64 = 0.4;
+/// Headers per request.
+const MAX_HEADERS: usize = 64;
+/// Bytes per request head.
+const MAX_HEAD_BYTES: usize = 32 << 10;
+/// Pause after a failed accept, such as when file descriptors run out.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Listen backlog; the system may allow less. A client that finds it full retries after one second, then after two
+/// more. With the usual 128, good clients among many bad ones would hit that.
+const BACKLOG: u32 = 4_096;
+/// Connections to the Unix socket in the project directory. More wait in the backlog.
+const MAX_SOCKET_CONNECTIONS: usize = 64;
+/// Response for connections over the limit.
+const RESPONSE_FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+
+/// Response to a head that two parsers could read differently.
+const RESPONSE_AMBIGUOUS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 87\r\nconnection: close\r\n\r\n\
+    ambiguous request framing: end each line with CR LF, and send one valid Content-Length\n";
+
+/// Addresses of both ends of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionEnds {
+    pub(crate) peer: IpAddr,
+    pub(crate) local: IpAddr,
+    /// True for TLS connections.
+    pub(crate) secure: bool,
+}
+
+/// Origin of a connection.
+#[derive(Debug, Clone)]
+pub(crate) enum ConnectionSource {
+    /// The Unix socket in the project directory.
+    LocalSocket,
+    /// The network, with the verified client certificate, if any.
+    Network(ConnectionEnds, Option<Arc<PeerCertificate>>),
+}
+
+/// Binds the listening socket.
+///
+/// # Errors
+/// Fails if the address is in use, or not an address of this machine.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Without this, a restart fails while old connections are in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+pub(crate) async fn serve(gateway: &Arc<Gateway>, listener: TcpListener) {
+    let router = rest::router(gateway);
+    let mut connections = JoinSet::new();
+    let mut closing = pin!(gateway.lifecycle.closing());
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let peer = peer.ip().to_canonical();
+                    match ConnectionLimits::acquire(&gateway.connection_limits, peer) {
+                        Some(permit) => {
+                            let (gateway, router) = (Arc::clone(gateway), router.clone());
+                            connections.spawn(async move {
+                                handle_connection(gateway, router, stream, peer).await;
+                                drop(permit);
+                            });
+                        }
+                        None => {
+                            tracing::warn!(%peer, "connection refused: too many connections");
+                            let _ = stream.try_write(RESPONSE_FULL);
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection: {error}");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            },
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!("a connection task failed: {error}");
+                }
+            }
+            () = &mut closing => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Serves the Unix socket. Accepts only the user that runs the gateway, and root.
+pub(crate) async fn serve_socket(gateway: &Arc<Gateway>, listener: UnixListener) {
+    let router = rest::router(gateway);
+    let mut connections = JoinSet::new();
+    let mut closing = pin!(gateway.lifecycle.closing());
+    let own = rustix::process::geteuid().as_raw();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MAX_SOCKET_CONNECTIONS => match accepted {
+                Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| [own, 0].contains(&peer.uid())) => {
+                    let (gateway, router) = (Arc::clone(gateway), router.clone());
+                    connections.spawn(async move { serve_http(gateway, router, stream, ConnectionSource::LocalSocket).await });
+                }
+                Ok(_) => tracing::warn!("refused a connection of another user to the socket"),
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection: {error}");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = &mut closing => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn handle_connection(gateway: Arc<Gateway>, router: Router, stream: TcpStream, peer: IpAddr) {
+    let Ok(local) = stream.local_addr() else { return };
+    // Responses are written whole, so Nagle's algorithm would only delay them.
+    let _ = stream.set_nodelay(true);
+    let ends = ConnectionEnds { peer, local: local.ip().to_canonical(), secure: gateway.tls.is_some() };
+    if gateway.tls.is_some() {
+        // Boxed, so that plain connections do not reserve space for the TLS future.
+        Box::pin(serve_tls(gateway, router, stream, ends)).await;
+    } else {
+        serve_http(gateway, router, stream, ConnectionSource::Network(ends, None)).await;
+    }
+}
+
+async fn serve_tls(gateway: Arc<Gateway>, router: Router, stream: TcpStream, ends: ConnectionEnds) {
+    let Some(tls) = &gateway.tls else { return };
+    let handshake = tokio::select! {
+        handshake = tls.accept(stream) => handshake,
+        () = gateway.lifecycle.closing() => return,
+    };
+    match handshake {
+        Ok((stream, certificate)) => {
+            serve_http(
+                Arc::clone(&gateway),
+                router,
+                stream,
+                ConnectionSource::Network(ends, certificate.map(Arc::new)),
+            )
+            .await;
+        }
+        Err(error) => tracing::debug!(peer = %ends.peer, "TLS handshake failed: {error}"),
+    }
+}
+
+/// Serves HTTP on a connection until it ends.
+async fn serve_http<S>(gateway: Arc<Gateway>, router: Router, stream: S, source: ConnectionSource)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let _connection = gateway.lifecycle.track_connection();
+    let mut closing = pin!(gateway.lifecycle.closing());
+    let mut stream = GuardedStream::new(stream);
+    tokio::select! {
+        head = stream.read_first_head(MAX_HEAD_BYTES, first_head_timeout()) => match head {
+            FirstHead::Complete => {}
+            FirstHead::Closed => return,
+            FirstHead::Ambiguous => {
+                let _ = stream.write_all(RESPONSE_AMBIGUOUS).await;
+                return;
+            }
+        },
+        () = &mut closing => return,
+    }
+    let handler = Arc::new(RequestHandler::new(Arc::clone(&gateway), router, source));
+    let shared = Arc::clone(&handler);
+    // Boxed, so that idle connections hold no space for a response future.
+    let service = service_fn(move |request| {
+        let handler = Arc::clone(&shared);
+        Box::pin(async move { Ok::<_, Infallible>(handler.handle(request).await) })
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service)
+        // A WebSocket starts as an HTTP request.
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let outcome = repoll(async {
+        tokio::select! {
+            outcome = &mut connection => outcome,
+            () = &mut closing => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    })
+    .await;
+    if let Err(error) = outcome {
+        tracing::debug!(whence = ?handler.source, "a connection failed: {error}");
+    }
+}
+
+/// Timeout for the first head, with jitter: clients that connected at the same moment do not all time out and reconnect
+/// at the same moment.
+fn first_head_timeout() -> Duration {
+    HEAD_TIMEOUT.mul_f64(1.0 - HEAD_JITTER * fastrand::f64())
+}
+
+/// Groups client addresses: IPv4 by address, IPv6 by /64 prefix, which one subscriber usually owns.
+pub(crate) fn client_key(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        address => address,
+    }
+}
+
+/// Connection limits, in total and per client address.
+pub(crate) struct ConnectionLimits {
+    max_total: usize,
+    max_per_address: usize,
+    counts: Mutex<ConnectionCounts>,
+}
+
+#[derive(Default)]
+struct ConnectionCounts {
+    all: usize,
+    per_address: HashMap<IpAddr, usize>,
+}
+
+impl ConnectionLimits {
+    pub(crate) fn new(config: &ServeConfig) -> Self {
+        let number = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let files = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        // Servers, child processes and the log need file descriptors too, and one address must leave room for others.
+        let part = |of: usize| of / 4 * 3;
+        let max_total = number(config.max_connections).min(part(files)).max(1);
+        let per_address = number(config.max_connections_per_address);
+        let max_per_address = if per_address < max_total { per_address } else { part(max_total).max(1) };
+        Self { max_total, max_per_address, counts: Mutex::default() }
+    }
+
+    /// Acquires a connection permit, unless a limit is reached.
+    pub(crate) fn acquire(connection_limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
+        let address = client_key(address);
+        let mut counts = connection_limits.counts.lock();
+        let per_address = counts.per_address.get(&address).copied().unwrap_or(0);
+        if counts.all >= connection_limits.max_total || per_address >= connection_limits.max_per_address {
+            return None;
+        }
+        counts.all += 1;
+        counts.per_address.insert(address, per_address + 1);
+        Some(ConnectionPermit { connection_limits: Arc::clone(connection_limits), address })
+    }
+}
+
+/// Counts as a connection until dropped.
+pub(crate) struct ConnectionPermit {
+    connection_limits: Arc<ConnectionLimits>,
+    address: IpAddr,
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let mut counts = self.connection_limits.counts.lock();
+        counts.all -= 1;
+        match counts.per_address.get_mut(&self.address) {
+            Some(1) | None => drop(counts.per_address.remove(&self.address)),
+            Some(per_address) => *per_address -= 1,
+        }
+    }
+}
+
+/// Memory of an open connection besides its read and write buffers.
+#[test]
+fn connection_future_is_small() {
+    fn size<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        std::mem::size_of::<F>()
+    }
+    let plain = size(handle_connection);
+    assert!(plain <= 2 << 10, "{plain} bytes");
+}
+
+#[test]
+fn one_address_cannot_take_every_connection() {
+    let config = ServeConfig {
+        max_connections: 4.try_into().unwrap(),
+        max_connections_per_address: 100.try_into().unwrap(),
+        ..ServeConfig::default()
+    };
+    let connection_limits = Arc::new(ConnectionLimits::new(&config));
+    let acquire = |address: &str| ConnectionLimits::acquire(&connection_limits, address.parse().unwrap());
+    let held: Vec<_> = (0..4).filter_map(|_| acquire("10.0.0.1")).collect();
+    assert_eq!(held.len(), 3, "one address gets three quarters");
+    let other = acquire("::ffff:10.0.0.2");
+    assert!(other.is_some() && acquire("10.0.0.3").is_none(), "four in all");
+    drop(held);
+    assert!(acquire("10.0.0.1").is_some());
+    assert_eq!(
+        connection_limits.counts.lock().per_address.len(),
+        1,
+        "closed connections are not counted"
+    );
+}
+
+#[test]
+fn canned_responses_are_valid_http() {
+    for response in [RESPONSE_FULL, RESPONSE_AMBIGUOUS] {
+        let (head, body) = std::str::from_utf8(response).unwrap().split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}: {}", body.len());
+    }
+}
+
+#[test]
+fn first_head_timeouts_are_jittered() {
+    let times: Vec<_> = (0..100).map(|_| first_head_timeout()).collect();
+    assert!(times.iter().all(|time| (HEAD_TIMEOUT / 2..=HEAD_TIMEOUT).contains(time)), "{times:?}");
+    assert!(times.iter().max().unwrap().saturating_sub(*times.iter().min().unwrap()) > HEAD_TIMEOUT / 5);
+}
+
+#[test]
+fn ipv6_addresses_share_a_key_per_64_prefix() {
+    let of = |address: &str| client_key(address.parse().unwrap()).to_string();
+    assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    assert_eq!(of("::ffff:10.0.0.2"), "10.0.0.2");
+}

@@ -1,0 +1,262 @@
+//! The MCP service: answers client requests from the catalog, through the pipeline, or from the server that owns them.
+//!
+//! Tool calls take [`Runtime::call`](toolgate_runtime::Runtime::call) and no other path. Prompts and resources go to
+//! their servers, for callers with `{server}:prompts` and `{server}:resources`. Invariant: items a caller may not use
+//! are in no list, and requests for them fail as if they did not exist.
+
+mod call;
+mod changes;
+mod forward;
+mod lists;
+mod profile;
+mod search;
+mod tasks;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use serde_json::{Map, Value, json};
+use toolgate_mcp::mirror::HeaderMirror;
+use toolgate_mcp::serve::{
+    CallerIdentity, ClientRequest, RpcResult, Service, ServiceChange, ServiceInfo, Subscription,
+};
+use toolgate_mcp::{Revision, RpcError};
+use toolgate_runtime::catalog::Upstream;
+use toolgate_runtime::{CallOutcome, Runtime};
+use toolgate_types::profile::ProfileName;
+use toolgate_types::tool::Permission;
+use toolgate_types::{Caller, ServerName};
+
+use crate::lifecycle::Lifecycle;
+use crate::response;
+use lists::ListCache;
+use profile::ViewCache;
+use tasks::TaskRegistry;
+
+/// Key of hints and metadata in `_meta`.
+pub(crate) const RESULT_KEY: &str = "toolgate/result";
+/// Maximum length of the combined instructions of all servers.
+const MAX_INSTRUCTIONS: usize = 16 << 10;
+
+/// An MCP client, as its authenticated caller and profile.
+#[derive(Clone)]
+pub(crate) struct McpCaller {
+    pub(crate) caller: Arc<Caller>,
+    /// The requested profile, if any.
+    profile: Option<ProfileName>,
+    /// Session identity, if the caller id alone is not enough.
+    id: Option<Box<str>>,
+    /// Permissions a call lacked. Recorded only for callers whose token could get more scopes.
+    missing: Option<Arc<OnceLock<Vec<Permission>>>>,
+}
+
+impl McpCaller {
+    pub(crate) fn new(caller: &Arc<Caller>) -> Self {
+        Self { caller: Arc::clone(caller), profile: None, id: None, missing: None }
+    }
+
+    /// Creates a caller whose permissions come from the scopes of its token.
+    pub(crate) fn limited_by_scopes(caller: &Arc<Caller>) -> Self {
+        Self { missing: Some(Arc::default()), ..Self::new(caller) }
+    }
+
+    /// Limits the caller to a profile. Sessions of one profile are separate from those of another.
+    pub(crate) fn with_profile(self, profile: Option<ProfileName>) -> Self {
+        let id = profile.as_ref().map(|profile| format!("{}#{profile}", self.caller.id).into());
+        Self { profile, id, ..self }
+    }
+
+    /// Permissions its call lacked.
+    pub(crate) fn missing_permissions(&self) -> Option<&[Permission]> {
+        self.missing.as_ref()?.get().map(Vec::as_slice)
+    }
+
+    /// Records the permissions a call lacked.
+    fn record_missing(&self, called: &CallOutcome) {
+        if let Some(missing) = &self.missing
+            && let Some(permissions) = response::missing_permissions(called)
+        {
+            let _ = missing.set(permissions.to_vec());
+        }
+    }
+
+    /// Returns true if the caller may use the prompts or resources of a server.
+    fn has_access(&self, server: &str, kind: &str) -> bool {
+        let permission = format!("{server}:{kind}").parse::<Permission>();
+        permission.is_ok_and(|permission| self.caller.has_permission(&permission))
+    }
+}
+
+impl CallerIdentity for McpCaller {
+    fn id(&self) -> &str {
+        self.id.as_deref().unwrap_or_else(|| self.caller.id.as_str())
+    }
+}
+
+/// The MCP service behind every MCP transport.
+#[derive(Clone)]
+pub(crate) struct McpService {
+    runtime: Arc<Runtime>,
+    lifecycle: Arc<Lifecycle>,
+    list_cache: Arc<ListCache>,
+    view_cache: Arc<ViewCache>,
+    task_registry: Arc<TaskRegistry>,
+}
+
+impl McpService {
+    pub(crate) fn new(runtime: &Arc<Runtime>, lifecycle: &Arc<Lifecycle>) -> Self {
+        Self {
+            runtime: Arc::clone(runtime),
+            lifecycle: Arc::clone(lifecycle),
+            list_cache: Arc::default(),
+            view_cache: Arc::default(),
+            task_registry: Arc::default(),
+        }
+    }
+
+    async fn dispatch(self, mcp_caller: McpCaller, request: ClientRequest) -> RpcResult {
+        let stopping = |_| RpcError::new(-32603, "the gateway is stopping and accepts no new requests");
+        let _call_permit = self.lifecycle.begin_call_when_open().await.map_err(stopping)?;
+        match &*request.method {
+            "tools/list" => self.tools(&mcp_caller, &request),
+            "tools/call" => self.call(&mcp_caller, request).await,
+            "prompts/list" => self.prompts(&mcp_caller, &request),
+            "prompts/get" => self.prompt(&mcp_caller, request).await,
+            "resources/list" => self.resources(&mcp_caller, &request),
+            "resources/templates/list" => self.templates(&mcp_caller, &request),
+            "resources/read" => self.resource(&mcp_caller, request).await,
+            "completion/complete" => self.complete(&mcp_caller, request).await,
+            "logging/setLevel" => self.set_level(&request).await,
+            method if method.starts_with("tasks/") => self.task_request(&mcp_caller, request).await,
+            method => {
+                let method: String = method.chars().take(64).collect();
+                Err(RpcError::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`")))
+            }
+        }
+    }
+}
+
+impl Service for McpService {
+    type Caller = McpCaller;
+
+    fn describe(&self, mcp_caller: &McpCaller, revision: Revision) -> ServiceInfo {
+        let peers = self.runtime.peers();
+        let (mut extensions, mut tasks) = (Map::new(), None);
+        let mut completions = false;
+        for (_, peer) in &peers {
+            let own: Value = peer.capabilities.parse().unwrap_or_default();
+            completions |= own.get("completions").is_some();
+            // Tasks of the two protocol eras are incompatible, so each is offered only to clients of its era.
+            if peer.revision.has_handshake() {
+                tasks = tasks.or_else(|| own.get("tasks").cloned());
+            } else if let Some(Value::Object(offered)) = own.get("extensions") {
+                extensions.extend(offered.clone());
+            }
+        }
+        let mut capabilities = json!({
+            "tools": { "listChanged": true },
+            "prompts": { "listChanged": true },
+            "resources": { "subscribe": true, "listChanged": true },
+            "logging": {},
+        });
+        if completions {
+            capabilities["completions"] = json!({});
+        }
+        if let Some(mut tasks) = tasks.filter(|_| revision == Revision::V2025_11_25) {
+            // The list comes from our own registry, even if the server has none.
+            tasks["list"] = json!({});
+            capabilities["tasks"] = tasks;
+        }
+        if !extensions.is_empty() && !revision.has_handshake() {
+            capabilities["extensions"] = extensions.into();
+        }
+        ServiceInfo {
+            name: "toolgate".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            capabilities,
+            instructions: self.instructions(mcp_caller),
+        }
+    }
+
+    fn request(&self, mcp_caller: &McpCaller, request: ClientRequest) -> BoxFuture<'static, RpcResult> {
+        Box::pin(self.clone().dispatch(mcp_caller.clone(), request))
+    }
+
+    fn changes(&self, mcp_caller: &McpCaller) -> BoxStream<'static, ServiceChange> {
+        changes::stream(self.clone(), mcp_caller.clone())
+    }
+
+    fn subscribe(
+        &self,
+        mcp_caller: &McpCaller,
+        uri: &str,
+    ) -> BoxFuture<'static, Result<Subscription, RpcError>> {
+        let (service, mcp_caller, uri) = (self.clone(), mcp_caller.clone(), uri.to_owned());
+        Box::pin(async move {
+            let servers = service.servers_for_resource(&mcp_caller, &uri);
+            let server = servers.first().ok_or_else(|| forward::no_resource(&uri, Revision::NEWEST))?;
+            let subscription = service.runtime.subscribe_resource(server.as_str(), &uri).await;
+            subscription
+                .map(|subscription| Box::new(subscription) as Subscription)
+                .map_err(|error| RpcError::new(-32603, error.to_string()))
+        })
+    }
+
+    fn mirrors(&self, mcp_caller: &McpCaller, tool: &str) -> Vec<HeaderMirror> {
+        if let Ok(Some(_)) = self.profile(mcp_caller) {
+            // Clients that see an adapted schema cannot know its header annotations.
+            let shown = self.find_tool(mcp_caller, tool).filter(|(_, shown)| shown.has_original_schema);
+            return match shown.as_ref().map(|(_, shown)| &shown.tool.upstream) {
+                Some(Upstream::Server(address)) => address.mirrors.clone(),
+                _ => Vec::new(),
+            };
+        }
+        let catalog = self.runtime.catalog();
+        match catalog.resolve(tool).map(|tool| &tool.upstream) {
+            Some(Upstream::Server(address)) => address.mirrors.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl McpService {
+    /// Combines the instructions of all visible servers, each under the name of its server.
+    fn instructions(&self, mcp_caller: &McpCaller) -> Option<String> {
+        let mut text = String::new();
+        let profile = self.profile(mcp_caller).ok().flatten();
+        if let Some((profile, about)) = profile.as_ref().and_then(|it| Some((it, it.description.as_ref()?))) {
+            text.push_str(&format!("# {}\n{}", profile.name, about.trim()));
+        }
+        let view = profile.as_ref().map(|profile| self.view(profile));
+        for (server, offer) in self.runtime.offers() {
+            if view.as_ref().is_some_and(|view| !view.includes_server(&server, &offer)) {
+                continue;
+            }
+            let Some(own) = offer.instructions.filter(|own| !own.trim().is_empty()) else { continue };
+            if !self.has_any_access(mcp_caller, &server) || text.len() + own.len() > MAX_INSTRUCTIONS {
+                continue;
+            }
+            text.push_str(&format!(
+                "{}# {server}\n{}",
+                if text.is_empty() { "" } else { "\n\n" },
+                own.trim()
+            ));
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// Returns true if the caller has any permission for a server.
+    fn has_any_access(&self, mcp_caller: &McpCaller, server: &str) -> bool {
+        let permission = format!("{server}:resources").parse::<Permission>();
+        permission.is_ok_and(|permission| mcp_caller.caller.has_any_permission_on(&permission))
+    }
+}
+
+/// Time clients may cache lists. Clients that listen get change notifications.
+const LIST_TTL: Duration = Duration::from_secs(60);
+
+fn name_of(server: &ServerName) -> &str {
+    server.as_str()
+}

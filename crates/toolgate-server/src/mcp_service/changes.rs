@@ -1,0 +1,132 @@
+//! Notifications outside of requests: changed lists and updated resources.
+
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt as _};
+use serde::Deserialize;
+use tokio::sync::broadcast::{self, error::RecvError};
+use toolgate_mcp::RawJson;
+use toolgate_mcp::serve::ServiceChange;
+use toolgate_types::ServerName;
+
+use super::lists::Pages;
+use super::{McpCaller, McpService};
+
+/// The lists a caller saw last. Every session has one, so it is small: tool pages are shared by all sessions of a
+/// caller, and the rest is kept as fingerprints.
+#[derive(PartialEq)]
+struct VisibleLists {
+    tools: Pages,
+    prompts: u64,
+    resources: u64,
+}
+
+fn fingerprint<T: Hash>(texts: T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    texts.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl McpService {
+    fn visible_lists(&self, mcp_caller: &McpCaller) -> VisibleLists {
+        let mut resources = self.resource_definitions(mcp_caller, |offer| &offer.resources);
+        resources.extend(self.resource_definitions(mcp_caller, |offer| &offer.templates));
+        let prompts = self.named_prompts(mcp_caller).into_iter();
+        let prompts: Vec<_> =
+            prompts.map(|(name, _, prompt)| format!("{name} {}", prompt.definition.as_str())).collect();
+        VisibleLists {
+            tools: self.visible_tool_pages(mcp_caller),
+            prompts: fingerprint(prompts),
+            resources: fingerprint(resources),
+        }
+    }
+}
+
+pub(super) fn stream(service: McpService, mcp_caller: McpCaller) -> BoxStream<'static, ServiceChange> {
+    let allowed = mcp_caller.clone();
+    let updates = updates(service.runtime.resource_updates()).filter_map(move |update| {
+        let change = match update {
+            ResourceUpdate::Updated(server, _) if !allowed.has_access(server.as_str(), "resources") => None,
+            ResourceUpdate::Updated(_, params) => resource_change(params),
+            ResourceUpdate::Missed => Some(ServiceChange::Missed),
+        };
+        std::future::ready(change)
+    });
+    let lists =
+        (service.runtime.changes(), service.runtime.list_changes(), service.visible_lists(&mcp_caller));
+    let lists = stream::unfold(
+        (lists, service, mcp_caller),
+        |((mut changes, mut notices, before), service, mcp_caller)| async move {
+            let announced = tokio::select! {
+                changed = changes.changed() => changed.ok().map(|()| None)?,
+                notice = notices.recv() => match notice {
+                    Ok(kinds) => Some(kinds),
+                    Err(RecvError::Lagged(_)) => Some(toolgate_runtime::OfferKinds::ALL),
+                    Err(RecvError::Closed) => return None,
+                },
+            };
+            let now = service.visible_lists(&mcp_caller);
+            // A profile shows a subset, so a server's notification means little; only a real change counts.
+            let announced =
+                announced.filter(|_| matches!(service.profile(&mcp_caller), Ok(None))).unwrap_or_default();
+            let mut found = Vec::new();
+            // Without a profile, notifications of a server are passed on even if no difference is visible.
+            if announced.tools || now.tools != before.tools {
+                found.push(ServiceChange::Tools);
+            }
+            if announced.prompts || now.prompts != before.prompts {
+                found.push(ServiceChange::Prompts);
+            }
+            if announced.resources || now.resources != before.resources {
+                found.push(ServiceChange::Resources);
+            }
+            Some((stream::iter(found), ((changes, notices, now), service, mcp_caller)))
+        },
+    );
+    Box::pin(stream::select(updates, lists.flatten()))
+}
+
+/// An update of a resource, or the sign that some were missed.
+#[derive(Debug, PartialEq)]
+enum ResourceUpdate {
+    Updated(ServerName, RawJson),
+    Missed,
+}
+
+/// Resource updates of all servers. A slow client misses some, and gets [`ResourceUpdate::Missed`] instead.
+fn updates(
+    receiver: broadcast::Receiver<(ServerName, Option<RawJson>)>,
+) -> impl Stream<Item = ResourceUpdate> {
+    stream::unfold(receiver, |mut receiver| async move {
+        match receiver.recv().await {
+            Ok((server, Some(params))) => Some((ResourceUpdate::Updated(server, params), receiver)),
+            Ok((_, None)) | Err(RecvError::Lagged(_)) => Some((ResourceUpdate::Missed, receiver)),
+            Err(RecvError::Closed) => None,
+        }
+    })
+}
+
+fn resource_change(params: RawJson) -> Option<ServiceChange> {
+    #[derive(Deserialize)]
+    struct Params {
+        uri: Box<str>,
+    }
+    let uri = params.parse::<Params>().ok()?.uri;
+    Some(ServiceChange::Resource(uri, params))
+}
+
+#[tokio::test]
+async fn lagging_subscriber_gets_missed_then_new_updates() {
+    let (server, sender) = ("s".parse::<ServerName>().unwrap(), broadcast::Sender::new(4));
+    let params = |number: u32| RawJson::from_value(&serde_json::json!({ "uri": format!("a:{number}") }));
+    let received = Box::pin(updates(sender.subscribe()));
+    for number in 0..10 {
+        sender.send((server.clone(), Some(params(number)))).unwrap();
+    }
+    sender.send((server.clone(), None)).unwrap();
+    drop(sender);
+    let received: Vec<_> = received.collect().await;
+    let of = |number| ResourceUpdate::Updated(server.clone(), params(number));
+    assert_eq!(received, [ResourceUpdate::Missed, of(7), of(8), of(9), ResourceUpdate::Missed]);
+}

@@ -1,0 +1,235 @@
+//! HTTP responses: results and errors in one shape.
+//!
+//! Invariant: an error is always the member `error` of an object, with a code, a class, a message, and the correlation
+//! id of its request. Errors that allow a retry later say when.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use serde::Serialize;
+use serde_json::json;
+use toolgate_mcp::TraceContext;
+use toolgate_runtime::CallOutcome;
+use toolgate_store::registry::RegistryProblem;
+use toolgate_store::store::Revision;
+use toolgate_types::call::ErrorClass;
+use toolgate_types::tool::Permission;
+use toolgate_types::{CallError, ErrorCode};
+
+/// Header with the id that correlates requests, log records and audit entries.
+pub(crate) const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
+/// W3C Trace Context header.
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// An error response.
+#[derive(Debug, Clone)]
+pub struct HttpError {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    pub(crate) retry_after: Option<Duration>,
+    /// `WWW-Authenticate` challenge.
+    pub(crate) challenge: Option<String>,
+    /// Details of a rejected registry change.
+    pub(crate) details: Option<Box<ErrorDetails>>,
+}
+
+/// Details of a rejected registry change.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ErrorDetails {
+    /// All problems found.
+    pub(crate) problems: Vec<RegistryProblem>,
+    /// Current revision, if the client expected another one.
+    pub(crate) revision: Option<Revision>,
+}
+
+impl HttpError {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { status, code, message, hint: None, retry_after: None, challenge: None, details: None }
+    }
+
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
+        self
+    }
+
+    /// 400: the request is invalid.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// 403: the caller is authenticated, but lacks a permission.
+    pub(crate) fn missing_permission(permission: &Permission) -> Self {
+        Self::missing_permissions(std::slice::from_ref(permission))
+    }
+
+    /// 403: the caller is authenticated, but lacks permissions.
+    pub(crate) fn missing_permissions(missing: &[Permission]) -> Self {
+        let named: Vec<_> = missing.iter().map(|permission| format!("`{permission}`")).collect();
+        let message = format!("the caller lacks {}", named.join(", "));
+        let error = Self::new(StatusCode::FORBIDDEN, ErrorCode::Unauthorized.label(), message);
+        Self { challenge: Some(insufficient_scope(missing)), ..error }
+    }
+
+    /// 503: a dependency is temporarily unavailable.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::ServiceUnavailable.label(), message)
+    }
+
+    fn class(&self) -> ErrorClass {
+        match self.status.as_u16() {
+            401 | 403 | 429 => ErrorClass::Business,
+            400..=499 => ErrorClass::Validation,
+            _ => ErrorClass::System,
+        }
+    }
+
+    /// Renders the error with the ids of its request.
+    pub(crate) fn render(self, trace: &TraceContext) -> Response {
+        let class = self.class();
+        let retryable = matches!(self.status.as_u16(), 408 | 429 | 503);
+        let Self { status, code, message, hint, retry_after, challenge, details } = self;
+        let ErrorDetails { problems, revision } = details.map(|details| *details).unwrap_or_default();
+        let mut error = json!({
+            "code": code,
+            "class": class,
+            "message": message,
+            "retryable": retryable,
+            "correlationId": trace.correlation_id(),
+        });
+        if let Some(hint) = hint {
+            error["hint"] = hint.into();
+        }
+        if let Some(time) = retry_after {
+            error["retryAfterMs"] = json!(time.as_millis());
+        }
+        if !problems.is_empty() {
+            error["problems"] = json!(problems);
+        }
+        if let Some(revision) = revision {
+            error["revision"] = json!(revision);
+        }
+        let mut response = json_with_status(status, &json!({ "status": "error", "error": error }));
+        set_error_headers(response.headers_mut(), retry_after, challenge);
+        if let Some(revision) = revision {
+            set_etag(&mut response, revision);
+        }
+        response
+    }
+}
+
+/// The trace of the request is unknown here, so the error travels as a response extension. [`crate::handler`] renders
+/// it.
+impl IntoResponse for HttpError {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.status;
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Challenge that names the missing permissions as scopes.
+fn insufficient_scope(missing: &[Permission]) -> String {
+    let scope: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", scope.join(" "))
+}
+
+fn set_error_headers(headers: &mut HeaderMap, retry_after: Option<Duration>, challenge: Option<String>) {
+    if let Some(time) = retry_after {
+        // Round up, so that a client that waits this long is not too early.
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+    if let Some(challenge) = challenge.and_then(|text| HeaderValue::from_str(&text).ok()) {
+        headers.insert(header::WWW_AUTHENTICATE, challenge);
+    }
+}
+
+/// Sets the `ETag` to a registry revision.
+pub(crate) fn set_etag(response: &mut Response, revision: Revision) {
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Response {
+    json_with_status(StatusCode::OK, value)
+}
+
+pub(crate) fn json_with_status(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => {
+            let mut response = Response::new(Body::from(bytes));
+            *response.status_mut() = status;
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(error) => {
+            tracing::error!("a response cannot be serialised as JSON: {error}");
+            HttpError::unavailable("the response cannot be serialised").into_response()
+        }
+    }
+}
+
+/// Renders the result of a call as the result envelope.
+pub(crate) fn call_result(called: &CallOutcome) -> Response {
+    let error = called.result.error.as_ref();
+    let mut response = json_with_status(error.map_or(StatusCode::OK, status_of), &called.result);
+    if let Some(error) = error {
+        set_error_headers(
+            response.headers_mut(),
+            error.retry_after,
+            missing_permissions(called).map(insufficient_scope),
+        );
+    }
+    response
+}
+
+/// Permissions a denied call lacked. None for a tool the caller may not know: its denial lists no permissions.
+pub(crate) fn missing_permissions(called: &CallOutcome) -> Option<&[Permission]> {
+    let error = called.result.error.as_ref().filter(|error| error.code == ErrorCode::Unauthorized)?;
+    Some(error.denial.as_ref()?.missing.as_slice()).filter(|missing| !missing.is_empty())
+}
+
+pub(crate) fn status_of(error: &CallError) -> StatusCode {
+    match error.code {
+        ErrorCode::InvalidArguments | ErrorCode::ToolExecutionError => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorCode::ToolNotFound | ErrorCode::DeprecatedRemoved => StatusCode::NOT_FOUND,
+        ErrorCode::Unauthorized => StatusCode::FORBIDDEN,
+        ErrorCode::RateLimited | ErrorCode::Overloaded => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        ErrorCode::OutputTooLarge => StatusCode::INSUFFICIENT_STORAGE,
+        ErrorCode::ServiceUnavailable
+        | ErrorCode::ProviderFailure
+        | ErrorCode::InvalidOutput
+        | ErrorCode::Cancelled
+        | ErrorCode::StorageUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// Adds the ids of a request to its response, unless they are set already.
+pub(crate) fn set_request_ids(response: &mut Response, trace: &TraceContext) {
+    let ids = [(CORRELATION_ID, trace.correlation_id()), (TRACEPARENT, trace.traceparent())];
+    for (name, id) in ids {
+        if let Ok(value) = HeaderValue::from_str(id) {
+            response.headers_mut().entry(name).or_insert(value);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Renders the table of operations as an HTML page, without scripts or external resources.
+
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+use axum::body::Body;
+use axum::response::Response;
+use hyper::header::{self, HeaderValue};
+
+use super::api_operation::{ApiOperation, Requirement, ResponseContent};
+use super::openapi::reason;
+use super::operations;
+
+/// Content security policy: allows the inline style only.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem}\
+    code{font-family:ui-monospace,monospace}summary{cursor:pointer;padding:.4rem 0}summary code{font-weight:600}\
+    details{border-top:1px solid #8884}table{border-collapse:collapse;margin:.5rem 0}td{padding:.15rem 1rem .15rem 0;\
+    vertical-align:top}.need{opacity:.7}@media(prefers-color-scheme:dark){body{background:#111;color:#eee}a{color:#8cf}}";
+
+pub(super) async fn show() -> Response {
+    static PAGE: OnceLock<String> = OnceLock::new();
+    let mut response = Response::new(Body::from(PAGE.get_or_init(page).as_str()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+    response
+}
+
+fn page() -> String {
+    let mut page = format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
+         <title>Toolgate</title><style>{STYLE}</style><h1>Toolgate {}</h1>\
+         <p>Send the API key in <code>X-API-Key</code> or <code>Authorization: Bearer</code>. OpenAPI document: \
+         <a href=\"openapi.json\">openapi.json</a>. MCP endpoint: <code>/mcp</code>.</p>",
+        env!("CARGO_PKG_VERSION")
+    );
+    for operation in operations::all() {
+        write_operation(&operation, &mut page);
+    }
+    page.push_str("</html>\n");
+    page
+}
+
+fn write_operation(operation: &ApiOperation, page: &mut String) {
+    let ApiOperation { method, path, summary, need, query, body, status, content, .. } = operation;
+    let need = match need {
+        Requirement::Public => "no key".to_owned(),
+        Requirement::AnyCaller => "any caller".to_owned(),
+        Requirement::Permission(permission) => format!("<code>{permission}</code>"),
+        Requirement::ToolPermissions => "the tool's permissions".to_owned(),
+    };
+    let mut rows = String::new();
+    let mut row = |name: &str, text: &str| {
+        let _ = write!(rows, "<tr><td><code>{name}</code><td>{}", html_of(text));
+    };
+    for (name, kind, about) in *query {
+        row(&format!("?{name}="), &format!("{about} ({kind})"));
+    }
+    if let Some(schema) = body {
+        row("body", &format!("JSON, `{schema}` in openapi.json"));
+    }
+    row(
+        &status.to_string(),
+        &match content {
+            ResponseContent::Json(schema) => format!("JSON, `{schema}`"),
+            ResponseContent::Text(kind) => format!("`{kind}`"),
+            ResponseContent::Events => "`text/event-stream`".to_owned(),
+            ResponseContent::Empty => "Empty.".to_owned(),
+        },
+    );
+    for status in operation.error_statuses() {
+        row(&status.to_string(), reason(status));
+    }
+    let _ = write!(
+        page,
+        "<details id={}><summary><code>{} {path}</code> {} <span class=need>({need})</span></summary>\
+         <table>{rows}</table></details>",
+        operation.id,
+        method.to_uppercase(),
+        html_of(summary),
+    );
+}
+
+/// Escapes text, and turns backticks into code.
+fn html_of(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    let parts = text.split('`').enumerate();
+    parts
+        .map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_lists_every_operation_and_loads_nothing() {
+        let page = page();
+        for operation in operations::all() {
+            let title = format!("<code>{} {}</code>", operation.method.to_uppercase(), operation.path);
+            assert!(page.contains(&title), "{title}");
+        }
+        for part in ["<script", "http:", "https:", "src=", "@import", "url("] {
+            assert!(!page.contains(part), "{part}");
+        }
+    }
+}
