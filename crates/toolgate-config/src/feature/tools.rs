@@ -1,28 +1,203 @@
-//! Resolves entries of `tools.json`.
+//! Tools of the project: entries of `tools.json` and their scripts.
 
-use std::path::{Component, Path, PathBuf};
+pub(crate) mod caching;
+mod json_schema;
+mod script;
+
+use std::num::NonZeroU32;
+use std::path::Path;
 
 use toolgate_types::hints::Severity;
 use toolgate_types::tool::{
-    Category, ContractLevel, Deprecation, FollowUp, RateLimit, ResponseTime, ScriptSpec, ToolExample,
+    Category, ContractLevel, Deprecation, FollowUp, Permission, RateLimit, ResponseTime, ToolExample,
 };
-use toolgate_types::{ByteSize, ToolDefinition, ToolLimits, ToolName};
+use toolgate_types::{ByteSize, ConfigString, HumanDuration, ToolDefinition, ToolLimits, ToolName};
 
+use self::caching::CacheKeys;
+use self::script::{ScriptFile, resolve_script};
 use crate::context::Context;
-use crate::file::{
-    CategoryName, ContractName, DeprecationFile, ExampleFile, FollowUpFile, PriorityName, RateLimitFile,
-    ResponseTimeName, ToolFile, ToolKindName,
+use crate::keys::{
+    AnyValue, NamedMap, SchemaNode, Spanned, choice, into_value, into_values, keys, read_by_parsing,
 };
-use crate::keys::Spanned;
-use crate::problem::Problem;
-use crate::resolve::caching::CacheKeys;
-use crate::resolve::server::resolve_env;
-use crate::resolve::{ConfigBuilder, PendingEntry, into_value, into_values, json_schema};
+use crate::resolve::ConfigBuilder;
+use crate::source::Span;
 
-/// Maximum length of a file name on common file systems.
-const MAX_FILE_NAME_BYTES: usize = 255;
-/// Minimum memory for an interpreter to start.
-const MIN_MEMORY: ByteSize = ByteSize::from_mib(32);
+keys! {
+    /// A tool of this project: a script in the folder of `tools.json`, and this entry.
+    struct ToolFile as "tool" {
+        /// Name of the tool: letters, digits, `_`, `.` and `-`.
+        name: ToolName; required,
+        /// Contract the entry must satisfy. Default: the `contract` of the file.
+        contract: ContractName,
+        /// Purpose, use and result of the tool. Models choose tools by this text.
+        description: String; required,
+        /// Kind of tool. The only kind is `local`, a script.
+        r#type: ToolKindName = "local",
+        /// Version of the tool.
+        version: String = "1.0.0",
+        /// JSON Schema of the arguments.
+        input_schema ("inputSchema", "parameters", "inputs"): SchemaNode; required,
+        /// JSON Schema of the result.
+        output_schema ("outputSchema", "outputs"): SchemaNode,
+        /// Location of the script.
+        config: ScriptFile,
+        /// Same as `config.script_path`.
+        script_path: String,
+        /// Same as `config.entrypoint`.
+        entrypoint ("function"): String,
+        /// Environment variables of the script. It gets these and a few harmless ones, not your environment.
+        env: NamedMap<Option<ConfigString>>,
+        /// Memory limit of each process of the script; at least `32MiB`.
+        max_memory ("maxMemory"): ByteSize = "1GiB",
+        /// Timeout of one call.
+        timeout: HumanDuration,
+        /// Maximum number of concurrent calls if the tool is `parallel_capable`.
+        max_instances: NonZeroU32 = "5",
+        /// Allows concurrent calls.
+        parallel_capable ("parallelCapable"): bool = "false",
+        /// Permissions a caller needs, as `resource:action`.
+        permissions: Vec<Spanned<Permission>>,
+        /// Kind of operation. A `mutation` is never cached.
+        category: CategoryName,
+        /// Typical response time. If `timeout` is not set, it is 1 s (`fast`), 10 s (`medium`) or 120 s (`slow`).
+        response_time ("responseTime"): ResponseTimeName,
+        /// Allows caching of results.
+        cacheable: bool = "false",
+        /// Lifetime of a cached result.
+        cache_ttl ("cacheTTL", "cacheTtl"): HumanDuration,
+        /// Marks calls as safe to repeat. Only idempotent tools are retried.
+        idempotent: bool = "false",
+        /// Example calls with their results.
+        examples: Vec<Spanned<ExampleFile>>,
+        /// Keywords for tool search.
+        tags: Vec<Spanned<String>>,
+        /// Rate limit per caller.
+        rate_limit ("rateLimit"): RateLimitFile,
+        /// Marks the tool as deprecated and names its replacement.
+        deprecated: DeprecationFile,
+        /// Suggested next steps, returned to callers as hints.
+        follow_ups ("followUps"): Vec<Spanned<FollowUpFile>>,
+    }
+}
+
+choice! {
+    /// Set of keys a tool must define.
+    enum ContractName as "a contract" {
+        /// Name, description and input schema are required; everything else has a default.
+        Standard = "standard",
+        /// Every key listed by `toolgate check --contract full` is required. A tool that lacks one is
+        /// refused.
+        Full = "full",
+    }
+}
+
+choice! {
+    /// Kind of tool.
+    enum ToolKindName as "a kind of tool" {
+        /// A script.
+        Local = "local",
+    }
+}
+
+choice! {
+    /// Kind of tool.
+    enum CategoryName as "a category" {
+        /// Only reads.
+        Query = "query",
+        /// Changes something.
+        Mutation = "mutation",
+        /// Computes a result from its arguments.
+        Analysis = "analysis",
+        /// Creates something new.
+        Generation = "generation",
+    }
+}
+
+choice! {
+    /// Typical response time of a tool.
+    enum ResponseTimeName as "a response time" {
+        /// Under 100 ms.
+        Fast = "fast",
+        /// Up to a second.
+        Medium = "medium",
+        /// More than a second.
+        Slow = "slow",
+    }
+}
+
+keys! {
+    /// An example call with its result, for documentation and tests.
+    struct ExampleFile as "example" {
+        /// Description of the example.
+        description: String; required,
+        /// Arguments of the call.
+        params: AnyValue; required,
+        /// Expected result.
+        expected_result ("expectedResult"): AnyValue,
+    }
+}
+
+keys! {
+    /// Rate limit of a tool, per caller.
+    struct RateLimitFile as "rate_limit" {
+        /// Maximum number of calls per window.
+        max_calls ("maxCalls"): NonZeroU32; required,
+        /// Length of the window in milliseconds.
+        window_ms ("windowMs"): NonZeroU32; required,
+    }
+}
+
+keys! {
+    /// Deprecation of a tool.
+    struct DeprecationFile as "deprecated" {
+        /// Version that deprecated the tool.
+        since: String; required,
+        /// Tool to use instead.
+        replacement: ToolName; required,
+        /// Date after which calls are refused, as `YYYY-MM-DD`.
+        removal_date ("removalDate"): String; required,
+    }
+}
+
+keys! {
+    /// A suggested next step after a tool.
+    struct FollowUpFile as "follow-up" {
+        /// Name of the next tool, or a short name of the action.
+        action: String; required,
+        /// Urgency of the step.
+        priority: PriorityName = "medium",
+        /// Purpose of the step.
+        description: String,
+        /// Steps that must come first.
+        after: Vec<Spanned<String>>,
+    }
+}
+
+choice! {
+    /// Urgency of a step.
+    enum PriorityName as "a priority" {
+        /// Do it immediately.
+        Critical = "critical",
+        /// Do it soon.
+        High = "high",
+        /// Do it in turn.
+        Medium = "medium",
+        /// Do it when there is time.
+        Low = "low",
+    }
+}
+
+read_by_parsing! {
+    ToolName: "a tool's name", { "type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$" };
+    Permission: "a permission", { "type": "string", "pattern": "^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$" };
+}
+
+/// A tool or its settings, with cache keys that other entries may still complete.
+pub(crate) struct PendingEntry<T> {
+    pub(crate) value: T,
+    pub(crate) caching: CacheKeys,
+    pub(crate) span: Span,
+}
 
 impl ConfigBuilder {
     /// Adds a tool, or reports its problems. Its script is in `folder`.
@@ -115,101 +290,6 @@ impl From<CategoryName> for Category {
     }
 }
 
-fn resolve_script(
-    file: &mut ToolFile,
-    name: &Spanned<ToolName>,
-    folder: &Path,
-    cx: &mut Context<'_>,
-) -> Option<ScriptSpec> {
-    // `local` is the only kind of tool so far.
-    match file.r#type.as_ref().map(|at| at.value) {
-        Some(ToolKindName::Local) | None => {}
-    }
-    let (mut path, mut entrypoint) = (file.script_path.take(), file.entrypoint.take());
-    if let Some(config) = file.config.take() {
-        for (key, outer, inner) in [
-            ("script_path", &mut path, config.value.script_path),
-            ("entrypoint", &mut entrypoint, config.value.entrypoint),
-        ] {
-            match (&outer, inner) {
-                (Some(_), Some(inner)) => {
-                    let message =
-                        format!("`{key}` is given inside and outside of `config`{}", cx.location_suffix());
-                    cx.error(inner.key_span, message, "keep one of the two");
-                }
-                (None, inner) => *outer = inner,
-                (Some(_), None) => {}
-            }
-        }
-    }
-    let entrypoint = entrypoint.map_or_else(|| "run".to_owned(), |at| at.value);
-    let (written, span) = match path {
-        Some(path) => (path.value, path.span),
-        None => (format!("{}.py", name.value), name.span),
-    };
-    let script_path = match relative_path(&written)
-        .map(|path| folder.join(path))
-        .and_then(|path| check_symlinks(path, folder))
-    {
-        Ok(path) => path,
-        Err(why) => {
-            let message = format!("`{written}` cannot be the script{}: {why}", cx.location_suffix());
-            cx.error(span, message, "scripts are files in the folder of the registry, or in a folder there");
-            return None;
-        }
-    };
-    let (env, max_memory) = (resolve_env(file.env.take(), cx), resolve_memory(file.max_memory.take(), cx));
-    if !script_path.is_file() {
-        // A warning only: the tool exists, and calls of it report the missing script.
-        let message = format!("the script `{written}` of tool `{}` does not exist", name.value);
-        let hint = "create it, or correct `script_path`; until then calls fail with `tool_execution_error`";
-        cx.push(Problem::warning(span, message).hint(hint));
-    }
-    let (folder, project) = (folder.to_owned(), cx.project.to_owned());
-    Some(ScriptSpec { script_path, entrypoint, env, max_memory, folder, project })
-}
-
-/// Resolves the memory limit of a script and reports values too low for an interpreter.
-fn resolve_memory(file: Option<Spanned<ByteSize>>, cx: &mut Context<'_>) -> ByteSize {
-    let Some(at) = file else { return ScriptSpec::DEFAULT_MEMORY };
-    if at.value < MIN_MEMORY {
-        let message = format!("`{}` is too little memory{}", at.value, cx.location_suffix());
-        cx.error(at.span, message, format!("programs need `{MIN_MEMORY}` to start"));
-    }
-    at.value
-}
-
-/// Checks that a path cannot leave the folder it is joined to.
-fn relative_path(written: &str) -> Result<PathBuf, &'static str> {
-    let path = Path::new(written);
-    if written.is_empty() || written.contains('\0') {
-        return Err("it is not the name of a file");
-    }
-    if written.trim() != written || written.split('/').any(|part| part.trim() != part) {
-        return Err("it has white space at an end");
-    }
-    if written.split('/').any(|part| part.len() > MAX_FILE_NAME_BYTES) {
-        return Err("it is too long");
-    }
-    if path.components().all(|part| matches!(part, Component::Normal(_))) && !written.contains("/./") {
-        Ok(path.to_owned())
-    } else {
-        Err("it points outside the folder")
-    }
-}
-
-/// Rejects a path with a symbolic link out of the folder. A dangling link is treated as a missing file.
-fn check_symlinks(path: PathBuf, folder: &Path) -> Result<PathBuf, &'static str> {
-    let below = path.ancestors().take_while(|part| *part != folder);
-    if !below.into_iter().any(Path::is_symlink) {
-        return Ok(path);
-    }
-    match (fs_err::canonicalize(&path), fs_err::canonicalize(folder)) {
-        (Ok(real), Ok(folder)) if !real.starts_with(&folder) => Err("a link in it points outside the folder"),
-        _ => Ok(path),
-    }
-}
-
 fn resolve_example(file: ExampleFile) -> Option<ToolExample> {
     Some(ToolExample {
         description: file.description?.value,
@@ -218,14 +298,14 @@ fn resolve_example(file: ExampleFile) -> Option<ToolExample> {
     })
 }
 
-pub(super) fn resolve_rate_limit(file: RateLimitFile) -> Option<RateLimit> {
+pub(crate) fn resolve_rate_limit(file: RateLimitFile) -> Option<RateLimit> {
     let milliseconds = file.window_ms?.value;
     let window =
         format!("{milliseconds}ms").parse().expect("a positive number of milliseconds is a duration");
     Some(RateLimit { max_calls: file.max_calls?.value, window })
 }
 
-pub(super) fn resolve_follow_ups(files: Option<Spanned<Vec<Spanned<FollowUpFile>>>>) -> Vec<FollowUp> {
+pub(crate) fn resolve_follow_ups(files: Option<Spanned<Vec<Spanned<FollowUpFile>>>>) -> Vec<FollowUp> {
     let follow_up = |file: FollowUpFile| {
         Some(FollowUp {
             action: file.action?.value,
@@ -284,17 +364,6 @@ fn is_date(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn script_paths_stay_in_folder() {
-        for good in ["a.py", "sub/a.py", "a.b.sh"] {
-            assert!(relative_path(good).is_ok(), "{good}");
-        }
-        let long = format!("{}.py", "x".repeat(300));
-        for bad in ["../../bin/sh", "a/../b", "/bin/sh", "x\0.py", "con.py ", "", ".", "./a.py", &long] {
-            assert!(relative_path(bad).is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn dates() {

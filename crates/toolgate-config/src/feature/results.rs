@@ -1,11 +1,23 @@
-//! Resolves `results`: the limits of stored results.
+//! `results`: storage of large results.
 
-use toolgate_types::caller::PermissionPattern;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::{ByteSize, HumanDuration};
 
-use crate::file::ResultsFile;
+use crate::keys::keys;
 use crate::resolve::ConfigBuilder;
+
+keys! {
+    /// Large results are stored as resources (`toolgate://results/…`). The caller gets a preview and reads the
+    /// rest with the tool `read_result`. Every caller may read its own results.
+    struct ResultsFile as "results" {
+        /// Largest result returned inline.
+        max_inline: ByteSize = "64KiB",
+        /// Retention of stored results.
+        keep: HumanDuration = "1h",
+        /// Disk space for all stored results. The oldest are deleted first.
+        max_disk: ByteSize = "256MiB",
+    }
+}
 
 impl ConfigBuilder {
     pub(crate) fn set_results(&mut self, file: ResultsFile) {
@@ -15,13 +27,5 @@ impl ConfigBuilder {
             keep: file.keep.map_or(HumanDuration::from_secs(3_600), |at| at.value),
             max_disk: file.max_disk.map_or(ByteSize::from_mib(256), |at| at.value),
         });
-    }
-
-    /// Lets every caller use `read_result`. This is safe because it returns only the caller's own results.
-    pub(super) fn grant_read_result(&mut self) {
-        let permission = "tools:read_result".parse::<PermissionPattern>().expect("it is a pattern");
-        for (caller, _) in &mut self.callers {
-            caller.permissions.push(permission.clone());
-        }
     }
 }

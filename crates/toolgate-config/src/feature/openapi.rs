@@ -1,19 +1,79 @@
-//! Resolves entries of `openapi`. A document in a file is parsed here, so that its problems have locations; it is
-//! interpreted later, when tools are created from it.
+//! `openapi`: HTTP APIs whose operations become tools. A document in a file is parsed here, so that its problems have
+//! locations; it is interpreted later, when tools are created from it.
 
 use std::collections::BTreeMap;
 
 use toolgate_types::api::OperationFilter;
-use toolgate_types::{ApiDocument, ApiSpec, ConfigString};
+use toolgate_types::network::Network;
+use toolgate_types::{ApiDocument, ApiSpec, ConfigString, HumanDuration};
 
 use crate::context::Context;
-use crate::file::{ApiFile, OperationsFile, OutputValidationName};
-use crate::keys::{NamedMap, OneOrMany, Spanned};
-use crate::resolve::server::{check_url, resolve_headers};
-use crate::resolve::{ConfigBuilder, into_value, into_values};
+use crate::feature::checks::{check_url, resolve_headers};
+use crate::feature::servers::OutputValidationName;
+use crate::keys::{NamedMap, OneOrMany, Spanned, into_value, into_values, keys};
+use crate::node::{MapEntry, Node, Value};
+use crate::resolve::ConfigBuilder;
+
+keys! {
+    /// An HTTP API described by an OpenAPI 3.0 or 3.1 document. See docs/openapi.md.
+    struct ApiFile as "API" {
+        /// OpenAPI document in JSON or YAML: a file relative to the project folder, or an `https` or `http` URL.
+        /// A URL is fetched at every start; the last copy is cached in `.toolgate/openapi`.
+        document: ConfigString; required,
+        /// Base URL of the API. Default: the first entry of `servers` in the document. A document fetched from a
+        /// URL can only name its own host; this key can name any.
+        base_url: ConfigString,
+        /// Values for the variables of the document's first server entry.
+        variables: NamedMap<String>,
+        /// Operations that become tools. An operation must match every list given here. Default: all.
+        include: OperationsFile,
+        /// Operations to leave out. An operation that matches any list given here is excluded.
+        exclude: OperationsFile,
+        /// Credentials by name of the document's `securitySchemes`, as variables: `${PETS_TOKEN}`. For `basic`:
+        /// `user:password`. Never shown.
+        auth: NamedMap<ConfigString>,
+        /// Headers sent with every request. Never shown.
+        headers: NamedMap<ConfigString>,
+        /// Timeout of one call.
+        timeout: HumanDuration,
+        /// Prefix of every tool name, such as `pets_`.
+        prefix: String,
+        /// Networks the API and its document may be in, in addition to the public internet, such as
+        /// `127.0.0.0/8`. Addresses are checked on every connection.
+        allow_networks: Vec<Spanned<Network>>,
+        /// Results that do not match the schema of their operation: `strict` fails the call with `invalid_output`,
+        /// `warn` returns the result with a warning.
+        output_validation: OutputValidationName = "warn",
+    }
+}
+
+keys! {
+    /// Selects operations of an OpenAPI document. `*` matches any string.
+    struct OperationsFile as "operations" {
+        /// Match by `operationId`.
+        operations: OneOrMany<String>,
+        /// Match by tag.
+        tags: OneOrMany<String>,
+        /// Match by method, such as `GET`.
+        methods: OneOrMany<String>,
+        /// Match by path, such as `/pets/*`.
+        paths: OneOrMany<String>,
+    }
+}
+
+/// Registers credentials and headers as secrets.
+pub(crate) fn add_api_secrets(apis: &Node, cx: &mut Context<'_>) {
+    let Value::Map(apis) = &apis.value else { return };
+    let keys = |api: &'_ MapEntry| ["auth", "headers"].map(|key| api.node.get(key).cloned());
+    for secrets in apis.iter().flat_map(keys).flatten() {
+        let Value::Map(values) = &secrets.value else { continue };
+        values.iter().for_each(|entry| cx.add_secret_values("secret", &entry.node));
+    }
+}
 
 /// Cache of fetched documents, relative to the project folder.
 const CACHE_FOLDER: &str = ".toolgate/openapi";
+
 /// HTTP methods of operations.
 const METHODS: [&str; 7] = ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"];
 

@@ -1,9 +1,9 @@
-//! Resolves `cacheable`, `category` and `cache_ttl`. The same rules apply in registries and in tool settings.
+//! `cacheable`, `category` and `cache_ttl`. The same rules apply in registries and in tool settings.
 
 use toolgate_types::HumanDuration;
 
+use super::CategoryName;
 use crate::context::Context;
-use crate::file::CategoryName;
 use crate::keys::Spanned;
 use crate::problem::Problem;
 use crate::read::FileFormat;

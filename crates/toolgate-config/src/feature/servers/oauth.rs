@@ -1,4 +1,4 @@
-//! Resolves `oauth` of a server.
+//! `oauth` of a server: the OAuth 2.1 login.
 
 use std::num::NonZeroU16;
 
@@ -7,9 +7,43 @@ use toolgate_types::oauth::{OauthConfig, OauthGrant};
 use url::Url;
 
 use crate::context::Context;
-use crate::file::{GrantName, OauthFile};
-use crate::keys::Spanned;
-use crate::resolve::{into_value, into_values};
+use crate::keys::{Spanned, choice, into_value, into_values, keys, read_by_parsing};
+
+keys! {
+    /// OAuth 2.1 login to a server. Without `client_id`, Toolgate registers itself as a client.
+    struct OauthFile as "oauth" {
+        /// OAuth grant: `authorization_code` logs a person in with a browser, `client_credentials` authenticates
+        /// Toolgate as the client.
+        grant: GrantName = "authorization_code",
+        /// Client id, if a client is already registered.
+        client_id ("clientId"): ConfigString,
+        /// Client secret.
+        client_secret ("clientSecret"): ConfigString,
+        /// Private key of the client in PEM, in place of `client_secret`, for `client_credentials`.
+        private_key: ConfigString,
+        /// `https://` URL of a client metadata document, for authorization servers that support it. Used if
+        /// there is no `client_id`.
+        client_metadata_url: ConfigString,
+        /// Scopes to request, in addition to those the server asks for.
+        scopes: Vec<Spanned<String>>,
+        /// Local port for the browser redirect. Default: any free port.
+        redirect_port ("callbackPort"): NonZeroU16,
+    }
+}
+
+choice! {
+    /// OAuth grant used to obtain a token.
+    enum GrantName as "a grant" {
+        /// A person logs in with a browser.
+        AuthorizationCode = "authorization_code",
+        /// Toolgate authenticates as the client, without a person.
+        ClientCredentials = "client_credentials",
+    }
+}
+
+read_by_parsing! {
+    NonZeroU16: "a port", { "type": "integer", "minimum": 1, "maximum": 65535 };
+}
 
 /// Resolves the login settings. Reports a problem and returns `None` if they cannot work.
 pub(super) fn resolve_oauth(

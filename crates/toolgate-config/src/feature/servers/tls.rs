@@ -1,13 +1,27 @@
-//! Resolves `tls` of a server: trusted authorities and client certificate.
-
-use std::path::PathBuf;
+//! `tls` of a server: trusted authorities and client certificate.
 
 use toolgate_types::ConfigString;
 use toolgate_types::server::{ClientIdentity, UpstreamTls};
 
 use crate::context::Context;
-use crate::file::TlsFile;
-use crate::keys::Spanned;
+use crate::feature::checks::resolve_file;
+use crate::keys::{Spanned, keys};
+
+keys! {
+    /// Certificates of a private certificate authority (CA), as PEM files. Paths are relative to the project
+    /// folder. Replaced files take effect on the next connection, without a restart.
+    struct TlsFile as "tls" {
+        /// Additional trusted CAs.
+        ca: ConfigString,
+        /// Client certificate, with its intermediate certificates, for servers that require one.
+        cert: ConfigString,
+        /// Private key of `cert`. It may be in the same file.
+        key: ConfigString,
+        /// Certificate revocation lists of the CAs in `ca`. A server is refused if its certificate is revoked, or
+        /// if its CA has no current list here.
+        crl: ConfigString,
+    }
+}
 
 /// Resolves the TLS settings. Reports a problem and returns `None` if they cannot work.
 pub(super) fn resolve_tls(
@@ -36,15 +50,4 @@ pub(super) fn resolve_tls(
     let [ca, cert, key, crl] = written.map(|(key, at)| resolve_file(key, &at?, cx));
     let identity = cert.zip(key).map(|(cert, key)| ClientIdentity { cert, key });
     (cx.problems.len() == problems_before).then_some(UpstreamTls { ca, identity, crl })
-}
-
-/// Resolves a path from the project folder and reports a missing file.
-pub(super) fn resolve_file(key: &str, at: &Spanned<ConfigString>, cx: &mut Context<'_>) -> Option<PathBuf> {
-    let path = cx.project.join(at.value.expose());
-    if path.is_file() || cx.awaits_input(&at.value) {
-        return Some(path);
-    }
-    let message = format!("there is no file `{}` for `{key}`{}", at.value.redacted(), cx.location_suffix());
-    cx.error(at.span, message, "create it, or correct the path; paths start at the project folder");
-    None
 }

@@ -1,13 +1,52 @@
-//! Resolves entries of `toolbox.tools`. They override the registries.
+//! `toolbox.tools`: settings of single tools. They override the registries.
 
-use toolgate_types::tool::SettingsMode;
-use toolgate_types::{ToolLimits, ToolSettings};
+use std::num::NonZeroU32;
+
+use toolgate_types::tool::{Permission, SettingsMode};
+use toolgate_types::{HumanDuration, ToolLimits, ToolName, ToolSettings};
 
 use crate::context::Context;
-use crate::file::{ModeName, ToolSettingsFile};
-use crate::resolve::caching::CacheKeys;
-use crate::resolve::tool::{resolve_follow_ups, resolve_rate_limit};
-use crate::resolve::{ConfigBuilder, PendingEntry, into_value, into_values};
+use crate::feature::servers::ModeName;
+use crate::feature::tools::caching::CacheKeys;
+use crate::feature::tools::{
+    CategoryName, FollowUpFile, PendingEntry, RateLimitFile, resolve_follow_ups, resolve_rate_limit,
+};
+use crate::keys::{Spanned, into_value, into_values, keys};
+use crate::resolve::ConfigBuilder;
+
+keys! {
+    /// Settings of one tool. Each key overrides the tool's registry entry and its server's
+    /// `default_tool_config`.
+    struct ToolSettingsFile as "tool settings" {
+        /// Name of the tool.
+        name: ToolName; required,
+        /// Maximum number of concurrent calls of this tool.
+        max_instances: NonZeroU32,
+        /// Timeout of one call.
+        timeout: HumanDuration,
+        /// Allows concurrent calls. Default: `true` for MCP tools, `false` for scripts.
+        parallel_capable: bool,
+        /// With `strict`, the server's `default_tool_config` does not apply to this tool.
+        mode: ModeName,
+        /// Permissions a caller needs, as `resource:action`. Default: `{server}:{tool}`; for a tool of this
+        /// project the permissions in its registry, otherwise `tools:{name}`.
+        permissions: Vec<Spanned<Permission>>,
+        /// Kind of operation. A `query` is treated as read-only; a `mutation` is never cached.
+        category: CategoryName,
+        /// Marks calls as safe to repeat. Only idempotent tools are retried.
+        idempotent: bool,
+        /// Allows caching of results.
+        cacheable: bool,
+        /// Lifetime of a cached result.
+        cache_ttl: HumanDuration,
+        /// Rate limit per caller.
+        rate_limit: RateLimitFile,
+        /// Keywords for tool search.
+        tags: Vec<Spanned<String>>,
+        /// Suggested next steps, returned to callers as hints.
+        follow_ups: Vec<Spanned<FollowUpFile>>,
+    }
+}
 
 /// Keys with the same meaning in settings and in `tools.json`.
 const SHARED_KEYS: [&str; 11] = [
@@ -65,7 +104,7 @@ impl ConfigBuilder {
     }
 
     /// Applies the operator's settings to the project's own tools, key by key.
-    pub(super) fn apply_settings(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn apply_settings(&mut self, cx: &mut Context<'_>) {
         for PendingEntry { value: settings, caching, span } in &mut self.settings {
             let name = settings.name.clone();
             let own = self.tool_at.get(&name).map(|at| &mut self.tools[*at]);

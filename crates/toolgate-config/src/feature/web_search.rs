@@ -1,28 +1,57 @@
-//! Resolves the built-in tools. Each is enabled by its key.
+//! `web_search`: the search engine of the tool `web_search`.
 
 use std::num::NonZeroU32;
 
-use toolgate_types::builtins::{CodeExecutionConfig, HumanInputConfig, SearchProvider, WebSearchConfig};
-use toolgate_types::{ByteSize, ConfigString, HumanDuration, Secret};
+use toolgate_types::builtins::{SearchProvider, WebSearchConfig};
+use toolgate_types::{ConfigString, HumanDuration, Secret};
 
 use crate::context::Context;
-use crate::file::{CodeExecutionFile, HumanInputFile, ProviderName, WebSearchFile};
-use crate::keys::Spanned;
+use crate::feature::checks::check_url;
+use crate::keys::{choice, keys};
+use crate::node::Node;
 use crate::resolve::ConfigBuilder;
-use crate::resolve::server::check_url;
 
-/// Default of `max_processes`.
-const DEFAULT_MAX_PROCESSES: NonZeroU32 = NonZeroU32::new(32).expect("it is not zero");
+keys! {
+    /// A search engine. Its results are third-party content and are treated as untrusted.
+    struct WebSearchFile as "web_search" {
+        /// Search engine to use.
+        provider: ProviderName; required,
+        /// URL of the search engine. Required for `searxng`; the others have a default.
+        url: ConfigString,
+        /// API key, required for `brave` and `tavily`. Preferably `${NAME}`.
+        key: ConfigString,
+        /// Maximum number of results per search, at most 20.
+        max_results: NonZeroU32 = "10",
+        /// Timeout of one search.
+        timeout: HumanDuration = "15s",
+    }
+}
+
+choice! {
+    /// A search engine.
+    enum ProviderName as "a search engine" {
+        /// A SearXNG instance with the JSON format enabled.
+        Searxng = "searxng",
+        /// Brave Search.
+        Brave = "brave",
+        /// Tavily.
+        Tavily = "tavily",
+        /// DuckDuckGo's HTML page. Needs no key, but limits automated queries.
+        Duckduckgo = "duckduckgo",
+    }
+}
+
 /// Maximum number of results that all supported search engines can return.
 const MAX_SEARCH_RESULTS: u32 = 20;
 
-impl ConfigBuilder {
-    pub(crate) fn set_human_input(&mut self, file: HumanInputFile) {
-        self.record_origins("human_input", file.value_spans());
-        let timeout = file.timeout.map_or(HumanDuration::from_secs(600), |at| at.value);
-        self.builtins.human_input = Some(HumanInputConfig { timeout });
+/// Registers the API key as a secret.
+pub(crate) fn add_key_secret(web_search: &Node, cx: &mut Context<'_>) {
+    if let Some(key) = web_search.get("key") {
+        cx.add_secret_values("secret", key);
     }
+}
 
+impl ConfigBuilder {
     pub(crate) fn set_web_search(&mut self, file: WebSearchFile, cx: &mut Context<'_>) {
         self.record_origins("web_search", file.value_spans());
         let Some(provider) = file.provider else { return };
@@ -63,42 +92,6 @@ impl ConfigBuilder {
             key: file.key.map(|key| Secret::new(key.value.expose())),
             max_results: most,
             timeout: file.timeout.map_or(HumanDuration::from_secs(15), |at| at.value),
-        });
-    }
-}
-
-impl ConfigBuilder {
-    pub(crate) fn set_code_execution(&mut self, file: CodeExecutionFile, cx: &mut Context<'_>) {
-        self.record_origins("code_execution", file.value_spans());
-        let mut read = Vec::new();
-        for Spanned { value, span, .. } in file.read.into_iter().flat_map(|at| at.value) {
-            let path = cx.project.join(&value);
-            if !path.exists() {
-                let message = format!("`{value}` does not exist{}", cx.location_suffix());
-                cx.error(span, message, "create it, or remove it from the list");
-            }
-            read.push(path);
-        }
-        if !file.enabled.is_some_and(|at| at.value) {
-            return;
-        }
-        // A path is relative to the project folder, like all paths.
-        let python = file.python.map_or_else(|| ConfigString::plain("python3"), |at| at.value);
-        let python = if python.expose().contains('/') {
-            ConfigString::plain(cx.project.join(python.expose()).to_string_lossy())
-        } else {
-            python
-        };
-        let size = |at: Option<Spanned<ByteSize>>, mib| at.map_or(ByteSize::from_mib(mib), |at| at.value);
-        self.builtins.code_execution = Some(CodeExecutionConfig {
-            sandbox: file.sandbox.is_none_or(|at| at.value),
-            timeout: file.timeout.map_or(HumanDuration::from_secs(30), |at| at.value),
-            max_memory: size(file.max_memory, 512),
-            max_output: size(file.max_output, 1),
-            max_processes: file.max_processes.map_or(DEFAULT_MAX_PROCESSES, |at| at.value),
-            max_disk: size(file.max_disk, 64),
-            python,
-            read,
         });
     }
 }

@@ -1,10 +1,10 @@
-//! Loads and checks policy files (`policy.cedar`).
+//! `policy`: a file of Cedar rules, named or found by default.
 
 use std::path::Path;
 
+use serde::Serialize;
 use toolgate_policy::{RuleError, RuleSet};
 
-use crate::config::PolicyFile;
 use crate::context::{Context, Environment};
 use crate::keys::Spanned;
 use crate::problem::{Problem, Report};
@@ -13,6 +13,17 @@ use crate::source::{SourceId, Span};
 
 /// Default policy file.
 const DEFAULT_FILE: &str = "policy.cedar";
+
+/// Policy rules of a project: parsed, and checked against the types of a call.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyFile {
+    /// Path of the file, relative to the project folder if inside it.
+    pub path: String,
+    /// Version of the rules: changes with their content.
+    pub version: String,
+    #[serde(skip)]
+    pub rules: RuleSet,
+}
 
 impl ConfigBuilder {
     /// Loads the policy file named in the project file.

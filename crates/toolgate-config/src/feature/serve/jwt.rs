@@ -1,16 +1,67 @@
-//! Resolves entries of `serve.jwt`.
+//! `serve.jwt`: token issuers whose JWTs authenticate callers.
 
 use std::net::IpAddr;
 
+use toolgate_types::caller::PermissionPattern;
 use toolgate_types::issuer::{KeySource, SigningAlgorithm, TokenIssuer};
 use toolgate_types::{ConfigString, HumanDuration};
 use url::Url;
 
 use crate::context::Context;
-use crate::file::serve::{AlgorithmName, JwtFile};
-use crate::keys::Spanned;
-use crate::resolve::server::check_url;
-use crate::resolve::{into_value, into_values, tls};
+use crate::feature::checks::{check_url, resolve_file};
+use crate::keys::{NamedMap, Spanned, choice, into_value, into_values, keys};
+
+keys! {
+    /// A token issuer, such as an OpenID Connect provider. Its keys come from `jwks_file`, `jwks_uri`, or, if
+    /// neither is set, from the JWKS URL in the issuer's metadata.
+    struct JwtFile as "token issuer" {
+        /// Exact value of `iss` in its tokens: an `https://` URL, or `http://` on this machine.
+        issuer: ConfigString; required,
+        /// Accepted audiences: `aud` of a token must contain one of these. Use a name of this gateway only.
+        audience: Vec<Spanned<String>>; required,
+        /// Accepted signature algorithms. Shared-secret algorithms (HMAC) and `none` are never accepted.
+        algorithms: Vec<Spanned<AlgorithmName>> = "[RS256, PS256, ES256, ES384, EdDSA]",
+        /// URL of the issuer's JWKS (JSON Web Key Set).
+        jwks_uri: ConfigString,
+        /// File with the issuer's JWKS. A replaced file takes effect within a second.
+        jwks_file: ConfigString,
+        /// Allowed clock skew.
+        leeway: HumanDuration = "30s",
+        /// Claim that identifies the caller.
+        caller_claim: String = "sub",
+        /// Prefix of the caller id, put before the claim. Default: the issuer's host and `:`.
+        caller_prefix: String,
+        /// Claim with the scopes, as a string or a list.
+        scope_claim: String = "scope",
+        /// Permissions granted by each scope. Scopes not listed here grant nothing. A caller listed in `callers`
+        /// has the permissions given there, regardless of its scopes.
+        scopes: NamedMap<Vec<Spanned<PermissionPattern>>>,
+    }
+}
+
+choice! {
+    /// Signature algorithm of a token.
+    enum AlgorithmName as "an algorithm" {
+        /// RSASSA-PKCS1-v1_5 with SHA-256.
+        Rs256 = "RS256",
+        /// RSASSA-PKCS1-v1_5 with SHA-384.
+        Rs384 = "RS384",
+        /// RSASSA-PKCS1-v1_5 with SHA-512.
+        Rs512 = "RS512",
+        /// RSASSA-PSS with SHA-256.
+        Ps256 = "PS256",
+        /// RSASSA-PSS with SHA-384.
+        Ps384 = "PS384",
+        /// RSASSA-PSS with SHA-512.
+        Ps512 = "PS512",
+        /// ECDSA with the curve P-256.
+        Es256 = "ES256",
+        /// ECDSA with the curve P-384.
+        Es384 = "ES384",
+        /// EdDSA with the curve Ed25519.
+        EdDsa = "EdDSA",
+    }
+}
 
 /// Resolves a token issuer. Reports a problem and returns `None` if it cannot work.
 pub(super) fn resolve_issuer(file: JwtFile, cx: &mut Context<'_>) -> Option<TokenIssuer> {
@@ -34,7 +85,7 @@ pub(super) fn resolve_issuer(file: JwtFile, cx: &mut Context<'_>) -> Option<Toke
             cx.error(at.key_span, "`jwks_file` and `jwks_uri` of a token issuer", hint);
             return None;
         }
-        (Some(at), None) => KeySource::File(tls::resolve_file("jwks_file", &at, cx)?),
+        (Some(at), None) => KeySource::File(resolve_file("jwks_file", &at, cx)?),
         (None, Some(at)) => {
             check_secure_url(&at, cx)?;
             KeySource::Url(at.value.expose().to_owned())

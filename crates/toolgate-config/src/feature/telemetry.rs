@@ -1,4 +1,4 @@
-//! Resolves `telemetry`: the collector for traces.
+//! `telemetry`: the OpenTelemetry collector for traces.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,28 @@ use toolgate_types::{ConfigString, HumanDuration};
 use url::Url;
 
 use crate::context::Context;
-use crate::file::TelemetryFile;
+use crate::feature::checks::{check_url, resolve_headers};
+use crate::keys::{NamedMap, keys};
 use crate::resolve::ConfigBuilder;
-use crate::resolve::server::{check_url, resolve_headers};
+
+keys! {
+    /// An OpenTelemetry collector that accepts OTLP over HTTP in JSON. Spans contain names, times and errors;
+    /// arguments and results stay in the execution log.
+    struct TelemetryFile as "telemetry" {
+        /// URL of the collector, such as `http://localhost:4318`. `/v1/traces` is appended if the URL has no path.
+        otlp_endpoint: ConfigString; required,
+        /// Headers sent with every request.
+        headers: NamedMap<ConfigString>,
+        /// Service name reported to the collector.
+        service_name: String = "toolgate",
+        /// Timeout of one request.
+        timeout: HumanDuration = "10s",
+    }
+}
 
 /// Default service name.
 const SERVICE_NAME: &str = "toolgate";
+
 /// Default timeout of one request.
 const TIMEOUT: HumanDuration = HumanDuration::from_secs(10);
 
@@ -33,7 +49,7 @@ impl ConfigBuilder {
 }
 
 /// Returns the collector configured by the standard OpenTelemetry variables.
-pub(super) fn collector_from_environment(cx: &Context<'_>) -> Option<OtlpCollector> {
+pub(crate) fn collector_from_environment(cx: &Context<'_>) -> Option<OtlpCollector> {
     let variable = |name: &str| cx.environment.variables.get(name).filter(|value| !value.trim().is_empty());
     if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return None;
