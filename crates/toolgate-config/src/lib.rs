@@ -6,6 +6,10 @@
 //! and their tests in one file.
 //! Invariant: every problem is reported, and nothing is started, written or connected.
 
+// The helpers of tests name this crate like an outside user.
+#[cfg(test)]
+extern crate self as toolgate_config;
+
 mod checklist;
 mod config;
 pub mod connect;
@@ -26,6 +30,8 @@ mod read;
 mod resolve;
 mod schema;
 mod source;
+#[cfg(test)]
+mod test_support;
 mod variable;
 
 pub use checklist::{Checklist, ContractRule, checklists};

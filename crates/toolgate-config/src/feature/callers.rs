@@ -140,3 +140,6 @@ impl ConfigBuilder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,3 +134,6 @@ impl ConfigBuilder {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,3 +93,6 @@ fn rule_span(at: Option<std::ops::Range<usize>>, id: SourceId, cx: &Context<'_>)
     let range = at.filter(|range| text.get(range.clone()).is_some()).unwrap_or(0..0);
     Span::new(id, range.start, range.end)
 }
+
+#[cfg(test)]
+mod tests;

@@ -331,3 +331,6 @@ impl From<HintsName> for HintsPlacement {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

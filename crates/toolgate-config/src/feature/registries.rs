@@ -65,3 +65,23 @@ fn read_registry(
     dialect.record_registry(&path, builder);
     dialect.read(&node, builder, cx);
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{loaded, messages};
+
+    #[test]
+    fn named_registry_must_exist_and_be_valid() {
+        let text = "registries: {tools: tools/tools.json, mcp: mcp.json}";
+        insta::assert_snapshot!(messages(&loaded(&[("toolgate.yaml", text)], &[])), @"
+        error toolgate.yaml:1:21 the registry `tools/tools.json` does not exist (create it, or let `toolgate init` write a project to start from)
+        error toolgate.yaml:1:44 the registry `mcp.json` does not exist (create it, or let `toolgate init` write a project to start from)
+        ");
+        let files =
+            [("toolgate.yaml", text), ("tools/tools.json", "{\"tools\": ["), ("mcp.json", "\u{feff}{}")];
+        insta::assert_snapshot!(messages(&loaded(&files, &[])), @"
+        error tools/tools.json:1:11 not valid JSON: unterminated array (this is never closed)
+        error mcp.json:1:1 the file starts with a byte order mark (save it as UTF-8 without a byte order mark)
+        ");
+    }
+}

@@ -119,3 +119,30 @@ impl ConfigBuilder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{config, loaded, messages};
+
+    #[test]
+    fn reads_serve_settings() {
+        let text = "serve: {listen: \"[::1]:80\", hosts: [Tools.example.com], max_body: 1MiB, max_connections: 7, max_connections_per_address: 3}\n";
+        let loaded = loaded(&[("toolgate.yaml", text)], &[]);
+        assert_eq!(messages(&loaded), "");
+        insta::assert_snapshot!(config(&loaded)["serve"].to_string(), @r#"{"listen":"[::1]:80","hosts":["tools.example.com"],"max_body":"1MiB","max_connections":7,"max_connections_per_address":3}"#);
+        assert_eq!(config(&loaded)["origins"]["serve.max_body"], "toolgate.yaml:1:67");
+    }
+
+    #[test]
+    fn reports_mistakes_in_serve() {
+        let text =
+            "serve: {listen: localhost, hosts: [\"a:80\", \"*.b\"], max_connections: 0, max_connection: 1}\n";
+        insta::assert_snapshot!(messages(&loaded(&[("toolgate.yaml", text)], &[])), @"
+        error toolgate.yaml:1:17 `localhost` is not an IP address with a port in serve (invalid socket address syntax)
+        error toolgate.yaml:1:36 `a:80` is not a host name in serve (a host has letters, digits, `.` and `-`, such as `tools.example.com`, and no port)
+        error toolgate.yaml:1:44 `*.b` is not a host name in serve (a host has letters, digits, `.` and `-`, such as `tools.example.com`, and no port)
+        error toolgate.yaml:1:69 `0` is not a positive whole number in serve (write a whole number from 1 on)
+        error toolgate.yaml:1:72 unknown key `max_connection` in serve (did you mean `max_connections`?)
+        ");
+    }
+}

@@ -391,3 +391,6 @@ fn is_strict_output(
         None => strict,
     }
 }
+
+#[cfg(test)]
+mod tests;

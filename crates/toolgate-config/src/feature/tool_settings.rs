@@ -147,3 +147,6 @@ impl ConfigBuilder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,3 +64,28 @@ impl ConfigBuilder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{errors, loaded};
+
+    #[test]
+    fn limits_must_be_positive() {
+        let messages = |key: &str, value: &str| {
+            errors(&loaded(&[("toolgate.yaml", &format!("toolbox: {{{key}: {value}}}"))], &[]))
+        };
+        for value in ["0", "-1", "1.5", "many", "4294967296", "[1]"] {
+            assert_eq!(messages("max_concurrent", value).len(), 1, "{value}");
+        }
+        for value in ["0", "-5s", "soon", "P1Y", "[1]", "11 years"] {
+            assert_eq!(messages("default_timeout", value).len(), 1, "{value}");
+        }
+        for value in ["0", "4k", "-1"] {
+            assert_eq!(messages("max_output", value).len(), 1, "{value}");
+        }
+        assert_eq!(
+            messages("default_timeout", "-5s"),
+            ["toolgate.yaml:1:28 `-5s` is not a duration in toolbox (a duration cannot be negative)"]
+        );
+    }
+}

@@ -138,3 +138,56 @@ fn to_algorithm(name: AlgorithmName) -> SigningAlgorithm {
         AlgorithmName::EdDsa => SigningAlgorithm::EdDSA,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{loaded, messages};
+
+    #[test]
+    fn token_issuers() {
+        let with =
+            |serve: &str| loaded(&[("toolgate.yaml", &format!("serve: {{{serve}}}\n")), ("k.json", "")], &[]);
+        let good = with("jwt: [{issuer: 'https://id.test', audience: [tools], jwks_file: k.json}]");
+        assert_eq!(messages(&good), "");
+        let issuer = &good.config.as_ref().unwrap().serve.jwt[0];
+        assert_eq!((issuer.caller_prefix.as_str(), issuer.caller_claim.as_str()), ("id.test:", "sub"));
+        assert_eq!(issuer.algorithms, toolgate_types::issuer::SigningAlgorithm::DEFAULT);
+        let mistakes = [
+            with("jwt: [{issuer: 'http://id.test', audience: [tools]}]"),
+            with("jwt: [{issuer: 'https://id.test'}]"),
+            with("jwt: [{issuer: 'https://id.test', audience: []}]"),
+            with("jwt: [{issuer: 'https://id.test', audience: [a], algorithms: [HS256]}]"),
+            with("jwt: [{issuer: 'https://id.test', audience: [a], algorithms: [none]}]"),
+            with("jwt: [{issuer: 'https://id.test', audience: [a], algorithms: []}]"),
+            with("jwt: [{issuer: 'https://id.test', audience: [a], jwks_uri: 'http://id.test/keys'}]"),
+            with(
+                "jwt: [{issuer: 'https://id.test', audience: [a], jwks_uri: 'https://id.test/k', jwks_file: k.json}]",
+            ),
+            with("jwt: [{issuer: 'https://id.test', audience: [a], jwks_file: gone.json}]"),
+            with("jwt: [{issuer: 'https://id.test', audience: [a], scopes: {mail: [everything]}}]"),
+            with(
+                "jwt: [{issuer: 'https://id.test', audience: [a]}, {issuer: 'https://id.test', audience: [b]}]",
+            ),
+            with("url: tools, anonymous: nowhere, rate_limit: {per_address: 0}"),
+        ];
+        let mistakes: Vec<_> = mistakes.iter().map(messages).collect();
+        insta::assert_snapshot!(mistakes.join("\n"), @"
+        error toolgate.yaml:1:24 `http://id.test` is not a secure URL (use `https://`; `http://` is only allowed for this machine)
+        error toolgate.yaml:1:16 missing key `audience` in token issuer (add `audience`: list of strings)
+        error toolgate.yaml:1:15 `audience` of a token issuer is empty (name the audience of its tokens, such as the URL of this gateway)
+        error toolgate.yaml:1:15 `algorithms` of a token issuer is empty (name one, or leave the key out)
+        error toolgate.yaml:1:71 `HS256` is not an algorithm in token issuer (`RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384` or `EdDSA` is expected)
+        error toolgate.yaml:1:15 `algorithms` of a token issuer is empty (name one, or leave the key out)
+        error toolgate.yaml:1:71 `none` is not an algorithm in token issuer (`RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384` or `EdDSA` is expected)
+        error toolgate.yaml:1:15 `algorithms` of a token issuer is empty (name one, or leave the key out)
+        error toolgate.yaml:1:68 `http://id.test/keys` is not a secure URL (use `https://`; `http://` is only allowed for this machine)
+        error toolgate.yaml:1:89 `jwks_file` and `jwks_uri` of a token issuer (keys come from one place; keep one of the two)
+        error toolgate.yaml:1:69 there is no file `gone.json` for `jwks_file` (create it, or correct the path; paths start at the project folder)
+        error toolgate.yaml:1:74 `everything` is not a permission pattern in token issuer (a permission is given as `resource:action`, each a word or `*`, such as `cards:*`)
+        error toolgate.yaml:1:59 issuer `https://id.test` is named twice (keep one of the two)
+        error toolgate.yaml:1:14 `tools` is not a URL: relative URL without a base (write a complete URL, such as `https://localhost:8080/mcp`)
+        error toolgate.yaml:1:32 `nowhere` is not an `anonymous` mode in serve (`loopback` or `everywhere` is expected)
+        error toolgate.yaml:1:67 `0` is not a positive whole number in serve rate_limit (write a whole number from 1 on)
+        ");
+    }
+}

@@ -55,3 +55,49 @@ pub(super) fn resolve_serve_tls(file: ServeTlsFile, cx: &mut Context<'_>) -> Opt
     };
     Some(ServeTls { cert: cert?, key: key?, client_ca, client_certificate })
 }
+
+#[cfg(test)]
+mod tests {
+    use toolgate_types::KeyHash;
+
+    use crate::test_support::{config, loaded, messages};
+
+    const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn serve_tls() {
+        let serve = |tls: &str, caller: &str| {
+            let text =
+                format!("serve: {{tls: {{{tls}}}}}\ncallers: [{{id: ci, certificate: {{{caller}}}}}]\n");
+            let mut files = vec![("toolgate.yaml", text.as_str())];
+            files.extend(["c.pem", "k.pem", "ca.pem"].map(|name| (name, "")));
+            loaded(&files, &[])
+        };
+        let good =
+            serve("cert: c.pem, key: k.pem, client_ca: ca.pem", &format!("san: ci.test, sha256: {HASH}"));
+        assert_eq!(messages(&good), "");
+        assert_eq!(config(&good)["serve"]["tls"]["client_certificate"], "required", "where nothing is said");
+        assert_eq!(good.config.unwrap().caller_certificates[0].1.sha256, Some(KeyHash::of("abc")));
+        let mistakes = [
+            serve("cert: c.pem", "san: ci.test"),
+            serve("cert: c.pem, key: gone.pem, client_ca: ca.pem", "san: ci.test"),
+            serve("cert: c.pem, key: k.pem, client_certificate: optional", "san: ci.test"),
+            serve("cert: c.pem, key: k.pem", "san: ci.test"),
+            serve("cert: c.pem, key: k.pem, client_ca: ca.pem, client_certificate: maybe", ""),
+            serve("cert: c.pem, key: k.pem, client_ca: ca.pem", "sha256: abc"),
+        ];
+        let mistakes: Vec<_> = mistakes.iter().map(messages).collect();
+        insta::assert_snapshot!(mistakes.join("\n"), @"
+        error toolgate.yaml:1:15 missing key `key` in serve tls (add `key`: a string)
+        error toolgate.yaml:2:33 caller `ci` needs `client_ca` for its certificate (add `serve.tls` with `client_ca`, the authority that issued it)
+        error toolgate.yaml:1:33 there is no file `gone.pem` for `key` (create it, or correct the path; paths start at the project folder)
+        error toolgate.yaml:2:33 caller `ci` needs `client_ca` for its certificate (add `serve.tls` with `client_ca`, the authority that issued it)
+        error toolgate.yaml:1:40 `client_certificate` without `client_ca` in serve tls (add the `client_ca` that issues client certificates)
+        error toolgate.yaml:2:33 caller `ci` needs `client_ca` for its certificate (add `serve.tls` with `client_ca`, the authority that issued it)
+        error toolgate.yaml:2:33 caller `ci` needs `client_ca` for its certificate (add `serve.tls` with `client_ca`, the authority that issued it)
+        error toolgate.yaml:1:79 `maybe` is not a client certificate mode in serve tls (`required` or `optional` is expected)
+        error toolgate.yaml:2:33 the certificate of caller `ci` has no conditions (add `san` or `sha256`)
+        error toolgate.yaml:2:42 `abc` is not the SHA-256 of a certificate in certificate (it has 64 hexadecimal digits, with colons or without)
+        ");
+    }
+}

@@ -90,3 +90,38 @@ pub(super) fn resolve_oauth(
         redirect_port: into_value(file.redirect_port).map(NonZeroU16::get),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::feature::servers::tests::{bad_server, good_server};
+
+    #[test]
+    fn checks_oauth() {
+        let login = |keys: &str| format!("url: 'http://h', oauth: {{{keys}}}");
+        good_server(&login(""));
+        good_server(&login("client_id: a, client_secret: b, scopes: [a, 'b:c'], redirect_port: 8080"));
+        good_server(&login("grant: client_credentials, client_id: a, private_key: b"));
+        good_server(&login("client_metadata_url: 'https://example.com/client.json'"));
+        bad_server(&login("client_secret: b"), "`client_secret` without `client_id` in MCP server `a`");
+        for keys in ["", ", client_id: a", ", private_key: b"] {
+            bad_server(
+                &login(&format!("grant: client_credentials{keys}")),
+                "`grant: client_credentials` without credentials in MCP server `a`",
+            );
+        }
+        for url in ["http://example.com/client.json", "https://example.com", "client.json"] {
+            bad_server(
+                &login(&format!("client_metadata_url: '{url}'")),
+                &format!("`{url}` is not the URL of a client in MCP server `a`"),
+            );
+        }
+        for port in ["0", "65536", "-1", "x"] {
+            bad_server(
+                &login(&format!("redirect_port: {port}")),
+                &format!("`{port}` is not a port in oauth"),
+            );
+        }
+        bad_server(&login("grant: password"), "`password` is not a grant in oauth");
+        bad_server("url: 'ws://h', oauth: {}", "`oauth` does not fit a `websocket` server in MCP server `a`");
+    }
+}

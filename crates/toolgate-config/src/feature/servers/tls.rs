@@ -51,3 +51,36 @@ pub(super) fn resolve_tls(
     let identity = cert.zip(key).map(|(cert, key)| ClientIdentity { cert, key });
     (cx.problems.len() == problems_before).then_some(UpstreamTls { ca, identity, crl })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{loaded, messages};
+
+    #[test]
+    fn checks_tls() {
+        let messages = |url: &str, keys: &str| {
+            let text =
+                format!("toolbox:\n  mcps:\n    - {{name: a, mode: strict, url: '{url}', tls: {{{keys}}}}}");
+            let files = [("toolgate.yaml", text.as_str()), ("a.pem", ""), ("tls/b.pem", "")];
+            messages(&loaded(&files, &[("DIR", "tls")])).replace("error toolgate.yaml:3:", "")
+        };
+        let secure = |keys: &str| messages("https://h", keys);
+        for keys in ["", "ca: a.pem", "cert: a.pem, key: '${DIR}/b.pem'", "ca: a.pem, crl: tls/b.pem"] {
+            assert_eq!(secure(keys), "", "{keys}");
+            assert_eq!(messages("wss://h", keys), "", "{keys}");
+        }
+        let bad =
+            ["cert: a.pem", "key: a.pem", "crl: a.pem", "ca: '${DIR}/gone.pem'", "ca: tls", "cer: a.pem"];
+        let mut all: Vec<_> = bad.into_iter().map(secure).collect();
+        all.push(messages("http://h", "ca: a.pem"));
+        insta::assert_snapshot!(all.join("\n"), @"
+        55 `cert` without `key` in MCP server `a` (a certificate and its key go together; they may be in one file)
+        55 `key` without `cert` in MCP server `a` (a certificate and its key go together; they may be in one file)
+        55 `crl` without `ca` in MCP server `a` (add the `ca` that issued the list)
+        59 there is no file `${DIR}/gone.pem` for `ca` in MCP server `a` (create it, or correct the path; paths start at the project folder)
+        59 there is no file `tls` for `ca` in MCP server `a` (create it, or correct the path; paths start at the project folder)
+        55 unknown key `cer` in tls (did you mean `cert`?)
+        48 `tls` with a URL that does not use TLS in MCP server `a` (make it `https://` or `wss://`, or remove `tls`)
+        ");
+    }
+}

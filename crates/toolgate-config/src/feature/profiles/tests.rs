@@ -1,8 +1,9 @@
-//! `profiles` in the project file, and the profiles of callers.
+//! Profiles, and the profiles of callers.
 
-use super::{config, loaded, messages};
+use crate::LoadOutcome;
+use crate::test_support::{config, loaded, messages};
 
-fn project(text: &str) -> toolgate_config::LoadOutcome {
+fn project(text: &str) -> LoadOutcome {
     loaded(&[("toolgate.yaml", text)], &[])
 }
 

@@ -1,8 +1,7 @@
-//! `policy.cedar`: found by default, named, or rejected with every mistake.
+//! Policy files: found by default, named, or rejected with every mistake.
 
-use toolgate_config::LoadOutcome;
-
-use super::{config, errors, loaded, messages};
+use crate::LoadOutcome;
+use crate::test_support::{config, errors, loaded, messages};
 
 const GOOD: &str = "permit(principal == Caller::\"ann\", action, resource);\n";
 
