@@ -251,3 +251,56 @@ impl From<AnsweringName> for AnswerPolicy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::LoadOutcome;
+    use crate::test_support::{config, loaded, messages};
+
+    fn agent(keys: &str) -> LoadOutcome {
+        let text = format!("agent: {{{keys}}}");
+        let files = [
+            ("toolgate.yaml", text.as_str()),
+            ("rules.md", "Be kind."),
+            ("skills/a/SKILL.md", ""),
+            ("more/SKILL.md", ""),
+        ];
+        loaded(&files, &[])
+    }
+
+    #[test]
+    fn values_and_defaults() {
+        let keys = "instructions: {file: rules.md}, tools: ['a*'], prompts: [s/p], resources: ['a://b'], skills: [more], \
+                    budgets: {calls: 3, writes: 0, tokens: 1000, time: 1m}, sampling: model, elicitation: ask";
+        let full = agent(keys);
+        let project = full.config.as_ref().unwrap().project.display().to_string();
+        insta::assert_snapshot!(config(&full)["agent"].to_string().replace(&project, "[project]"), @r#"{"instructions":"Be kind.","tools":["a*"],"prompts":["s/p"],"resources":["a://b"],"skills":["[project]/more"],"budgets":{"calls":3,"writes":0,"tokens":1000,"time":"1m"},"sampling":"model","elicitation":"ask"}"#);
+        let empty = agent("");
+        let project = empty.config.as_ref().unwrap().project.display().to_string();
+        insta::assert_snapshot!(config(&empty)["agent"].to_string().replace(&project, "[project]"), @r#"{"skills":["[project]/skills"],"budgets":{"calls":100,"writes":50,"tokens":1000000,"time":"30m"},"sampling":"deny","elicitation":"deny"}"#);
+        assert!(config(&loaded(&[("toolgate.yaml", "name: x")], &[])).get("agent").is_none());
+    }
+
+    #[test]
+    fn reports_mistakes() {
+        let mistakes = [
+            "instructions: {file: gone.md}",
+            "instructions: {inline: a, file: rules.md}",
+            "prompts: [p, /p]",
+            "skills: [gone]",
+            "budgets: {calls: -1, tokens: 0, cost: 5}",
+            "sampling: always",
+        ];
+        insta::assert_snapshot!(mistakes.map(|keys| messages(&agent(keys))).join("\n"), @"
+        error toolgate.yaml:1:30 the file `gone.md` with the instructions cannot be read (paths start at the folder of this file)
+        error toolgate.yaml:1:23 `instructions` has either `inline` or `file` (keep one of the two, or write the instructions as a string)
+        error toolgate.yaml:1:19 `p` is not a prompt of a server (write it as `server/prompt`)
+        error toolgate.yaml:1:22 `/p` is not a prompt of a server (write it as `server/prompt`)
+        error toolgate.yaml:1:18 the folder `gone` with skills does not exist (create it, or remove it from the list)
+        error toolgate.yaml:1:26 `-1` is not a whole number in budgets (write a whole number from 0 on)
+        error toolgate.yaml:1:38 `0` is not a positive whole number in budgets (write a whole number from 1 on)
+        error toolgate.yaml:1:47 `cost` in budgets needs the prices of the model (add `price` to `model`, with `input` and `output` for a million tokens)
+        error toolgate.yaml:1:19 `always` is not an answer mode in agent (`deny`, `ask` or `model` is expected)
+        ");
+    }
+}

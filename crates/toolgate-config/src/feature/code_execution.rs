@@ -73,3 +73,46 @@ impl ConfigBuilder {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::LoadOutcome;
+    use crate::test_support::{config, loaded, messages};
+
+    fn project(text: &str) -> LoadOutcome {
+        loaded(&[("toolgate.yaml", text)], &[])
+    }
+
+    #[test]
+    fn values_and_defaults() {
+        let text = "code_execution: {enabled: true, sandbox: false, timeout: 6s, max_memory: 100MiB, max_output: 2KiB, \
+                    max_processes: 3, max_disk: 5MiB, python: python3.13}";
+        insta::assert_snapshot!(config(&project(text))["code_execution"], @r#"{"sandbox":false,"timeout":"6s","max_memory":"100MiB","max_output":"2KiB","max_processes":3,"max_disk":"5MiB","python":"python3.13","read":[]}"#);
+        insta::assert_snapshot!(config(&project("code_execution: {enabled: true}"))["code_execution"], @r#"{"sandbox":true,"timeout":"30s","max_memory":"512MiB","max_output":"1MiB","max_processes":32,"max_disk":"64MiB","python":"python3","read":[]}"#);
+        for off in ["name: x", "code_execution: {}", "code_execution: {timeout: 6s}"] {
+            assert!(config(&project(off)).get("code_execution").is_none(), "{off}");
+        }
+    }
+
+    /// Programs with a path, and folders to read, are relative to the project.
+    #[test]
+    fn paths_start_at_the_project() {
+        let loaded =
+            project("code_execution: {enabled: true, python: env/bin/python, read: [toolgate.yaml]}");
+        let config = loaded.config.as_ref().unwrap();
+        let code = config.builtins.code_execution.as_ref().unwrap();
+        assert_eq!(code.python.expose(), config.project.join("env/bin/python").display().to_string());
+        assert_eq!(code.read, [config.project.join("toolgate.yaml")]);
+    }
+
+    #[test]
+    fn reports_mistakes() {
+        let text = "code_execution: {enabled: maybe, max_memory: 0, max_processes: 0, read: [gone]}";
+        insta::assert_snapshot!(messages(&project(text)), @"
+        error toolgate.yaml:1:27 `maybe` is neither `true` nor `false` in code_execution (write `true` or `false`)
+        error toolgate.yaml:1:46 `0` is not a size in code_execution (a size must be more than zero)
+        error toolgate.yaml:1:64 `0` is not a positive whole number in code_execution (write a whole number from 1 on)
+        error toolgate.yaml:1:74 `gone` does not exist (create it, or remove it from the list)
+        ");
+    }
+}

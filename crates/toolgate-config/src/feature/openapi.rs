@@ -224,3 +224,63 @@ fn check_prefix(written: Spanned<String>, cx: &mut Context<'_>) -> String {
     }
     written.value
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::LoadOutcome;
+    use crate::test_support::{config, loaded, messages};
+
+    const DOCUMENT: &str = "openapi: 3.1.0\ninfo: {title: t, version: '1'}\npaths: {}\n";
+
+    fn api(name: &str, keys: &str) -> LoadOutcome {
+        let text = format!("openapi: {{{name}: {{{keys}}}}}");
+        let files = [
+            ("toolgate.yaml", text.as_str()),
+            ("api.yaml", DOCUMENT),
+            ("old.yaml", "swagger: '2.0'\n"),
+            ("other.yaml", "a: b\n"),
+        ];
+        loaded(&files, &[])
+    }
+
+    #[test]
+    fn values_and_defaults() {
+        let keys = "document: api.yaml, base_url: 'https://h/v1', variables: {region: eu}, timeout: 16s, prefix: pets_, \
+                    include: {methods: [get], tags: pets}, exclude: {operations: 'put*', paths: [/admin*]}, \
+                    auth: {token: secret-token}, headers: {X-Team: t}, allow_networks: [10.2.0.0/16], \
+                    output_validation: strict";
+        insta::assert_snapshot!(config(&api("pets", keys))["apis"][0], @r#"{"name":"pets","document":"api.yaml","base_url":"https://h/v1","variables":{"region":"eu"},"include":{"tags":["pets"],"methods":["GET"]},"exclude":{"operations":["put*"],"paths":["/admin*"]},"auth":{"token":"***"},"headers":{"X-Team":"***"},"timeout":"16s","prefix":"pets_","allow_networks":["10.2.0.0/16"],"output_validation":"strict"}"#);
+        insta::assert_snapshot!(config(&api("pets", "document: 'https://h/api.json'"))["apis"][0], @r#"{"name":"pets","document":"https://h/api.json","output_validation":"warn"}"#);
+        assert!(config(&loaded(&[("toolgate.yaml", "name: x")], &[])).get("apis").is_none());
+    }
+
+    #[test]
+    fn reports_mistakes() {
+        let mistakes = [
+            api("''", "document: api.yaml"),
+            api("pets", ""),
+            api("pets", "document: gone.yaml"),
+            api("pets", "document: old.yaml"),
+            api("pets", "document: other.yaml"),
+            api("pets", "document: 'ftp://h/api.json'"),
+            api("pets", "document: api.yaml, base_url: 'https://h/v1?key=x'"),
+            api("pets", "document: api.yaml, include: {methods: [FETCH]}"),
+            api("pets", "document: api.yaml, prefix: 'a b'"),
+            api("pets", "document: api.yaml, auth: {token: ''}"),
+            api("pets", "document: api.yaml, allow_networks: [everything]"),
+        ];
+        insta::assert_snapshot!(mistakes.iter().map(messages).collect::<Vec<_>>().join("\n"), @"
+        error toolgate.yaml:1:11 `` is not a name for an API (a name has 1 to 64 characters)
+        error toolgate.yaml:1:17 missing key `document` in API `pets` (add `document`: a string)
+        error toolgate.yaml:1:28 the document `gone.yaml` does not exist in API `pets` (name a file relative to the project folder, or a URL)
+        error toolgate.yaml:1:28 `old.yaml` is not an OpenAPI document in API `pets` (Swagger 2.0 is not supported; convert the document to OpenAPI 3)
+        error toolgate.yaml:1:28 `other.yaml` is not an OpenAPI document in API `pets` (it has `openapi: 3.0.…` or `openapi: 3.1.…` at its top)
+        error toolgate.yaml:1:28 `ftp://h/api.json` does not start with `https://` or `http://` in API `pets` (write a complete URL, such as `https://localhost:8080/mcp`)
+        error toolgate.yaml:1:48 `base_url` holds more than a host and a path in API `pets` (put credentials in `auth` or `headers`, and the rest in arguments)
+        error toolgate.yaml:1:58 `FETCH` is not a method in API `pets` (`GET`, `HEAD`, `OPTIONS`, `PUT`, `DELETE`, `POST` or `PATCH`)
+        error toolgate.yaml:1:46 `a b` is not a valid prefix for tool names in API `pets` (letters, digits, `_`, `.` and `-`, at most 64 of them)
+        error toolgate.yaml:1:52 the credential `token` is empty or not one line in API `pets` (`${NAME}` takes it from the environment)
+        error toolgate.yaml:1:55 `everything` is not a network in API `pets` (a network is an IP address and a prefix length, such as `10.0.0.0/8` or `fd00::/8`)
+        ");
+    }
+}

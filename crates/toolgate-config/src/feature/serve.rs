@@ -134,6 +134,14 @@ mod tests {
     }
 
     #[test]
+    fn defaults() {
+        let loaded = loaded(&[("toolgate.yaml", "serve: {}\n")], &[]);
+        assert!(config(&loaded).get("serve").is_none(), "an empty section is the default");
+        let serve = loaded.config.unwrap().serve;
+        insta::assert_snapshot!(serde_json::to_string(&serve).unwrap(), @r#"{"listen":"127.0.0.1:7332","max_body":"4MiB","max_connections":2000,"max_connections_per_address":1000}"#);
+    }
+
+    #[test]
     fn reports_mistakes_in_serve() {
         let text =
             "serve: {listen: localhost, hosts: [\"a:80\", \"*.b\"], max_connections: 0, max_connection: 1}\n";

@@ -77,3 +77,49 @@ fn traces_url(endpoint: &str) -> String {
         _ => endpoint.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::LoadOutcome;
+    use crate::test_support::{config, loaded, messages};
+
+    fn project(text: &str) -> LoadOutcome {
+        loaded(&[("toolgate.yaml", text)], &[])
+    }
+
+    #[test]
+    fn values_and_defaults() {
+        let text = "telemetry: {otlp_endpoint: 'http://h:4318/v1/t', headers: {X-Key: k}, service_name: gate, timeout: 2s}";
+        insta::assert_snapshot!(config(&project(text))["telemetry"], @r#"{"endpoint":"http://h:4318/v1/t","headers":{"X-Key":"***"},"service_name":"gate","timeout":"2s"}"#);
+        insta::assert_snapshot!(config(&project("telemetry: {otlp_endpoint: 'http://h:4318'}"))["telemetry"], @r#"{"endpoint":"http://h:4318/v1/traces","service_name":"toolgate","timeout":"10s"}"#);
+        assert!(config(&project("name: x")).get("telemetry").is_none(), "nothing is exported by default");
+    }
+
+    #[test]
+    fn standard_variables_apply_without_the_key() {
+        let endpoint = |text: &str, variables: &[(&str, &str)]| {
+            config(&loaded(&[("toolgate.yaml", text)], variables))["telemetry"]["endpoint"].clone()
+        };
+        let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318/");
+        let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:4318/x");
+        assert_eq!(endpoint("name: x", &[general]), "http://general:4318/v1/traces");
+        assert_eq!(endpoint("name: x", &[general, traces]), "http://traces:4318/x");
+        assert_eq!(endpoint("name: x", &[general, ("OTEL_SDK_DISABLED", "true")]), serde_json::Value::Null);
+        assert_eq!(endpoint("telemetry: {otlp_endpoint: 'http://h/t'}", &[general]), "http://h/t");
+    }
+
+    #[test]
+    fn reports_mistakes() {
+        let mistakes = [
+            "telemetry: {}",
+            "telemetry: {otlp_endpoint: 'localhost:4318'}",
+            "telemetry: {otlp_endpoint: 'http://h', headers: {'a b': x}, timeout: 0}",
+        ];
+        insta::assert_snapshot!(mistakes.map(|text| messages(&project(text))).join("\n"), @"
+        error toolgate.yaml:1:12 missing key `otlp_endpoint` in telemetry (add `otlp_endpoint`: a string)
+        error toolgate.yaml:1:28 `localhost:4318` does not start with `http://` or `https://` (write a complete URL, such as `http://localhost:8080/mcp`)
+        error toolgate.yaml:1:50 `a b` is not the name of a header (names are letters, digits and `-`)
+        error toolgate.yaml:1:70 `0` is not a duration in telemetry (a duration must be more than zero)
+        ");
+    }
+}

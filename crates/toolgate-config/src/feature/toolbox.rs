@@ -67,7 +67,16 @@ impl ConfigBuilder {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{errors, loaded};
+    use crate::test_support::{config, errors, loaded};
+
+    #[test]
+    fn values_and_defaults() {
+        let limits = |text: &str| config(&loaded(&[("toolgate.yaml", text)], &[]))["limits"].clone();
+        let text =
+            "toolbox: {max_concurrent: 7, default_timeout: 11s, max_output: 1MiB, on_collision: error}";
+        insta::assert_snapshot!(limits(text), @r#"{"max_concurrent":7,"default_timeout":"11s","max_output":"1MiB","on_collision":"error"}"#);
+        insta::assert_snapshot!(limits("name: x"), @r#"{"max_concurrent":64,"default_timeout":"30s","max_output":"4MiB","on_collision":"qualify"}"#);
+    }
 
     #[test]
     fn limits_must_be_positive() {

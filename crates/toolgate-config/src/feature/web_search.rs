@@ -106,3 +106,45 @@ impl From<ProviderName> for SearchProvider {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::LoadOutcome;
+    use crate::test_support::{config, loaded, messages};
+
+    fn project(text: &str) -> LoadOutcome {
+        loaded(&[("toolgate.yaml", text)], &[])
+    }
+
+    #[test]
+    fn values_and_defaults() {
+        let text = "web_search: {provider: brave, url: 'https://s.test', key: the-brave-key, max_results: 3, timeout: 4s}";
+        insta::assert_snapshot!(config(&project(text))["web_search"], @r#"{"provider":"brave","url":"https://s.test","max_results":3,"timeout":"4s"}"#);
+        insta::assert_snapshot!(config(&project("web_search: {provider: duckduckgo}"))["web_search"], @r#"{"provider":"duckduckgo","url":"https://html.duckduckgo.com/html/","max_results":10,"timeout":"15s"}"#);
+        assert!(config(&project("name: x")).get("web_search").is_none(), "it is off by default");
+    }
+
+    #[test]
+    fn reports_mistakes() {
+        let mistakes = [
+            "web_search: {}",
+            "web_search: {provider: gogle}",
+            "web_search: {provider: searxng}",
+            "web_search: {provider: brave}",
+            "web_search: {provider: duckduckgo, key: the-wrong-key}",
+            "web_search: {provider: duckduckgo, url: 'ftp://s.test'}",
+            "web_search: {provider: duckduckgo, max_results: 21}",
+        ];
+        let mistakes = mistakes.map(|text| messages(&project(text))).join("\n");
+        assert!(!mistakes.contains("the-wrong-key"), "{mistakes}");
+        insta::assert_snapshot!(mistakes, @"
+        error toolgate.yaml:1:13 missing key `provider` in web_search (add `provider`: `searxng`, `brave`, `tavily` or `duckduckgo`)
+        error toolgate.yaml:1:24 `gogle` is not a search engine in web_search (`searxng`, `brave`, `tavily` or `duckduckgo` is expected)
+        error toolgate.yaml:1:24 `searxng` needs `url` (give the URL of an instance, such as `https://searx.example.com`)
+        error toolgate.yaml:1:24 `brave` needs `key` (give it as a variable, such as `${SEARCH_KEY}`)
+        error toolgate.yaml:1:36 `duckduckgo` takes no `key` (remove it, or choose another `provider`)
+        error toolgate.yaml:1:41 `ftp://s.test` does not start with `https://` or `http://` (write a complete URL, such as `https://localhost:8080/mcp`)
+        error toolgate.yaml:1:49 `max_results` is more than 20 (search engines return no more per search)
+        ");
+    }
+}

@@ -150,3 +150,58 @@ impl From<ModelProviderName> for ModelProvider {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::LoadOutcome;
+    use crate::test_support::{config, loaded, messages};
+
+    fn model(keys: &str, variables: &[(&str, &str)]) -> LoadOutcome {
+        loaded(&[("toolgate.yaml", &format!("agent: {{model: {{{keys}}}}}"))], variables)
+    }
+
+    #[test]
+    fn values_and_defaults() {
+        let keys = "provider: azure, name: m, url: 'https://h', key: the-azure-key, temperature: 0.5, max_tokens: 100, \
+                    timeout: 9s, retries: 0, stream: false, max_result: 3KiB, price: {input: 1.5, output: 2.5}";
+        insta::assert_snapshot!(config(&model(keys, &[]))["agent"]["model"], @r#"{"provider":"azure","name":"m","url":"https://h","key":"***","temperature":0.5,"max_tokens":100,"timeout":"9s","retries":0,"stream":false,"max_result":3072,"prices":{"input":1.5,"cached_input":1.5,"output":2.5}}"#);
+        insta::assert_snapshot!(config(&model("provider: ollama, name: m", &[]))["agent"]["model"], @r#"{"provider":"ollama","name":"m","url":"http://127.0.0.1:11434/v1","max_tokens":8192,"timeout":"5m","retries":3,"stream":true,"max_result":32768}"#);
+    }
+
+    /// Without `key`, the usual variable of the provider applies.
+    #[test]
+    fn key_from_usual_variable() {
+        let loaded = model("provider: openai, name: m", &[("OPENAI_API_KEY", "the-usual-key")]);
+        let config = loaded.config.unwrap();
+        let key = config.agent.model.unwrap().key.unwrap();
+        assert_eq!(key.expose(), "the-usual-key");
+        assert!(
+            config.secrets.iter().any(|secret| secret.expose() == "the-usual-key"),
+            "it is masked elsewhere"
+        );
+    }
+
+    #[test]
+    fn reports_mistakes() {
+        let mistakes = [
+            "provider: openai",
+            "provider: opnai, name: m",
+            "provider: azure, name: m",
+            "provider: openai, name: m, url: 'ftp://h'",
+            "provider: openai, name: m, temperature: warm, retries: -1, key: the-first-key, api_key: the-second-key",
+            "provider: openai, name: m, price: {input: 1}",
+        ];
+        let mistakes = mistakes.map(|keys| messages(&model(keys, &[]))).join("\n");
+        assert!(!mistakes.contains("-key"), "{mistakes}");
+        insta::assert_snapshot!(mistakes, @"
+        error toolgate.yaml:1:17 missing key `name` in model (add `name`: a string)
+        error toolgate.yaml:1:27 `opnai` is not a provider in model `m` (did you mean `openai`?)
+        error toolgate.yaml:1:27 `azure` needs `url` in model (give the URL of the resource, such as `https://NAME.openai.azure.com`)
+        error toolgate.yaml:1:49 `ftp://h` does not start with `https://` or `http://` (write a complete URL, such as `https://localhost:8080/mcp`)
+        error toolgate.yaml:1:57 `warm` is not an amount in model `m` (a number that is not negative is expected, such as `0.25`)
+        error toolgate.yaml:1:72 `-1` is not a whole number in model `m` (write a whole number from 0 on)
+        error toolgate.yaml:1:96 `key` and `api_key` are the same key in model `m` (keep one of the two)
+        error toolgate.yaml:1:52 missing key `output` in price (add `output`: an amount)
+        ");
+    }
+}
