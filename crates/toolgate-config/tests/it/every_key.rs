@@ -1,8 +1,8 @@
 //! Every key documented in the schemas is read, under each of its names.
 //!
 //! `fixtures/every-key` sets keys to values other than their defaults. If a key can be removed without any effect,
-//! nothing reads it. For a key that the fixture does not set, a value is made up from its schema; the fixture must set
-//! the keys for which that is not possible, such as files and names.
+//! nothing reads it. For a key that the fixture does not set, a value is made up from its schema. Values
+//! such as files and names cannot be made up, so the fixture must set their keys.
 
 use std::path::Path;
 

@@ -76,7 +76,7 @@ mod tests {
         let good =
             serve("cert: c.pem, key: k.pem, client_ca: ca.pem", &format!("san: ci.test, sha256: {HASH}"));
         assert_eq!(messages(&good), "");
-        assert_eq!(config(&good)["serve"]["tls"]["client_certificate"], "required", "where nothing is said");
+        assert_eq!(config(&good)["serve"]["tls"]["client_certificate"], "required", "it is the default");
         assert_eq!(good.config.unwrap().caller_certificates[0].1.sha256, Some(KeyHash::of("abc")));
         let mistakes = [
             serve("cert: c.pem", "san: ci.test"),
