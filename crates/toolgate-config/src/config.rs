@@ -7,14 +7,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
-use toolgate_policy::RuleSet;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::serve::CertificateMatch;
 use toolgate_types::telemetry::OtlpCollector;
 use toolgate_types::{
-    AgentConfig, ApiSpec, AuditConfig, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, KeyHash,
-    Profiles, Secret, ServeConfig, ServerSpec, ToolDefinition, ToolSettings,
+    AgentConfig, ApiSpec, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, KeyHash, Profiles,
+    Secret, ServeConfig, ServerSpec, ToolDefinition, ToolSettings,
 };
+
+use crate::feature::audit::AuditConfig;
+use crate::feature::inputs::InputSpec;
+use crate::feature::policy::PolicyFile;
+use crate::feature::registries::RegistryPaths;
 
 /// A checked project.
 #[derive(Debug, Clone, Serialize)]
@@ -103,51 +107,4 @@ fn is_default_profiles(profiles: &Profiles) -> bool {
 
 fn is_default_serve(rules: &ServeConfig) -> bool {
     *rules == ServeConfig::default()
-}
-
-/// Registry files that commands may change. They may not exist yet.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RegistryPaths {
-    /// File with the project's own tools.
-    pub tools: Option<PathBuf>,
-    /// File with MCP servers, in JSON.
-    pub servers: Option<PathBuf>,
-}
-
-/// Policy rules of a project: parsed, and checked against the types of a call.
-#[derive(Debug, Clone, Serialize)]
-pub struct PolicyFile {
-    /// Path of the file, relative to the project folder if inside it.
-    pub path: String,
-    /// Version of the rules: changes with their content.
-    pub version: String,
-    #[serde(skip)]
-    pub rules: RuleSet,
-}
-
-/// A value the user is asked for when servers start.
-#[derive(Debug, Clone, Serialize)]
-pub struct InputSpec {
-    /// Id used in `${input:ID}`.
-    pub id: String,
-    /// Prompt text.
-    pub description: String,
-    /// True if the answer is hidden while it is typed.
-    pub password: bool,
-    /// Allowed answers; any string if empty.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<String>,
-    /// True if the variable or a default already answers it.
-    pub answered: bool,
-}
-
-impl InputSpec {
-    /// Name of the environment variable that answers it.
-    pub fn variable(&self) -> String {
-        input_variable(&self.id)
-    }
-}
-
-pub(crate) fn input_variable(id: &str) -> String {
-    format!("TOOLGATE_INPUT_{}", id.to_uppercase().replace(|c: char| !c.is_alphanumeric(), "_"))
 }

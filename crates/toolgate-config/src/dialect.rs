@@ -16,12 +16,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::context::{Context, FileOwner};
-use crate::file::ServerEntry;
+use crate::feature::servers::{ServerDefaults, ServerEntry};
 use crate::keys::{ConfigValue, Spanned};
 use crate::node::{MapEntry, Node, Value};
 use crate::read::FileFormat;
 use crate::resolve::ConfigBuilder;
-use crate::resolve::server::ServerDefaults;
 
 /// A configuration dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

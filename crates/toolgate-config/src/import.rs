@@ -15,7 +15,7 @@ use toolgate_types::{Secret, ServerName};
 
 use crate::context::{Context, Environment};
 use crate::dialect::{Dialect, mcp};
-use crate::file::ServerFile;
+use crate::feature::servers::ServerFile;
 use crate::import::secrets::SecretExtractor;
 use crate::keys::{ConfigValue, KeyTable};
 use crate::load::{PROJECT_FILES, parse, to_absolute};

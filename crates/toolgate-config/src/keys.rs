@@ -34,6 +34,16 @@ pub(crate) struct Spanned<T> {
     pub(crate) key_span: Span,
 }
 
+/// Drops the location of a value.
+pub(crate) fn into_value<T>(written: Option<Spanned<T>>) -> Option<T> {
+    written.map(|at| at.value)
+}
+
+/// Drops the locations of a list and its items.
+pub(crate) fn into_values<T>(written: Option<Spanned<Vec<Spanned<T>>>>) -> Option<Vec<T>> {
+    written.map(|at| at.value.into_iter().map(|at| at.value).collect())
+}
+
 /// A section of the reference page: one map and its keys.
 pub(crate) struct KeyTable {
     pub(crate) name: &'static str,
@@ -404,7 +414,7 @@ pub(crate) fn report_wrong_kind(node: &Node, hint: &str, cx: &mut Context<'_>) {
 }
 
 /// Parses a scalar with its `FromStr`.
-fn parse_scalar<T: std::str::FromStr<Err: std::fmt::Display>>(
+pub(crate) fn parse_scalar<T: std::str::FromStr<Err: std::fmt::Display>>(
     node: &Node,
     what: &str,
     cx: &mut Context<'_>,
@@ -423,15 +433,16 @@ fn parse_scalar<T: std::str::FromStr<Err: std::fmt::Display>>(
     }
 }
 
+/// Reads types with their `FromStr`: `Type: "name for messages", { JSON Schema };`.
 macro_rules! read_by_parsing {
     ($($type:ty: $what:literal, $schema:tt;)+) => {$(
-        impl ConfigValue for $type {
-            fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
-                parse_scalar(node, $what, cx)
+        impl $crate::keys::ConfigValue for $type {
+            fn read(node: &$crate::node::Node, cx: &mut $crate::context::Context<'_>) -> Option<Self> {
+                $crate::keys::parse_scalar(node, $what, cx)
             }
 
-            fn schema(_parts: &mut JsonMap<String, Json>) -> Json {
-                json!($schema)
+            fn schema(_parts: &mut serde_json::Map<String, serde_json::Value>) -> serde_json::Value {
+                serde_json::json!($schema)
             }
 
             fn label() -> String {
@@ -440,24 +451,12 @@ macro_rules! read_by_parsing {
         }
     )+};
 }
+pub(crate) use read_by_parsing;
 
 read_by_parsing! {
-    toolgate_types::agent::Amount: "an amount", { "type": ["number", "string"], "minimum": 0 };
     HumanDuration: "a duration", { "type": ["string", "number"], "examples": ["30s", "500ms", "PT30S", 30] };
     ByteSize: "a size", { "type": ["string", "integer"], "examples": ["4MiB", "64KiB", 4096] };
-    std::num::NonZeroU16: "a port", { "type": "integer", "minimum": 1, "maximum": 65535 };
-    toolgate_types::ToolName: "a tool's name", { "type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$" };
-    toolgate_types::ServerName: "a server's name", { "type": "string", "minLength": 1, "maxLength": 64 };
-    std::net::SocketAddr: "an IP address with a port", { "type": "string", "examples": ["127.0.0.1:7332", "[::1]:7332"] };
-    toolgate_types::KeyHash: "the SHA-256 of a key", { "type": "string", "pattern": "^[0-9A-Fa-f]{64}$" };
-    crate::file::serve::CertificateFingerprint: "the SHA-256 of a certificate", { "type": "string", "pattern": "^[0-9A-Fa-f:]{64,95}$" };
-    toolgate_types::serve::HostName: "a host name", { "type": "string", "pattern": "^[A-Za-z0-9.-]{1,253}$" };
     toolgate_types::network::Network: "a network", { "type": "string", "examples": ["10.1.0.0/16", "fd00::/8"] };
-    toolgate_types::CallerId: "a caller's id", { "type": "string", "pattern": "^[A-Za-z0-9._@:/-]{1,128}$" };
-    toolgate_types::caller::PermissionPattern: "a permission pattern", { "type": "string", "pattern": "^(\\*|[A-Za-z0-9_.-]+):(\\*|[A-Za-z0-9_.-]+)$" };
-    toolgate_types::SecretPattern: "a pattern", { "type": "string", "format": "regex", "minLength": 1, "maxLength": 1000 };
-    toolgate_types::audit::DiskReserve: "a size or `none`", { "type": ["string", "integer"], "examples": ["64MiB", "none"] };
-    toolgate_types::tool::Permission: "a permission", { "type": "string", "pattern": "^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$" };
 }
 
 impl ConfigValue for NonZeroU32 {

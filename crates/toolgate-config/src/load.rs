@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::context::{Context, Environment, FileVariable};
 use crate::dialect::Dialect;
-use crate::file::read_env_files;
+use crate::feature::env_file::read_env_files;
 use crate::node::{Node, Value};
 use crate::problem::{Problem, Report};
 use crate::read::{FileFormat, read};
@@ -74,7 +74,7 @@ pub(crate) fn to_absolute(path: &Path, environment: &Environment) -> PathBuf {
 
 fn load_project(file: Option<&Path>, cx: &mut Context<'_>) -> Option<Config> {
     let (files, bare) = find_files(file, cx)?;
-    let mut builder = ConfigBuilder::new();
+    let mut builder = ConfigBuilder::default();
     let mut prefixes = Vec::new();
     for path in files {
         let Some(mut node) = parse(&path, cx) else { continue };

@@ -1,126 +1,90 @@
-//! Resolves the entries of files into servers, tools and settings.
+//! Order of resolution, and the checks between features.
 //!
-//! Applies defaults and checks the rules between keys and between entries. Invariant: only entries that pass every
-//! rule are added to the [`ConfigBuilder`]; the problems of all others are reported.
-
-pub(crate) mod agent;
-mod api;
-mod audit;
-mod builtins;
-mod caching;
-mod caller;
-mod egress;
-mod json_schema;
-mod oauth;
-pub(crate) mod policy;
-mod profile;
-mod results;
-mod serve;
-pub(crate) mod server;
-mod settings;
-mod telemetry;
-mod tls;
-pub(crate) mod tool;
+//! A feature in [`crate::feature`] resolves its own keys and adds the result to the [`ConfigBuilder`]. Invariant: only
+//! entries that pass every rule are added; the problems of all others are reported.
 
 use std::collections::{BTreeMap, HashMap};
 
+use toolgate_types::caller::PermissionPattern;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::serve::CertificateMatch;
 use toolgate_types::telemetry::OtlpCollector;
 use toolgate_types::{
-    AgentConfig, ApiSpec, AuditConfig, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig,
-    HumanDuration, KeyHash, OnCollision, ServeConfig, ServerName, ServerSpec, ToolDefinition, ToolName,
-    ToolSettings,
+    AgentConfig, ApiSpec, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, KeyHash, ServeConfig,
+    ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
 };
 
 use crate::checklist::check_tool;
-use crate::config::{Config, InputSpec, PolicyFile, RegistryPaths, input_variable};
+use crate::config::Config;
 use crate::context::Context;
-use crate::file::{CollisionName, InputEntry, InputKindName, ServerEntry, ToolboxFile};
-use crate::keys::{Spanned, join_quoted};
-use crate::problem::Problem;
-use crate::resolve::caching::CacheKeys;
-use crate::resolve::server::ServerDefaults;
+use crate::feature::agent::AgentSection;
+use crate::feature::agent::model::add_model_secrets;
+use crate::feature::audit::AuditConfig;
+use crate::feature::callers::add_key_secrets;
+use crate::feature::egress::add_canary_secrets;
+use crate::feature::inputs::InputSpec;
+use crate::feature::openapi::add_api_secrets;
+use crate::feature::policy::PolicyFile;
+use crate::feature::profiles::ProfilesBuilder;
+use crate::feature::registries::RegistryPaths;
+use crate::feature::telemetry::collector_from_environment;
+use crate::feature::tools::PendingEntry;
+use crate::feature::web_search::add_key_secret;
+use crate::file::ProjectFile;
+use crate::keys::{Spanned, into_value};
+use crate::node::Node;
 use crate::source::Span;
 
-/// A tool or its settings, with cache keys that other entries may still complete.
-struct PendingEntry<T> {
-    value: T,
-    caching: CacheKeys,
-    span: Span,
+/// Registers the secrets of a project file. Must come before any problem is reported: a problem shows the line it is
+/// in, and that line may hold a secret.
+pub(crate) fn add_project_secrets(project: &Node, cx: &mut Context<'_>) {
+    let mut add = |key: &str, add_secrets: fn(&Node, &mut Context<'_>)| {
+        if let Some(section) = project.get(key) {
+            add_secrets(section, cx);
+        }
+    };
+    add("egress", add_canary_secrets);
+    add("callers", add_key_secrets);
+    add("openapi", add_api_secrets);
+    add("web_search", add_key_secret);
+    add("agent", add_model_secrets);
 }
 
 /// Collects the parts of a [`Config`].
+#[derive(Default)]
 pub(crate) struct ConfigBuilder {
     pub(crate) name: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) registries: RegistryPaths,
     pub(crate) limits: CallLimits,
     pub(crate) servers: Vec<(ServerSpec, Span)>,
-    apis: Vec<(ApiSpec, Span)>,
-    tools: Vec<PendingEntry<ToolDefinition>>,
-    settings: Vec<PendingEntry<ToolSettings>>,
-    callers: Vec<(Caller, Span)>,
-    caller_descriptions: BTreeMap<CallerId, String>,
-    caller_keys: Vec<(CallerId, KeyHash)>,
-    caller_certificates: Vec<(CallerId, CertificateMatch, Span)>,
-    serve: ServeConfig,
+    pub(crate) apis: Vec<(ApiSpec, Span)>,
+    pub(crate) tools: Vec<PendingEntry<ToolDefinition>>,
+    pub(crate) settings: Vec<PendingEntry<ToolSettings>>,
+    pub(crate) callers: Vec<(Caller, Span)>,
+    pub(crate) caller_descriptions: BTreeMap<CallerId, String>,
+    pub(crate) caller_keys: Vec<(CallerId, KeyHash)>,
+    pub(crate) caller_certificates: Vec<(CallerId, CertificateMatch, Span)>,
+    pub(crate) serve: ServeConfig,
     /// `None` until a policy file is named or found, even if that file is invalid.
-    policy: Option<Option<PolicyFile>>,
-    egress: EgressConfig,
-    results: Option<ResultLimits>,
-    builtins: BuiltinConfig,
-    agent: AgentConfig,
-    telemetry: Option<OtlpCollector>,
+    pub(crate) policy: Option<Option<PolicyFile>>,
+    pub(crate) egress: EgressConfig,
+    pub(crate) results: Option<ResultLimits>,
+    pub(crate) builtins: BuiltinConfig,
+    pub(crate) agent: AgentConfig,
+    pub(crate) telemetry: Option<OtlpCollector>,
     /// Tools that must satisfy the full contract.
-    full_contract: Vec<(ToolName, Span)>,
-    audit: AuditConfig,
-    profiles: profile::ProfilesBuilder,
+    pub(crate) full_contract: Vec<(ToolName, Span)>,
+    pub(crate) audit: AuditConfig,
+    pub(crate) profiles: ProfilesBuilder,
     pub(crate) inputs: Vec<InputSpec>,
     /// Index of each tool in `tools`, and of its settings in `settings`.
-    tool_at: HashMap<ToolName, usize>,
-    settings_at: HashMap<ToolName, usize>,
-    origins: BTreeMap<String, Span>,
+    pub(crate) tool_at: HashMap<ToolName, usize>,
+    pub(crate) settings_at: HashMap<ToolName, usize>,
+    pub(crate) origins: BTreeMap<String, Span>,
 }
 
 impl ConfigBuilder {
-    pub(crate) fn new() -> Self {
-        let limits = CallLimits {
-            max_concurrent: const { std::num::NonZeroU32::new(64).expect("64 is not zero") },
-            default_timeout: HumanDuration::from_secs(30),
-            max_output: toolgate_types::ByteSize::from_mib(4),
-            on_collision: OnCollision::Qualify,
-        };
-        Self {
-            name: None,
-            description: None,
-            registries: RegistryPaths::default(),
-            limits,
-            servers: Vec::new(),
-            apis: Vec::new(),
-            tools: Vec::new(),
-            settings: Vec::new(),
-            callers: Vec::new(),
-            caller_descriptions: BTreeMap::new(),
-            caller_keys: Vec::new(),
-            caller_certificates: Vec::new(),
-            serve: ServeConfig::default(),
-            policy: None,
-            egress: EgressConfig::default(),
-            results: None,
-            builtins: BuiltinConfig::default(),
-            agent: AgentConfig::default(),
-            telemetry: None,
-            full_contract: Vec::new(),
-            audit: AuditConfig::default(),
-            profiles: profile::ProfilesBuilder::default(),
-            inputs: Vec::new(),
-            tool_at: HashMap::new(),
-            settings_at: HashMap::new(),
-            origins: BTreeMap::new(),
-        }
-    }
-
     /// Records where values were written.
     pub(crate) fn record_origins(&mut self, path: &str, written: Vec<(&'static str, Span)>) {
         self.origins.extend(written.into_iter().map(|(key, span)| (format!("{path}.{key}"), span)));
@@ -134,90 +98,55 @@ impl ConfigBuilder {
         self.description = into_value(description);
     }
 
-    pub(crate) fn add_toolbox(&mut self, toolbox: ToolboxFile, cx: &mut Context<'_>) {
-        let mut written = toolbox.value_spans();
-        written.retain(|(key, _)| !matches!(*key, "tools" | "mcps"));
-        self.record_origins("limits", written);
-        let limits = &mut self.limits;
-        limits.max_concurrent = toolbox.max_concurrent.map_or(limits.max_concurrent, |at| at.value);
-        limits.default_timeout = toolbox.default_timeout.map_or(limits.default_timeout, |at| at.value);
-        limits.max_output = toolbox.max_output.map_or(limits.max_output, |at| at.value);
-        limits.on_collision = toolbox.on_collision.map_or(limits.on_collision, |at| match at.value {
-            CollisionName::Qualify => OnCollision::Qualify,
-            CollisionName::LastWins => OnCollision::LastWins,
-            CollisionName::Error => OnCollision::Error,
-        });
-        for settings in into_values(toolbox.tools).unwrap_or_default() {
-            self.add_settings(settings, cx);
+    /// Resolves the sections of a project file. Registries come last: their servers and tools follow those of the
+    /// toolbox.
+    pub(crate) fn add_project(&mut self, file: ProjectFile, cx: &mut Context<'_>) {
+        self.set_title(file.name, file.description);
+        for caller in file.callers.into_iter().flat_map(|at| at.value) {
+            self.add_caller(caller.value, cx);
         }
-        for entry in into_values(toolbox.mcps).unwrap_or_default() {
-            self.add_named_server(entry, ServerDefaults::TOOLBOX, cx);
+        if let Some(policy) = file.policy {
+            self.load_named_policy(&policy, cx);
         }
-    }
-
-    /// Adds a server whose entry contains its name.
-    pub(crate) fn add_named_server(
-        &mut self,
-        mut entry: ServerEntry,
-        rules: ServerDefaults,
-        cx: &mut Context<'_>,
-    ) {
-        match entry.file.name.take() {
-            Some(name) => self.add_server(entry, name, rules, cx),
-            None if entry.file.present_keys.contains(&"name") => {}
-            None => cx.error(entry.file.span, "missing key `name` in MCP server", "give the server a name"),
+        if let Some(egress) = file.egress {
+            self.set_egress(egress.value, cx);
         }
-    }
-
-    /// Adds a server whose key is its name.
-    pub(crate) fn add_keyed_server(
-        &mut self,
-        key: &str,
-        entry: Spanned<ServerEntry>,
-        rules: ServerDefaults,
-        cx: &mut Context<'_>,
-    ) {
-        if let Some(name) = &entry.value.file.name {
-            let message = format!("`name` in MCP server `{key}` is not used");
-            cx.push(Problem::note(name.key_span, message).hint("its key is its name"));
+        // Without the section, too: skills are found by default.
+        let agent = file.agent.map_or_else(|| AgentSection::empty(file.span), |at| at.value);
+        self.set_agent(agent, cx);
+        if let Some(telemetry) = file.telemetry {
+            self.set_telemetry(telemetry.value, cx);
         }
-        let span = entry.key_span;
-        match key.parse() {
-            Ok(value) => self.add_server(entry.value, Spanned { value, span, key_span: span }, rules, cx),
-            Err(error) => cx.error(span, format!("`{key}` is not a server's name"), format!("{error}")),
+        if let Some(results) = file.results {
+            self.set_results(results.value);
         }
-    }
-
-    pub(crate) fn add_input(&mut self, InputEntry { file, answered }: InputEntry, cx: &mut Context<'_>) {
-        let Some(id) = file.id else { return };
-        let pick = file.r#type.is_some_and(|at| at.value == InputKindName::PickString);
-        let options = into_values(file.options).unwrap_or_default();
-        if pick && options.is_empty() {
-            let message = format!("input `{}` has nothing to choose from", id.value);
-            cx.error(id.span, message, "add `options`, or make it a `promptString`");
+        for (name, api) in file.openapi.into_iter().flat_map(|at| at.value.0) {
+            self.add_api(&name, api, cx);
         }
-        let answer =
-            cx.inputs.iter().find(|input| input.id == id.value).and_then(|input| input.value.as_ref());
-        if pick && !options.is_empty() && answer.is_some_and(|answer| !options.contains(answer)) {
-            let message = format!("the answer to input `{}` is none of its options", id.value);
-            let options: Vec<_> = options.iter().map(String::as_str).collect();
-            let hint = format!(
-                "one of {} is expected, by `default` or by `{}`",
-                join_quoted(&options, "or"),
-                input_variable(&id.value)
-            );
-            cx.error(id.span, message, hint);
+        for (name, profile) in file.profiles.into_iter().flat_map(|at| at.value.0) {
+            self.add_profile(&name, profile, cx);
         }
-        if self.inputs.iter().any(|input| input.id == id.value) {
-            cx.error(id.span, format!("input `{}` is declared twice", id.value), "keep one of the two");
+        if let Some(human_input) = file.human_input {
+            self.set_human_input(human_input.value);
         }
-        self.inputs.push(InputSpec {
-            description: into_value(file.description).unwrap_or_else(|| id.value.clone()),
-            password: file.password.is_some_and(|at| at.value),
-            options: if pick { options } else { Vec::new() },
-            answered,
-            id: id.value,
-        });
+        if let Some(web_search) = file.web_search {
+            self.set_web_search(web_search.value, cx);
+        }
+        if let Some(code_execution) = file.code_execution {
+            self.set_code_execution(code_execution.value, cx);
+        }
+        if let Some(serve) = file.serve {
+            self.set_serve(serve.value, cx);
+        }
+        if let Some(audit) = file.audit {
+            self.set_audit(audit.value);
+        }
+        if let Some(toolbox) = file.toolbox {
+            self.add_toolbox(toolbox.value, cx);
+        }
+        if let Some(registries) = file.registries {
+            self.add_registries(registries.value, cx);
+        }
     }
 
     /// Checks the rules between entries and builds the configuration.
@@ -252,7 +181,7 @@ impl ConfigBuilder {
             results: self.results,
             builtins: self.builtins,
             agent: self.agent,
-            telemetry: self.telemetry.or_else(|| telemetry::collector_from_environment(cx)),
+            telemetry: self.telemetry.or_else(|| collector_from_environment(cx)),
             audit: self.audit,
             profiles,
             secrets: Vec::new(),
@@ -268,6 +197,23 @@ impl ConfigBuilder {
             }
         }
         config
+    }
+
+    /// Reports certificates of callers if the gateway does not request client certificates.
+    fn check_client_ca(&self, cx: &mut Context<'_>) {
+        let asked = self.serve.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        for (id, _, span) in self.caller_certificates.iter().filter(|_| !asked) {
+            let message = format!("caller `{id}` needs `client_ca` for its certificate");
+            cx.error(*span, message, "add `serve.tls` with `client_ca`, the authority that issued it");
+        }
+    }
+
+    /// Lets every caller use `read_result`. This is safe because it returns only the caller's own results.
+    fn grant_read_result(&mut self) {
+        let permission = "tools:read_result".parse::<PermissionPattern>().expect("it is a pattern");
+        for (caller, _) in &mut self.callers {
+            caller.permissions.push(permission.clone());
+        }
     }
 
     /// Reports servers and APIs whose tools would have the same prefix before `__`.
@@ -294,14 +240,4 @@ impl ConfigBuilder {
             cx.error(span, message, format!("the other is at {}; rename one", cx.sources.location(place)));
         }
     }
-}
-
-/// Drops the location of a value.
-pub(crate) fn into_value<T>(written: Option<Spanned<T>>) -> Option<T> {
-    written.map(|at| at.value)
-}
-
-/// Drops the locations of a list and its items.
-pub(crate) fn into_values<T>(written: Option<Spanned<Vec<Spanned<T>>>>) -> Option<Vec<T>> {
-    written.map(|at| at.value.into_iter().map(|at| at.value).collect())
 }

@@ -31,7 +31,7 @@ pub mod wildcard;
 
 pub use agent::{AgentConfig, ModelSpec};
 pub use api::{ApiDocument, ApiSpec};
-pub use audit::{AuditConfig, OnFull};
+pub use audit::OnFull;
 pub use builtins::BuiltinConfig;
 pub use call::{CallError, ErrorCode, ExecutionState, Stage, ToolContext, ToolResult};
 pub use caller::{Caller, CallerId};

@@ -2,14 +2,14 @@
 //! own tools.
 
 use crate::context::{Context, FileOwner};
-use crate::file::agent::{AgentSection, AnsweringName, BudgetsFile, InstructionsSource, ModelFile};
-use crate::file::{ServerEntry, ToolFile};
+use crate::feature::agent::model::{ModelFile, add_model_secrets};
+use crate::feature::agent::{AgentSection, AnsweringName, BudgetsFile, InstructionsSource};
+use crate::feature::servers::{ServerDefaults, ServerEntry};
+use crate::feature::tools::ToolFile;
 use crate::keys::{AnyValue, ConfigValue, SchemaNode, Spanned, keys};
 use crate::node::{MapEntry, Node, ScalarKind, Value};
 use crate::problem::Problem;
 use crate::resolve::ConfigBuilder;
-use crate::resolve::agent::add_model_secrets;
-use crate::resolve::server::ServerDefaults;
 
 keys! {
     /// `agent.yaml`.

@@ -2,11 +2,11 @@
 //! executor (`mcp_servers`).
 
 use crate::context::{Context, FileOwner};
+use crate::feature::servers::ServerDefaults;
 use crate::file::McpFile;
 use crate::keys::ConfigValue;
 use crate::node::{MapEntry, Node, ScalarKind, Value};
 use crate::resolve::ConfigBuilder;
-use crate::resolve::server::ServerDefaults;
 
 /// Keys that may hold the map of servers.
 pub(crate) const SERVER_KEYS: [&str; 3] = ["servers", "mcpServers", "mcp_servers"];

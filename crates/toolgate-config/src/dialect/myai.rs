@@ -3,7 +3,7 @@
 use toolgate_types::OnCollision;
 
 use crate::context::{Context, FileOwner};
-use crate::file::ToolboxFile;
+use crate::feature::toolbox::ToolboxFile;
 use crate::keys::{ConfigValue, keys};
 use crate::node::Node;
 use crate::resolve::ConfigBuilder;

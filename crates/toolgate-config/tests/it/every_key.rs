@@ -1,7 +1,8 @@
 //! Every key documented in the schemas is read, under each of its names.
 //!
-//! `fixtures/every-key` sets all keys to values other than their defaults. If a key can be removed without any
-//! effect, nothing reads it.
+//! `fixtures/every-key` sets keys to values other than their defaults. If a key can be removed without any effect,
+//! nothing reads it. For a key that the fixture does not set, a value is made up from its schema. Values
+//! such as files and names cannot be made up, so the fixture must set their keys.
 
 use std::path::Path;
 
@@ -34,6 +35,7 @@ struct DocumentedKey {
     path: Vec<String>,
     name: String,
     is_alias: bool,
+    schema: Json,
 }
 
 /// Collects every key of a schema.
@@ -48,7 +50,12 @@ fn collect_keys(schema: &Json, root: &Json, path: &[String], found: &mut Vec<Doc
         }
         // Only the first name of a key has a description.
         let is_alias = inner.get("description").is_none();
-        found.push(DocumentedKey { path: path.to_vec(), name: name.clone(), is_alias });
+        found.push(DocumentedKey {
+            path: path.to_vec(),
+            name: name.clone(),
+            is_alias,
+            schema: inner.clone(),
+        });
         if !is_alias {
             collect_keys(inner, root, &[path, std::slice::from_ref(name)].concat(), found);
         }
@@ -60,6 +67,27 @@ fn collect_keys(schema: &Json, root: &Json, path: &[String], found: &mut Vec<Doc
         if inner.is_object() {
             collect_keys(inner, root, &[path, &[step.to_owned()]].concat(), found);
         }
+    }
+}
+
+/// Makes up a value that is not the default. Returns `None` if the schema does not say enough.
+fn sample_value(schema: &Json) -> Option<Json> {
+    let default = &schema["default"];
+    let listed = schema["enum"].as_array().or(schema["examples"].as_array());
+    if let Some(values) = listed {
+        return values.iter().find(|value| *value != default).cloned();
+    }
+    if schema.get("pattern").is_some() || schema.get("format").is_some() {
+        return None;
+    }
+    let kind = if schema["type"].is_array() { &schema["type"][0] } else { &schema["type"] };
+    match kind.as_str()? {
+        "boolean" => Some((default != true).into()),
+        "integer" => Some((default.as_u64().or(schema["minimum"].as_u64()).unwrap_or(0) + 1).into()),
+        "number" => Some(0.25.into()),
+        "string" => Some("sample".into()),
+        "array" => Some(vec![sample_value(&schema["items"])?].into()),
+        _ => None,
     }
 }
 
@@ -125,10 +153,11 @@ fn every_documented_key_is_read() {
         let schema = schema(of);
         let mut keys = Vec::new();
         collect_keys(&schema, &schema, &[], &mut keys);
-        for DocumentedKey { path, name, is_alias } in &keys {
+        for DocumentedKey { path, name, is_alias, schema } in &keys {
             let maps = find_maps(&fixture.texts[file], path, String::new());
             let holds =
                 |map: &&String, name: &String| fixture.texts[file].pointer(map).unwrap().get(name).is_some();
+            let is_set = maps.iter().any(|map| holds(&map, name));
             let read = if *is_alias {
                 // An alias has the same meaning.
                 let first_names = keys.iter().filter(|key| key.path == *path && !key.is_alias);
@@ -139,6 +168,11 @@ fn every_documented_key_is_read() {
                     };
                     let map = maps.iter().find(|map| holds(map, &first.name));
                     map.is_some_and(|map| fixture.with(file, map, rename).as_ref() == Some(&base))
+                })
+            } else if let Some(value) = sample_value(schema).filter(|_| !is_set && name != "inline") {
+                maps.iter().any(|map| {
+                    let add = |keys: &mut Map<String, Json>| drop(keys.insert(name.clone(), value.clone()));
+                    fixture.with(file, map, add).is_some_and(|changed| changed != base)
                 })
             } else {
                 // There is only one kind of tool, so the test can only check that others are rejected.

@@ -1,93 +1,34 @@
-//! Whole configurations through `toolgate_config::load`: the result, or the reported problems.
+//! Whole configurations through `toolgate_config::load`: the result, or the reported problems. The tests of one feature
+//! are in its file in `src/feature`.
 //!
 //! `fixtures/` holds configurations of other programs, as documented by those programs. No test reads the
 //! environment of the process: every test has its own.
 
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
-mod audit;
-mod callers;
 mod checklist;
 mod contract;
 mod damage;
 mod dialects;
-mod egress;
-mod entries;
 mod every_key;
+mod files;
 mod import;
 mod overlay;
 mod overrides;
-mod policy;
-mod profiles;
+mod problems;
 mod seeds;
-mod serve;
-mod toolbox;
+#[path = "../../src/test_support.rs"]
+mod test_support;
 mod variables;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
-use toolgate_config::{Environment, LoadOutcome, load};
-
-/// Creates an environment with these variables only.
-fn environment(variables: &[(&str, &str)]) -> Environment {
-    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Environment { variables: variables.iter().map(own).collect(), home: Some("/ann".into()) }
-}
+use test_support::{config, environment, errors, loaded, messages, project};
+use toolgate_config::LoadOutcome;
 
 fn fixtures(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(folder)
-}
-
-/// Creates a project folder with these files.
-fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, text) in files {
-        let path = folder.path().join(name);
-        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
-        fs_err::write(path, text).unwrap();
-    }
-    folder
-}
-
-/// Loads a folder with these files.
-fn loaded(files: &[(&str, &str)], variables: &[(&str, &str)]) -> LoadOutcome {
-    load(project(files).path(), None, &environment(variables))
-}
-
-/// Returns the configuration as JSON; panics with the messages if there is none.
-fn config(loaded: &LoadOutcome) -> Json {
-    match &loaded.config {
-        Some(config) => serde_json::to_value(config).unwrap(),
-        None => panic!("refused:\n{}", messages(loaded)),
-    }
-}
-
-/// Formats the problems, one per line: `error toolgate.yaml:3:5 unknown key `x` (did you mean `y`?)`.
-fn messages(loaded: &LoadOutcome) -> String {
-    let entries = serde_json::to_value(loaded.report.entries()).unwrap();
-    let line = |entry: &Json| {
-        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-        let mut line = text("severity");
-        if !text("file").is_empty() {
-            line.push_str(&format!(" {}", text("file")));
-        }
-        if entry["line"].is_u64() {
-            line.push_str(&format!(":{}:{}", entry["line"], entry["column"]));
-        }
-        line.push_str(&format!(" {}", text("message")));
-        if !text("hint").is_empty() {
-            line.push_str(&format!(" ({})", text("hint")));
-        }
-        line
-    };
-    entries.as_array().unwrap().iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// Returns the errors only.
-fn errors(loaded: &LoadOutcome) -> Vec<String> {
-    let messages = messages(loaded);
-    messages.lines().filter_map(|line| line.strip_prefix("error ")).map(str::to_owned).collect()
 }
 
 /// Formats the configuration without origins, followed by the messages, for snapshots.

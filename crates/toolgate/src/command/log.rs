@@ -14,8 +14,8 @@ use toolgate_audit::project::{MAX_WRITERS, ParseTimeError, ProjectLog, parse_tim
 use toolgate_audit::{
     CallFilter, ExecutionLog, HistoryWindow, LogEvent, LogOptions, LogReader, LoggedCall, ToolHistory, verify,
 };
-use toolgate_config::{Config, Environment, load};
-use toolgate_types::{AuditConfig, Secret};
+use toolgate_config::{AuditConfig, Config, Environment, load};
+use toolgate_types::Secret;
 
 use crate::cli::{LogArgs, LogCommand, LogFilter, ProjectArgs};
 use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};

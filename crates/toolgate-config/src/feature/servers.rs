@@ -1,0 +1,396 @@
+//! MCP servers: entries of `toolbox.mcps`, `mcp.json` and the files of other programs.
+
+pub(crate) mod oauth;
+pub(crate) mod tls;
+pub(crate) mod transport;
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use serde_json::{Map as JsonMap, Value as Json};
+use toolgate_types::server::{StartupMode, ToolFilter, ToolMode, Transport};
+use toolgate_types::{ConfigString, HumanDuration, Secret, ServerName, ServerSpec, ToolLimits};
+
+use self::oauth::OauthFile;
+use self::tls::TlsFile;
+use self::transport::{EncodingName, TransportName, resolve_transport};
+use crate::context::{Context, FileVariable};
+use crate::feature::env_file::read_env_files;
+use crate::keys::{
+    ConfigValue, KeyTable, NamedMap, OneOrMany, PassthroughMap, Spanned, choice, into_value, into_values,
+    keys, read_by_parsing,
+};
+use crate::node::Node;
+use crate::problem::Problem;
+use crate::resolve::ConfigBuilder;
+use crate::source::Span;
+
+keys! {
+    /// An MCP server: a program to start (`command` or `server`) or a URL (`url`).
+    struct ServerFile as "MCP server" {
+        /// Name of the server: the first half of `{server}__{tool}`. In `mcp.json` the key is the name.
+        name: ServerName,
+        /// Purpose of the server.
+        description: String,
+        /// `false` disables the server and keeps the entry.
+        enabled: bool = "true",
+        /// Transport. Default: `stdio` for a program, `websocket` for a `ws://` or `wss://` URL, otherwise
+        /// `http`.
+        transport ("type"): TransportName,
+        /// Program to start, looked up in `PATH`. No shell is involved.
+        command: ConfigString,
+        /// Arguments of the program.
+        args: Vec<Spanned<ConfigString>>,
+        /// Package to run in place of `command`: `@scope/name` runs with `npx -y`, any other name with
+        /// `uvx`, or with `pipx run` if `uvx` is not installed. `args` follow it.
+        server: ConfigString,
+        /// Environment variables of the program. It gets these and a few harmless ones, not your environment.
+        env: NamedMap<Option<ConfigString>>,
+        /// Files with more environment variables. `env` takes precedence.
+        env_file ("envFile"): OneOrMany<String>,
+        /// Working folder, relative to the project.
+        cwd: String = ".",
+        /// Encoding of the program's output.
+        encoding: EncodingName = "utf-8",
+        /// URL of the server.
+        url: ConfigString,
+        /// Headers sent with every request, such as `Authorization: Bearer ${TOKEN}`.
+        headers: NamedMap<ConfigString>,
+        /// OAuth settings. Most servers that require a login need none. Log in with
+        /// `toolgate servers login NAME`.
+        oauth: OauthFile,
+        /// Certificates of a private CA, for an `https://` or `wss://` URL.
+        tls: TlsFile,
+        /// Timeout of connecting, including the handshake. The default is 1 minute for `npx`, `uvx` and
+        /// `pipx`, since they may download a package first.
+        timeout: HumanDuration = "10s",
+        /// Maximum silence on an event stream.
+        sse_read_timeout: HumanDuration = "5m",
+        /// Ends the session on the server when Toolgate disconnects.
+        terminate_on_close: bool = "true",
+        /// Timeout of one request.
+        request_timeout: HumanDuration = "60s",
+        /// Trusts the annotations of the server's tools (read-only, idempotent). A server can claim anything, so
+        /// the default is `false`.
+        trusted: bool = "false",
+        /// With `false`, nothing the server offers is used until `toolgate servers approve NAME`. This also
+        /// applies to later additions.
+        approved: bool = "true",
+        /// Results that do not match the output schema of their tool: `strict` fails the call with
+        /// `invalid_output`, `warn` returns the result with a warning. With `mode: strict` it is always
+        /// `strict`.
+        output_validation: OutputValidationName = "warn",
+        /// Discovers the server's tools.
+        load_tools: bool = "true",
+        /// Discovers the server's prompts.
+        load_prompts: bool = "true",
+        /// Prompts that may be used. Default: all.
+        prompts: Vec<Spanned<String>>,
+        /// Configuration passed to the server as JSON in the environment variable `MCP_CONFIG`.
+        config: PassthroughMap,
+        /// Tools without settings: `strict` refuses them, `dynamic` accepts them with
+        /// `default_tool_config`. Required in `toolbox.mcps`; elsewhere the default is `dynamic` with the
+        /// built-in limits.
+        mode: ModeName,
+        /// Limits for tools without settings. Required with `mode: dynamic`.
+        default_tool_config: DefaultToolFile,
+        /// The only tools that may be used. Default: all.
+        tool_allowlist: Vec<Spanned<String>>,
+        /// Tools that may not be used.
+        tool_denylist: Vec<Spanned<String>>,
+        /// `required` and `optional` connect at startup, `lazy` on first use. If a `required` server fails, Toolgate
+        /// does not start; an `optional` one is retried. In `agent.yaml` the default is `lazy`.
+        startup: StartupName = "required",
+    }
+}
+
+keys! {
+    /// Limits for tools of a server without settings of their own.
+    struct DefaultToolFile as "default_tool_config" {
+        /// Maximum number of concurrent calls of one tool.
+        max_instances: NonZeroU32 = "5",
+        /// Timeout of one call.
+        timeout: HumanDuration,
+        /// Allows concurrent calls.
+        parallel_capable: bool = "true",
+    }
+}
+
+choice! {
+    /// Handling of tools that a server offers and the configuration does not name.
+    enum ModeName as "a mode" {
+        /// They are refused.
+        Strict = "strict",
+        /// They are accepted, with the server's `default_tool_config`.
+        Dynamic = "dynamic",
+    }
+}
+
+choice! {
+    /// Handling of results that do not match the output schema of their tool.
+    enum OutputValidationName as "an output validation mode" {
+        /// The call fails with `invalid_output`.
+        Strict = "strict",
+        /// The result passes, with a warning in its hints.
+        Warn = "warn",
+    }
+}
+
+choice! {
+    /// Startup behavior of a server.
+    enum StartupName as "a startup mode" {
+        /// Connected at startup. If that fails, Toolgate does not start.
+        Required = "required",
+        /// Connected at startup. If that fails, Toolgate starts without it and retries.
+        Optional = "optional",
+        /// Connected on first use.
+        Lazy = "lazy",
+    }
+}
+
+read_by_parsing! {
+    ServerName: "a server's name", { "type": "string", "minLength": 1, "maxLength": 64 };
+}
+
+/// A server with the variables of its `env_file`. Its other keys may refer to them.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerEntry {
+    pub(crate) file: ServerFile,
+    pub(crate) env_file: HashMap<String, FileVariable>,
+}
+
+impl ConfigValue for ServerEntry {
+    fn read(node: &Node, cx: &mut Context<'_>) -> Option<Self> {
+        cx.add_server_secrets(node);
+        let problems_before = cx.problems.len();
+        cx.server_env = read_env_files(node, cx).unwrap_or_default();
+        let file = ServerFile::read(node, cx);
+        let env_file = std::mem::take(&mut cx.server_env);
+        let file = file?;
+        // Must come before any problem is rendered: the problem shows the line that holds the value.
+        for (name, at) in file.env.iter().flat_map(|at| &at.value.0) {
+            if let Some(text) = &at.value {
+                cx.add_secret(name, text.expose());
+            }
+        }
+        for (name, at) in file.headers.iter().flat_map(|at| &at.value.0) {
+            cx.add_secret(name, at.value.expose());
+        }
+        // A disabled server needs neither its variables nor its files.
+        if file.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
+            cx.problems.truncate(problems_before);
+        }
+        Some(Self { file, env_file })
+    }
+
+    fn schema(parts: &mut JsonMap<String, Json>) -> Json {
+        ServerFile::schema(parts)
+    }
+
+    fn label() -> String {
+        ServerFile::label()
+    }
+
+    fn tables(out: &mut Vec<KeyTable>) {
+        ServerFile::tables(out);
+    }
+}
+
+/// Defaults that depend on the file, so that each file keeps the defaults of the program it belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ServerDefaults {
+    startup: StartupMode,
+    mode_required: bool,
+    /// `None`: the default, which is longer for programs that may download a package first.
+    timeout: Option<HumanDuration>,
+    request_timeout: HumanDuration,
+}
+
+impl ServerDefaults {
+    /// `mcp.json`.
+    pub(crate) const REGISTRY: Self = Self {
+        startup: StartupMode::Required,
+        mode_required: false,
+        timeout: None,
+        request_timeout: HumanDuration::from_secs(60),
+    };
+    /// `toolbox.mcps`.
+    pub(crate) const TOOLBOX: Self = Self { mode_required: true, ..Self::REGISTRY };
+    /// `type: mcp` in `agent.yaml`.
+    pub(crate) const AGENT: Self = Self { startup: StartupMode::Lazy, ..Self::REGISTRY };
+    /// goose continues without an extension that fails.
+    pub(crate) const GOOSE: Self = Self {
+        startup: StartupMode::Optional,
+        request_timeout: HumanDuration::from_secs(300),
+        ..Self::REGISTRY
+    };
+    /// Codex also continues without a server, unless it is `required`.
+    pub(crate) const CODEX: Self = Self { timeout: Some(HumanDuration::from_secs(30)), ..Self::GOOSE };
+}
+
+impl ConfigBuilder {
+    /// Adds a server whose entry contains its name.
+    pub(crate) fn add_named_server(
+        &mut self,
+        mut entry: ServerEntry,
+        rules: ServerDefaults,
+        cx: &mut Context<'_>,
+    ) {
+        match entry.file.name.take() {
+            Some(name) => self.add_server(entry, name, rules, cx),
+            None if entry.file.present_keys.contains(&"name") => {}
+            None => cx.error(entry.file.span, "missing key `name` in MCP server", "give the server a name"),
+        }
+    }
+
+    /// Adds a server whose key is its name.
+    pub(crate) fn add_keyed_server(
+        &mut self,
+        key: &str,
+        entry: Spanned<ServerEntry>,
+        rules: ServerDefaults,
+        cx: &mut Context<'_>,
+    ) {
+        if let Some(name) = &entry.value.file.name {
+            let message = format!("`name` in MCP server `{key}` is not used");
+            cx.push(Problem::note(name.key_span, message).hint("its key is its name"));
+        }
+        let span = entry.key_span;
+        match key.parse() {
+            Ok(value) => self.add_server(entry.value, Spanned { value, span, key_span: span }, rules, cx),
+            Err(error) => cx.error(span, format!("`{key}` is not a server's name"), format!("{error}")),
+        }
+    }
+
+    /// Adds a server, or reports its problems.
+    fn add_server(
+        &mut self,
+        entry: ServerEntry,
+        name: Spanned<ServerName>,
+        rules: ServerDefaults,
+        cx: &mut Context<'_>,
+    ) {
+        cx.labels.push(format!("MCP server `{}`", name.value));
+        self.build_server(entry, name, rules, cx);
+        cx.labels.pop();
+    }
+
+    fn build_server(
+        &mut self,
+        entry: ServerEntry,
+        Spanned { value: name, span, .. }: Spanned<ServerName>,
+        rules: ServerDefaults,
+        cx: &mut Context<'_>,
+    ) {
+        let ServerEntry { mut file, env_file } = entry;
+        if file.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
+            return cx.push(Problem::note(span, format!("MCP server `{name}` is not enabled")));
+        }
+        // `command` and `args` derived from `server` have its location as their origin.
+        if let Some(package) = &file.server {
+            let keys = ["command", "args"].map(|key| (key, package.span));
+            self.record_origins(&format!("servers.{name}"), keys.to_vec());
+        }
+        self.record_origins(&format!("servers.{name}"), file.value_spans());
+        let mode = self.resolve_mode(&mut file, &name, span, rules, cx);
+        let Some(transport) = resolve_transport(&mut file, env_file, span, cx) else { return };
+        let downloads = matches!(&transport, Transport::Stdio(stdio) if stdio.may_download());
+        let Some(mode) = mode else { return };
+        let strict_output = is_strict_output(file.output_validation.as_ref(), &mode, cx);
+        let spec = ServerSpec {
+            description: into_value(file.description),
+            transport,
+            startup: file.startup.map_or(rules.startup, |at| match at.value {
+                StartupName::Required => StartupMode::Required,
+                StartupName::Optional => StartupMode::Optional,
+                StartupName::Lazy => StartupMode::Lazy,
+            }),
+            mode,
+            tools: ToolFilter {
+                allow: into_values(file.tool_allowlist),
+                deny: into_values(file.tool_denylist).unwrap_or_default(),
+            },
+            trusted: file.trusted.is_some_and(|at| at.value),
+            approved: file.approved.is_none_or(|at| at.value),
+            strict_output,
+            load_tools: file.load_tools.is_none_or(|at| at.value),
+            load_prompts: file.load_prompts.is_none_or(|at| at.value),
+            prompts: into_values(file.prompts),
+            timeout: into_value(file.timeout)
+                .or(rules.timeout)
+                .unwrap_or(HumanDuration::from_secs(if downloads { 60 } else { 10 })),
+            request_timeout: into_value(file.request_timeout).unwrap_or(rules.request_timeout),
+            config: file.config.map(|at| Secret::new(at.value.0.to_json().get())),
+            name,
+        };
+        self.servers.push((spec, span));
+    }
+
+    fn resolve_mode(
+        &mut self,
+        file: &mut ServerFile,
+        name: &ServerName,
+        span: Span,
+        rules: ServerDefaults,
+        cx: &mut Context<'_>,
+    ) -> Option<ToolMode> {
+        let defaults = into_value(file.default_tool_config.take());
+        if let Some(defaults) = &defaults {
+            self.record_origins(&format!("servers.{name}.default_tool_config"), defaults.value_spans());
+        }
+        let limits = defaults.map(|file| ToolLimits {
+            max_instances: into_value(file.max_instances),
+            timeout: into_value(file.timeout),
+            parallel_capable: into_value(file.parallel_capable),
+        });
+        match (file.mode.as_ref().map(|at| at.value), limits) {
+            (Some(ModeName::Strict), _) => Some(ToolMode::Strict),
+            (Some(ModeName::Dynamic), Some(default_tool_config)) => {
+                Some(ToolMode::Dynamic { default_tool_config })
+            }
+            // Present but invalid: the problem is already reported.
+            (Some(ModeName::Dynamic), None) if file.present_keys.contains(&"default_tool_config") => None,
+            (Some(ModeName::Dynamic), None) => {
+                let place = file.mode.as_ref().map_or(span, |at| at.span);
+                let message = format!(
+                    "MCP server '{name}' is configured with mode='dynamic' but missing required field \
+                     'default_tool_config'"
+                );
+                cx.error(place, message, "add `default_tool_config: { max_instances: 10, timeout: 30s }`");
+                None
+            }
+            // Also present but invalid.
+            (None, _) if file.present_keys.contains(&"mode") => None,
+            (None, _) if rules.mode_required => {
+                let message = format!("missing key `mode` in MCP server `{name}`");
+                let hint = "write `mode: strict`, or `mode: dynamic` with `default_tool_config`";
+                cx.error(span, message, hint);
+                None
+            }
+            (None, limits) => Some(ToolMode::Dynamic { default_tool_config: limits.unwrap_or_default() }),
+        }
+    }
+}
+
+/// Returns true if results that do not match their schema are rejected. With `mode: strict`, tools must keep to the
+/// schemas they were configured with.
+fn is_strict_output(
+    written: Option<&Spanned<OutputValidationName>>,
+    mode: &ToolMode,
+    cx: &mut Context<'_>,
+) -> bool {
+    let strict = matches!(mode, ToolMode::Strict);
+    match written {
+        Some(at) if at.value == OutputValidationName::Warn && strict => {
+            let message =
+                format!("`output_validation: warn` does nothing with `mode: strict`{}", cx.location_suffix());
+            cx.push(Problem::warning(at.span, message).hint("remove it, or use `mode: dynamic`"));
+            true
+        }
+        Some(at) => strict || at.value == OutputValidationName::Strict,
+        None => strict,
+    }
+}
+
+#[cfg(test)]
+mod tests;

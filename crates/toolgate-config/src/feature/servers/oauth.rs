@@ -1,0 +1,127 @@
+//! `oauth` of a server: the OAuth 2.1 login.
+
+use std::num::NonZeroU16;
+
+use toolgate_types::ConfigString;
+use toolgate_types::oauth::{OauthConfig, OauthGrant};
+use url::Url;
+
+use crate::context::Context;
+use crate::keys::{Spanned, choice, into_value, into_values, keys, read_by_parsing};
+
+keys! {
+    /// OAuth 2.1 login to a server. Without `client_id`, Toolgate registers itself as a client.
+    struct OauthFile as "oauth" {
+        /// OAuth grant: `authorization_code` logs a person in with a browser, `client_credentials` authenticates
+        /// Toolgate as the client.
+        grant: GrantName = "authorization_code",
+        /// Client id, if a client is already registered.
+        client_id ("clientId"): ConfigString,
+        /// Client secret.
+        client_secret ("clientSecret"): ConfigString,
+        /// Private key of the client in PEM, in place of `client_secret`, for `client_credentials`.
+        private_key: ConfigString,
+        /// `https://` URL of a client metadata document, for authorization servers that support it. Used if
+        /// there is no `client_id`.
+        client_metadata_url: ConfigString,
+        /// Scopes to request, in addition to those the server asks for.
+        scopes: Vec<Spanned<String>>,
+        /// Local port for the browser redirect. Default: any free port.
+        redirect_port ("callbackPort"): NonZeroU16,
+    }
+}
+
+choice! {
+    /// OAuth grant used to obtain a token.
+    enum GrantName as "a grant" {
+        /// A person logs in with a browser.
+        AuthorizationCode = "authorization_code",
+        /// Toolgate authenticates as the client, without a person.
+        ClientCredentials = "client_credentials",
+    }
+}
+
+read_by_parsing! {
+    NonZeroU16: "a port", { "type": "integer", "minimum": 1, "maximum": 65535 };
+}
+
+/// Resolves the login settings. Reports a problem and returns `None` if they cannot work.
+pub(super) fn resolve_oauth(
+    Spanned { value: file, key_span, .. }: Spanned<OauthFile>,
+    cx: &mut Context<'_>,
+) -> Option<OauthConfig> {
+    let given = |key: &str| file.present_keys.contains(&key);
+    if let Some(secret) = file.client_secret.as_ref().filter(|_| !given("client_id")) {
+        let message = format!("`client_secret` without `client_id`{}", cx.location_suffix());
+        cx.error(secret.key_span, message, "add the `client_id` that the secret belongs to");
+        return None;
+    }
+    let grant = match file.grant.as_ref().map(|at| at.value) {
+        Some(GrantName::ClientCredentials) => OauthGrant::ClientCredentials,
+        Some(GrantName::AuthorizationCode) | None => OauthGrant::AuthorizationCode,
+    };
+    let proof = given("client_secret") || given("private_key");
+    if grant == OauthGrant::ClientCredentials && !(given("client_id") && proof) {
+        let message = format!("`grant: client_credentials` without credentials{}", cx.location_suffix());
+        cx.error(key_span, message, "add `client_id`, and `client_secret` or `private_key`");
+        return None;
+    }
+    if let Some(document) = &file.client_metadata_url
+        && !Url::parse(document.value.expose()).is_ok_and(|url| url.scheme() == "https" && url.path() != "/")
+    {
+        let message =
+            format!("`{}` is not the URL of a client{}", document.value.redacted(), cx.location_suffix());
+        cx.error(document.span, message, "use an `https://` URL with a path");
+        return None;
+    }
+    let mut hidden = |name: &str, text: Option<Spanned<ConfigString>>| {
+        text.map(|at| {
+            cx.add_secret(name, at.value.expose());
+            ConfigString::hidden(at.value.expose())
+        })
+    };
+    Some(OauthConfig {
+        grant,
+        client_secret: hidden("client_secret", file.client_secret),
+        private_key: hidden("private_key", file.private_key),
+        client_id: into_value(file.client_id),
+        client_metadata_url: into_value(file.client_metadata_url),
+        scopes: into_values(file.scopes).unwrap_or_default(),
+        redirect_port: into_value(file.redirect_port).map(NonZeroU16::get),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::feature::servers::tests::{bad_server, good_server};
+
+    #[test]
+    fn checks_oauth() {
+        let login = |keys: &str| format!("url: 'http://h', oauth: {{{keys}}}");
+        good_server(&login(""));
+        good_server(&login("client_id: a, client_secret: b, scopes: [a, 'b:c'], redirect_port: 8080"));
+        good_server(&login("grant: client_credentials, client_id: a, private_key: b"));
+        good_server(&login("client_metadata_url: 'https://example.com/client.json'"));
+        bad_server(&login("client_secret: b"), "`client_secret` without `client_id` in MCP server `a`");
+        for keys in ["", ", client_id: a", ", private_key: b"] {
+            bad_server(
+                &login(&format!("grant: client_credentials{keys}")),
+                "`grant: client_credentials` without credentials in MCP server `a`",
+            );
+        }
+        for url in ["http://example.com/client.json", "https://example.com", "client.json"] {
+            bad_server(
+                &login(&format!("client_metadata_url: '{url}'")),
+                &format!("`{url}` is not the URL of a client in MCP server `a`"),
+            );
+        }
+        for port in ["0", "65536", "-1", "x"] {
+            bad_server(
+                &login(&format!("redirect_port: {port}")),
+                &format!("`{port}` is not a port in oauth"),
+            );
+        }
+        bad_server(&login("grant: password"), "`password` is not a grant in oauth");
+        bad_server("url: 'ws://h', oauth: {}", "`oauth` does not fit a `websocket` server in MCP server `a`");
+    }
+}
