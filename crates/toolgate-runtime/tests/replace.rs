@@ -1,7 +1,7 @@
 //! Adding, removing and keeping servers at run time, with real child processes of `testkit` under the real shim.
 //!
-//! The test executable is also its own shim, so it has no harness.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
+//! The test executable is also its own shim, so it has a `main` function.
+#![expect(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
 #[path = "../../testkit/built.rs"]
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use built::testkit;
+use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 use toolgate_policy::Policy;
 use toolgate_runtime::runtime::RuntimeSetup;
@@ -35,19 +36,15 @@ const LATE_MS: u64 = 1_500;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    let first = args.next().unwrap_or_default();
-    match first.to_str() {
-        Some("shim") => return shim::main(args),
-        // Test runners list the tests this way.
-        Some("--list") => {
-            println!("servers_come_and_go: test");
-            return ExitCode::SUCCESS;
-        }
-        _ => {}
+    if args.next().is_some_and(|first| first == "shim") {
+        return shim::main(args);
     }
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(servers_come_and_go());
-    println!("test servers_come_and_go ... ok");
-    ExitCode::SUCCESS
+    let test = Trial::test("servers_come_and_go", || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(servers_come_and_go());
+        Ok(())
+    });
+    libtest_mimic::run(&Arguments::from_args(), vec![test]).exit_code()
 }
 
 async fn servers_come_and_go() {

@@ -1,7 +1,7 @@
 //! The worker pool of Python tools: it grows with the load and shrinks to zero when idle.
 //!
-//! The test executable is also its own shim, so it has no harness.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
+//! The test executable is also its own shim, so it has a `main` function.
+#![expect(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
 use std::num::NonZeroU32;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolgate_policy::Policy;
@@ -30,24 +31,16 @@ const MARKER: &str = "TOOLGATE_TEST_MARKER";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    let first = args.next().unwrap_or_default();
-    match first.to_str() {
-        Some("shim") => return shim::main(args),
-        // Test runners list the tests this way.
-        Some("--list") => {
-            println!("workers_come_and_go: test");
-            return ExitCode::SUCCESS;
-        }
-        _ => {}
+    if args.next().is_some_and(|first| first == "shim") {
+        return shim::main(args);
     }
-    // A single thread, because the test advances the clock.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(workers_come_and_go());
-    println!("test workers_come_and_go ... ok");
-    ExitCode::SUCCESS
+    let test = Trial::test("workers_come_and_go", || {
+        // A single thread, because the test advances the clock.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(workers_come_and_go());
+        Ok(())
+    });
+    libtest_mimic::run(&Arguments::from_args(), vec![test]).exit_code()
 }
 
 async fn workers_come_and_go() {

@@ -1,19 +1,19 @@
 //! Real processes under the real shim: their environment, their exit, and that none is left behind.
 //!
-//! `cargo test -p toolgate-upstream --test process -- PART-OF-A-NAME` runs some of them. The test executable also plays
-//! other roles, selected by its first argument: see `main`.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
+//! The test executable also plays other roles, selected by its first argument: see `main`. `--ignored` runs a
+//! measurement instead of the tests.
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "tests that play other roles")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use libtest_mimic::{Arguments, Trial};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
@@ -26,9 +26,9 @@ const BOUND: Duration = Duration::from_secs(20);
 /// The variable that marks the processes of one test.
 const MARKER: &str = "TOOLGATE_TEST_MARKER";
 
-type Test = (&'static str, fn(&Runtime));
+type TestFunction = (&'static str, fn(&Runtime));
 
-const TESTS: &[Test] = &[
+const TESTS: &[TestFunction] = &[
     ("a_child_inherits_only_what_is_declared", a_child_inherits_only_what_is_declared),
     ("a_missing_program_is_an_error", a_missing_program_is_an_error),
     ("a_failed_start_reports_the_reason", a_failed_start_reports_the_reason),
@@ -52,37 +52,29 @@ const TESTS: &[Test] = &[
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    let first = args.next().unwrap_or_default();
-    match first.to_str() {
+    match args.next().unwrap_or_default().to_str() {
         Some("shim") => return shim::main(args),
         Some("play-leaky-parent") => return runtime().block_on(play_leaky_parent()),
         Some("play-busy-parent") => return runtime().block_on(play_busy_parent()),
-        Some("measure") => return runtime().block_on(measure()),
-        // Test runners list the tests of an executable like this.
-        Some("--list") => {
-            TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
-            return ExitCode::SUCCESS;
-        }
         _ => {}
     }
-    let filter = first.to_str().filter(|text| !text.starts_with('-')).unwrap_or_default().to_owned();
-    let chosen: Vec<&Test> = TESTS.iter().filter(|(name, _)| name.contains(&filter)).collect();
-    println!("\nrunning {} tests", chosen.len());
-    let failed = chosen.iter().filter(|test| !passes(test)).count();
-    println!("\ntest result: {} passed; {failed} failed", chosen.len() - failed);
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn passes((name, test): &Test) -> bool {
-    let start = Instant::now();
-    let passed = catch_unwind(AssertUnwindSafe(|| {
-        let runtime = runtime();
-        test(&runtime);
-        runtime.shutdown_timeout(BOUND);
-    }))
-    .is_ok();
-    println!("test {name} ... {} ({:.2?})", if passed { "ok" } else { "FAILED" }, start.elapsed());
-    passed
+    let mut arguments = Arguments::from_args();
+    // Some tests count the descriptors and children of this process, so no other test may run beside them.
+    arguments.test_threads = Some(1);
+    let tests = TESTS.iter().map(|&(name, test)| {
+        Trial::test(name, move || {
+            let runtime = runtime();
+            test(&runtime);
+            runtime.shutdown_timeout(BOUND);
+            Ok(())
+        })
+    });
+    let measurement = Trial::test("measure_start_times", || {
+        runtime().block_on(measure_start_times());
+        Ok(())
+    });
+    let tests = tests.chain([measurement.with_ignored_flag(true)]);
+    libtest_mimic::run(&arguments, tests.collect()).exit_code()
 }
 
 fn runtime() -> Runtime {
@@ -462,8 +454,8 @@ fn many_cycles_leave_nothing(runtime: &Runtime) {
     });
 }
 
-/// Measures the time from spawn to the first byte of output, and to the exit. Not a test.
-async fn measure() -> ExitCode {
+/// Measures the time from spawn to the first byte of output, and to the exit.
+async fn measure_start_times() {
     const ROUNDS: u32 = 200;
     let spec = ChildSpec::new(ConfigString::plain("echo"), "/");
     let (mut first, mut whole) = (Vec::new(), Vec::new());
@@ -491,7 +483,6 @@ async fn measure() -> ExitCode {
         whole.push(start.elapsed());
     }
     report("bare", first, whole);
-    ExitCode::SUCCESS
 }
 
 fn report(name: &str, mut first: Vec<Duration>, mut whole: Vec<Duration>) {

@@ -1,8 +1,7 @@
 //! One server over many calls: real `testkit` children, under the real shim.
 //!
-//! `cargo test -p toolgate-upstream --test server -- PART-OF-A-NAME` runs some of the tests. The test executable is its
-//! own shim, so it has no harness.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
+//! The test executable is also its own shim, so it has a `main` function.
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "tests that report times")]
 #![expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 
 #[path = "../../testkit/built.rs"]
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use built::testkit;
 use futures_util::future::join_all;
+use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
@@ -26,9 +26,9 @@ use toolgate_upstream::{LoginOptions, NoClientFeatures, Params, RequestError, Se
 /// An answer that takes this long hangs.
 const BOUND: Duration = Duration::from_secs(20);
 
-type Test = (&'static str, fn(&Runtime));
+type TestFunction = (&'static str, fn(&Runtime));
 
-const TESTS: &[Test] = &[
+const TESTS: &[TestFunction] = &[
     ("large_answers_to_many_calls_at_once", large_answers_to_many_calls_at_once),
     ("a_dead_server_is_restarted", a_dead_server_is_restarted),
     ("late_answers_are_dropped", late_answers_are_dropped),
@@ -38,23 +38,19 @@ const TESTS: &[Test] = &[
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    let first = args.next().unwrap_or_default();
-    match first.to_str() {
-        Some("shim") => return shim::main(args),
-        // Test runners list the tests of an executable like this.
-        Some("--list") => {
-            TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
-            return ExitCode::SUCCESS;
-        }
-        _ => {}
+    if args.next().is_some_and(|first| first == "shim") {
+        return shim::main(args);
     }
-    let filter = first.to_str().filter(|text| !text.starts_with('-')).unwrap_or_default();
-    for (name, test) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
-        // A panic reports the reason and ends the run.
-        test(&tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap());
-        println!("test {name} ... ok");
-    }
-    ExitCode::SUCCESS
+    let mut arguments = Arguments::from_args();
+    // The tests measure times, so they do not share the processors unless `--test-threads` says so.
+    arguments.test_threads.get_or_insert(1);
+    let tests = TESTS.iter().map(|&(name, test)| {
+        Trial::test(name, move || {
+            test(&tokio::runtime::Builder::new_multi_thread().enable_all().build()?);
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&arguments, tests.collect()).exit_code()
 }
 
 fn server(mode: &str) -> Server {

@@ -65,24 +65,14 @@ fn key() -> Option<u8> {
     Some(byte[0])
 }
 
-/// Raw mode of the terminal, restored on drop.
-pub(crate) struct RawMode(Termios);
+/// Raw mode of the terminal in which Ctrl-C stays a signal, restored on drop.
+struct RawMode(Termios);
 
 impl RawMode {
-    /// Raw mode in which Ctrl-C stays a signal.
     fn new() -> Option<Self> {
-        Self::without(LocalModes::ICANON | LocalModes::ECHO)
-    }
-
-    /// Raw mode in which Ctrl-C is a key.
-    pub(crate) fn keys() -> Option<Self> {
-        Self::without(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
-    }
-
-    fn without(modes: LocalModes) -> Option<Self> {
         let before = tcgetattr(std::io::stdin()).ok()?;
         let mut raw = before.clone();
-        raw.local_modes -= modes;
+        raw.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         raw.special_codes[SpecialCodeIndex::VMIN] = 1;
         raw.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(std::io::stdin(), OptionalActions::Now, &raw).ok()?;

@@ -56,6 +56,11 @@ impl Screen {
         until(&format!("{text:?}, {times} times"), || self.shown().matches(text).count() >= times);
     }
 
+    /// Waits for an empty prompt, drawn as one synchronized update that ends with the position of the cursor.
+    pub(crate) fn wait_for_prompt(&self) {
+        until("a prompt", || self.shown().ends_with("› \r\u{1b}[2C\u{1b}[?2026l"));
+    }
+
     pub(crate) fn keys(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).expect("it can be typed");
     }
@@ -85,7 +90,7 @@ fn a_chat_at_a_terminal() {
     screen.wait("2 turns", 1);
     // What was typed before comes back; another key than `y` is no.
     screen.keys("\u{1b}[A");
-    screen.wait("› say hi", 2);
+    screen.wait("› say hi", 1);
     screen.keys("\r");
     screen.wait("[y/N]", 2);
     screen.keys("x");
@@ -94,7 +99,7 @@ fn a_chat_at_a_terminal() {
     screen.keys("/cost\r");
     screen.wait("4 turns · 2 calls", 1);
     // An end that comes before somebody reads is lost.
-    until("the next line", || screen.shown().ends_with("› "));
+    screen.wait_for_prompt();
     screen.keys("\u{4}");
     let status = screen.child.wait().expect("it ends");
     assert_eq!(status.code(), Some(0), "{}", screen.shown());
@@ -102,4 +107,43 @@ fn a_chat_at_a_terminal() {
     let asked = model.seen()[0]["messages"][1]["content"].as_str().unwrap().to_owned();
     assert_eq!(asked, "say hi");
     assert!(model.seen()[3].to_string().contains("said no"), "the model is told");
+}
+
+#[test]
+fn lines_are_edited_at_a_terminal() {
+    let model = ScriptedModel::start(&json!([]));
+    let program = project(&model, &json!({})).with("TERM", "xterm");
+    program.write(".toolgate/chat_history", "/from-before\n");
+    let mut screen = Screen::open(&program, &["chat"]);
+    // An unknown command shows the line without asking the model.
+    for (keys, line) in [
+        ("/grüß\r", "/grüß"),
+        ("/helo\u{1b}[Dl\r", "/hello"),
+        ("x/home\u{1}\u{1b}[3~\r", "/home"),
+        ("/end\u{1}\u{5}ing\r", "/ending"),
+        ("/big old\u{17}\u{17}/word\r", "/word"),
+        ("/rub\u{7f}\u{7f}\r", "/r"),
+        ("/kill\u{2}\u{2}\u{b}\r", "/ki"),
+        ("gone\u{15}/start\r", "/start"),
+        ("\u{1b}[A\u{1b}[A\u{1b}[B2\r", "/start2"),
+        ("\u{10}\u{10}\u{e}3\r", "/start23"),
+    ] {
+        screen.wait_for_prompt();
+        screen.keys(keys);
+        screen.wait(&format!("unknown command `{line}`"), 1);
+    }
+    screen.wait_for_prompt();
+    screen.keys("cancelled\u{3}");
+    screen.wait("cancelled", 1);
+    // Keys typed ahead are not lost.
+    screen.wait_for_prompt();
+    screen.keys("/first\r/second\r");
+    screen.wait("unknown command `/second`", 1);
+    screen.wait_for_prompt();
+    screen.keys("\u{4}");
+    let status = screen.child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0), "{}", screen.shown());
+    let history = program.read(".toolgate/chat_history");
+    assert!(history.starts_with("/from-before\n/grüß\n/hello\n"), "{history}");
+    assert!(!history.contains("cancelled"), "{history}");
 }
