@@ -6,7 +6,6 @@
 
 mod framing;
 mod guarded_stream;
-mod repoll;
 pub(crate) mod tls;
 
 use std::collections::HashMap;
@@ -30,7 +29,6 @@ use toolgate_types::ServeConfig;
 use crate::handler::RequestHandler;
 use crate::{Gateway, rest};
 use guarded_stream::{FirstHead, GuardedStream};
-use repoll::repoll;
 use tls::PeerCertificate;
 
 /// Time to send the head of a request, and maximum idle time between two requests.
@@ -221,16 +219,13 @@ where
         // A WebSocket starts as an HTTP request.
         .with_upgrades();
     let mut connection = pin!(connection);
-    let outcome = repoll(async {
-        tokio::select! {
-            outcome = &mut connection => outcome,
-            () = &mut closing => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
+    let outcome = tokio::select! {
+        outcome = &mut connection => outcome,
+        () = &mut closing => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
         }
-    })
-    .await;
+    };
     if let Err(error) = outcome {
         tracing::debug!(whence = ?handler.source, "a connection failed: {error}");
     }
