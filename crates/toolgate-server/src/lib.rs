@@ -17,6 +17,8 @@ mod mcp_service;
 pub mod profile;
 mod response;
 mod rest;
+mod route;
+mod routes;
 pub mod runs;
 
 use std::sync::{Arc, OnceLock};

@@ -16,7 +16,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -26,8 +25,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 use toolgate_types::ServeConfig;
 
+use crate::Gateway;
 use crate::handler::RequestHandler;
-use crate::{Gateway, rest};
 use guarded_stream::{FirstHead, GuardedStream};
 use tls::PeerCertificate;
 
@@ -85,7 +84,6 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 pub(crate) async fn serve(gateway: &Arc<Gateway>, listener: TcpListener) {
-    let router = rest::router(gateway);
     let mut connections = JoinSet::new();
     let mut closing = pin!(gateway.lifecycle.closing());
     loop {
@@ -95,9 +93,9 @@ pub(crate) async fn serve(gateway: &Arc<Gateway>, listener: TcpListener) {
                     let peer = peer.ip().to_canonical();
                     match ConnectionLimits::acquire(&gateway.connection_limits, peer) {
                         Some(permit) => {
-                            let (gateway, router) = (Arc::clone(gateway), router.clone());
+                            let gateway = Arc::clone(gateway);
                             connections.spawn(async move {
-                                handle_connection(gateway, router, stream, peer).await;
+                                handle_connection(gateway, stream, peer).await;
                                 drop(permit);
                             });
                         }
@@ -126,7 +124,6 @@ pub(crate) async fn serve(gateway: &Arc<Gateway>, listener: TcpListener) {
 
 /// Serves the Unix socket. Accepts only the user that runs the gateway, and root.
 pub(crate) async fn serve_socket(gateway: &Arc<Gateway>, listener: UnixListener) {
-    let router = rest::router(gateway);
     let mut connections = JoinSet::new();
     let mut closing = pin!(gateway.lifecycle.closing());
     let own = rustix::process::geteuid().as_raw();
@@ -134,8 +131,8 @@ pub(crate) async fn serve_socket(gateway: &Arc<Gateway>, listener: UnixListener)
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_SOCKET_CONNECTIONS => match accepted {
                 Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| [own, 0].contains(&peer.uid())) => {
-                    let (gateway, router) = (Arc::clone(gateway), router.clone());
-                    connections.spawn(async move { serve_http(gateway, router, stream, ConnectionSource::LocalSocket).await });
+                    let gateway = Arc::clone(gateway);
+                    connections.spawn(async move { serve_http(gateway, stream, ConnectionSource::LocalSocket).await });
                 }
                 Ok(_) => tracing::warn!("refused a connection of another user to the socket"),
                 Err(error) => {
@@ -151,20 +148,20 @@ pub(crate) async fn serve_socket(gateway: &Arc<Gateway>, listener: UnixListener)
     while connections.join_next().await.is_some() {}
 }
 
-async fn handle_connection(gateway: Arc<Gateway>, router: Router, stream: TcpStream, peer: IpAddr) {
+async fn handle_connection(gateway: Arc<Gateway>, stream: TcpStream, peer: IpAddr) {
     let Ok(local) = stream.local_addr() else { return };
     // Responses are written whole, so Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
     let ends = ConnectionEnds { peer, local: local.ip().to_canonical(), secure: gateway.tls.is_some() };
     if gateway.tls.is_some() {
         // Boxed, so that plain connections do not reserve space for the TLS future.
-        Box::pin(serve_tls(gateway, router, stream, ends)).await;
+        Box::pin(serve_tls(gateway, stream, ends)).await;
     } else {
-        serve_http(gateway, router, stream, ConnectionSource::Network(ends, None)).await;
+        serve_http(gateway, stream, ConnectionSource::Network(ends, None)).await;
     }
 }
 
-async fn serve_tls(gateway: Arc<Gateway>, router: Router, stream: TcpStream, ends: ConnectionEnds) {
+async fn serve_tls(gateway: Arc<Gateway>, stream: TcpStream, ends: ConnectionEnds) {
     let Some(tls) = &gateway.tls else { return };
     let handshake = tokio::select! {
         handshake = tls.accept(stream) => handshake,
@@ -174,7 +171,6 @@ async fn serve_tls(gateway: Arc<Gateway>, router: Router, stream: TcpStream, end
         Ok((stream, certificate)) => {
             serve_http(
                 Arc::clone(&gateway),
-                router,
                 stream,
                 ConnectionSource::Network(ends, certificate.map(Arc::new)),
             )
@@ -185,7 +181,7 @@ async fn serve_tls(gateway: Arc<Gateway>, router: Router, stream: TcpStream, end
 }
 
 /// Serves HTTP on a connection until it ends.
-async fn serve_http<S>(gateway: Arc<Gateway>, router: Router, stream: S, source: ConnectionSource)
+async fn serve_http<S>(gateway: Arc<Gateway>, stream: S, source: ConnectionSource)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -203,7 +199,7 @@ where
         },
         () = &mut closing => return,
     }
-    let handler = Arc::new(RequestHandler::new(Arc::clone(&gateway), router, source));
+    let handler = Arc::new(RequestHandler::new(Arc::clone(&gateway), source));
     let shared = Arc::clone(&handler);
     // Boxed, so that idle connections hold no space for a response future.
     let service = service_fn(move |request| {
@@ -308,7 +304,7 @@ impl Drop for ConnectionPermit {
 /// Memory of an open connection besides its read and write buffers.
 #[test]
 fn connection_future_is_small() {
-    fn size<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+    fn size<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
         std::mem::size_of::<F>()
     }
     let plain = size(handle_connection);
@@ -330,11 +326,7 @@ fn one_address_cannot_take_every_connection() {
     assert!(other.is_some() && acquire("10.0.0.3").is_none(), "four in all");
     drop(held);
     assert!(acquire("10.0.0.1").is_some());
-    assert_eq!(
-        connection_limits.counts.lock().per_address.len(),
-        1,
-        "closed connections are not counted"
-    );
+    assert_eq!(connection_limits.counts.lock().per_address.len(), 1, "closed connections are not counted");
 }
 
 #[test]

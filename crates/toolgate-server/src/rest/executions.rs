@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -23,10 +21,9 @@ use toolgate_audit::project::{CallCursor, ProjectFollower, parse_time};
 use toolgate_audit::{CallFilter, ProjectLog};
 use toolgate_types::ErrorCode;
 
-use super::{Authenticated, EXECUTIONS_READ, tools};
-use crate::Gateway;
-use crate::auth::{HttpError, require_permission};
-use crate::response;
+use crate::auth::HttpError;
+use crate::route::AdmittedRequest;
+use crate::{Gateway, response};
 
 /// Executions per page: default and maximum.
 const DEFAULT_PAGE: usize = 50;
@@ -61,34 +58,25 @@ impl ExecutionQuery {
     }
 }
 
-pub(crate) async fn list(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    query: Result<Query<ExecutionQuery>, QueryRejection>,
-) -> Result<Response, HttpError> {
-    require_permission(&auth.caller, EXECUTIONS_READ)?;
-    let query = tools::query(query)?;
+pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let query: ExecutionQuery = request.query()?;
     let (cursor, limit) = (query.cursor.clone(), query.limit);
     let filter = query.filter()?;
     let cursor = cursor.map(|text| text.parse::<CallCursor>()).transpose();
     let cursor = cursor.map_err(|error| HttpError::invalid(error.to_string()))?;
     let limit = limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
-    let page = gateway
+    let page = request
+        .gateway
         .read_log(move |log, keep_going| log.page(&filter, cursor.as_ref(), limit, keep_going))
         .await?;
     let next = page.next.map(|next| next.to_string());
     Ok(response::json(&json!({ "executions": page.calls, "next": next })))
 }
 
-pub(crate) async fn show(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    require_permission(&auth.caller, EXECUTIONS_READ)?;
-    let id = tools::path(id)?;
+pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
     let wanted_id = id.clone();
-    let call = gateway.read_log(move |log, _| log.show(&wanted_id)).await?;
+    let call = request.gateway.read_log(move |log, _| log.show(&wanted_id)).await?;
     let absent = || {
         HttpError::not_found(format!("there is no call `{id}`")).hint("`GET /v1/executions` lists the newest")
     };
@@ -96,13 +84,9 @@ pub(crate) async fn show(
 }
 
 /// Streams executions as they end, until the client leaves or the gateway closes.
-pub(crate) async fn stream(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    query: Result<Query<ExecutionQuery>, QueryRejection>,
-) -> Result<Response, HttpError> {
-    require_permission(&auth.caller, EXECUTIONS_READ)?;
-    let query = tools::query(query)?;
+pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let query: ExecutionQuery = request.query()?;
+    let AdmittedRequest { gateway, auth, .. } = request;
     if query.limit.is_some() || query.cursor.is_some() {
         return Err(HttpError::invalid("a stream has no pages").hint("leave `limit` and `cursor` out"));
     }
