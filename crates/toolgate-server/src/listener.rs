@@ -28,7 +28,7 @@ use toolgate_types::ServeConfig;
 use crate::Gateway;
 use crate::handler::RequestHandler;
 use guarded_stream::{FirstHead, GuardedStream};
-use tls::PeerCertificate;
+use tls::{PeerCertificate, TlsContext, TlsError};
 
 /// Time to send the head of a request, and maximum idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -71,6 +71,19 @@ pub(crate) enum ConnectionSource {
     Network(ConnectionEnds, Option<Arc<PeerCertificate>>),
 }
 
+/// Connection limits, and the TLS context if a certificate is configured.
+pub(crate) struct ListenerState {
+    limits: Arc<ConnectionLimits>,
+    tls: Option<TlsContext>,
+}
+
+impl ListenerState {
+    pub(crate) fn new(config: &ServeConfig) -> Result<Self, TlsError> {
+        let tls = config.tls.clone().map(|tls| TlsContext::open(tls, tokio::time::Instant::now()));
+        Ok(Self { limits: Arc::new(ConnectionLimits::new(config)), tls: tls.transpose()? })
+    }
+}
+
 /// Binds the listening socket.
 ///
 /// # Errors
@@ -91,7 +104,7 @@ pub(crate) async fn serve(gateway: &Arc<Gateway>, listener: TcpListener) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     let peer = peer.ip().to_canonical();
-                    match ConnectionLimits::acquire(&gateway.connection_limits, peer) {
+                    match ConnectionLimits::acquire(&gateway.listener.limits, peer) {
                         Some(permit) => {
                             let gateway = Arc::clone(gateway);
                             connections.spawn(async move {
@@ -152,8 +165,9 @@ async fn handle_connection(gateway: Arc<Gateway>, stream: TcpStream, peer: IpAdd
     let Ok(local) = stream.local_addr() else { return };
     // Responses are written whole, so Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
-    let ends = ConnectionEnds { peer, local: local.ip().to_canonical(), secure: gateway.tls.is_some() };
-    if gateway.tls.is_some() {
+    let ends =
+        ConnectionEnds { peer, local: local.ip().to_canonical(), secure: gateway.listener.tls.is_some() };
+    if gateway.listener.tls.is_some() {
         // Boxed, so that plain connections do not reserve space for the TLS future.
         Box::pin(serve_tls(gateway, stream, ends)).await;
     } else {
@@ -162,7 +176,7 @@ async fn handle_connection(gateway: Arc<Gateway>, stream: TcpStream, peer: IpAdd
 }
 
 async fn serve_tls(gateway: Arc<Gateway>, stream: TcpStream, ends: ConnectionEnds) {
-    let Some(tls) = &gateway.tls else { return };
+    let Some(tls) = &gateway.listener.tls else { return };
     let handshake = tokio::select! {
         handshake = tls.accept(stream) => handshake,
         () = gateway.lifecycle.closing() => return,
@@ -245,7 +259,7 @@ pub(crate) fn client_key(address: IpAddr) -> IpAddr {
 }
 
 /// Connection limits, in total and per client address.
-pub(crate) struct ConnectionLimits {
+struct ConnectionLimits {
     max_total: usize,
     max_per_address: usize,
     counts: Mutex<ConnectionCounts>,
@@ -258,7 +272,7 @@ struct ConnectionCounts {
 }
 
 impl ConnectionLimits {
-    pub(crate) fn new(config: &ServeConfig) -> Self {
+    fn new(config: &ServeConfig) -> Self {
         let number = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let files = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
@@ -271,7 +285,7 @@ impl ConnectionLimits {
     }
 
     /// Acquires a connection permit, unless a limit is reached.
-    pub(crate) fn acquire(connection_limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
+    fn acquire(connection_limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let address = client_key(address);
         let mut counts = connection_limits.counts.lock();
         let per_address = counts.per_address.get(&address).copied().unwrap_or(0);
@@ -285,7 +299,7 @@ impl ConnectionLimits {
 }
 
 /// Counts as a connection until dropped.
-pub(crate) struct ConnectionPermit {
+struct ConnectionPermit {
     connection_limits: Arc<ConnectionLimits>,
     address: IpAddr,
 }

@@ -12,14 +12,64 @@ use futures_util::{Stream, StreamExt as _};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use toolgate_mcp::serve::{HttpReply, ReplyBody, RequestHead, TraceSource};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use toolgate_mcp::scan::ScanLimits;
+use toolgate_mcp::serve::{HttpReply, McpEndpoint, ReplyBody, RequestHead, TraceSource};
+use toolgate_runtime::Runtime;
 
-use crate::Gateway;
 use crate::auth::{Authenticated, HttpError};
-use crate::mcp_service::McpCaller;
+use crate::lifecycle::Lifecycle;
+use crate::mcp_service::{McpCaller, McpService};
 use crate::route::profile_name;
+use crate::{Gateway, body};
+use sse::SseSessions;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// MCP sessions over WebSockets open at the same time.
+const MAX_WEBSOCKETS: usize = 4_096;
+
+/// The MCP endpoint, and the sessions that outlive the request that opened them.
+pub(crate) struct McpFrontEnd {
+    pub(crate) endpoint: Arc<McpEndpoint<McpService>>,
+    pub(crate) message_limits: ScanLimits,
+    pub(crate) sse_sessions: SseSessions,
+    /// Tasks of WebSocket sessions.
+    websockets: Mutex<JoinSet<()>>,
+    lifecycle: Arc<Lifecycle>,
+}
+
+impl McpFrontEnd {
+    pub(crate) fn new(runtime: &Arc<Runtime>, lifecycle: &Arc<Lifecycle>, max_body: usize) -> Self {
+        let message_limits = ScanLimits { size: max_body, depth: body::MAX_DEPTH };
+        Self {
+            endpoint: McpEndpoint::new(Arc::new(McpService::new(runtime, lifecycle)), message_limits),
+            message_limits,
+            sse_sessions: SseSessions::default(),
+            websockets: Mutex::default(),
+            lifecycle: Arc::clone(lifecycle),
+        }
+    }
+
+    /// Runs a WebSocket session in the background until it ends or the gateway closes.
+    fn spawn_websocket(&self, session: impl Future<Output = ()> + Send + 'static) -> Result<(), HttpError> {
+        let mut tasks = self.websockets.lock();
+        while tasks.try_join_next().is_some() {}
+        if tasks.len() >= MAX_WEBSOCKETS {
+            return Err(HttpError::unavailable("too many WebSocket sessions are open"));
+        }
+        let lifecycle = Arc::clone(&self.lifecycle);
+        tasks.spawn(async move {
+            let _connection = lifecycle.track_connection();
+            tokio::select! {
+                () = session => {}
+                () = lifecycle.closing() => {}
+            }
+        });
+        Ok(())
+    }
+}
 
 /// Handles a request of Streamable HTTP.
 pub(crate) async fn handle(
@@ -38,9 +88,9 @@ pub(crate) async fn handle(
     let mcp_caller = mcp_caller.with_profile(profile_name(profile, parts)?);
     let request_head = request_head(auth, headers);
     let reply = match parts.method {
-        Method::GET => gateway.mcp.get(&mcp_caller, &request_head),
-        Method::DELETE => gateway.mcp.delete(&mcp_caller, &request_head),
-        _ => gateway.mcp.post(&mcp_caller, request_head, body).await,
+        Method::GET => gateway.mcp.endpoint.get(&mcp_caller, &request_head),
+        Method::DELETE => gateway.mcp.endpoint.delete(&mcp_caller, &request_head),
+        _ => gateway.mcp.endpoint.post(&mcp_caller, request_head, body).await,
     };
     // Only for a single response: of a batch, other calls have run, and a stream has started.
     match mcp_caller.missing_permissions() {

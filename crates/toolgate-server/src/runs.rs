@@ -99,6 +99,19 @@ pub trait RunService: Send + Sync + 'static {
     fn follow(&self, id: &str) -> io::Result<Option<Box<dyn RunFollower>>>;
 }
 
+/// The agent of a gateway, and its runs. They outlive the request that started them.
+pub(crate) struct AgentRuns {
+    /// `None` if no agent is configured.
+    pub(crate) service: Option<Arc<dyn RunService>>,
+    pub(crate) active: ActiveRuns,
+}
+
+impl AgentRuns {
+    pub(crate) fn new(service: Option<Arc<dyn RunService>>) -> Self {
+        Self { service, active: ActiveRuns::default() }
+    }
+}
+
 /// Runs executed by this gateway.
 pub(crate) struct ActiveRuns {
     slots: Arc<Semaphore>,

@@ -52,7 +52,7 @@ struct SseGuard {
 
 impl Drop for SseGuard {
     fn drop(&mut self) {
-        self.gateway.sse_sessions.lock().remove(&self.id);
+        self.gateway.mcp.sse_sessions.lock().remove(&self.id);
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
     let (sender, inbox) = mpsc::channel(QUEUE_CAPACITY);
     let id: Box<str> = random_id().into();
     {
-        let mut streams = gateway.sse_sessions.lock();
+        let mut streams = gateway.mcp.sse_sessions.lock();
         if streams.len() >= MAX_STREAMS {
             return Err(HttpError::unavailable("too many streams are open"));
         }
@@ -73,7 +73,7 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
     let (serving, mcp_caller) = (Arc::clone(&gateway), McpCaller::new(&auth.caller).with_profile(profile));
     session_task.spawn(async move {
         let link = Link::new(outbox, inbox, JoinSet::new());
-        serving.mcp.serve_link(mcp_caller, link).await;
+        serving.mcp.endpoint.serve_link(mcp_caller, link).await;
     });
     let begin = Bytes::from(format!("event: endpoint\ndata: /sse/messages?session={id}\n\n"));
     let guard = SseGuard { gateway: Arc::clone(&gateway), id, _session: session_task };
@@ -101,7 +101,7 @@ pub(crate) struct MessageQuery {
 
 pub(crate) async fn message(request: AdmittedRequest) -> Result<Response, HttpError> {
     let MessageQuery { session } = request.query()?;
-    let found = request.gateway.sse_sessions.lock().get(session.as_str()).cloned();
+    let found = request.gateway.mcp.sse_sessions.lock().get(session.as_str()).cloned();
     let sender = found.filter(|(caller, _)| *caller == request.auth.caller).map(|(_, sender)| sender);
     let sender =
         sender.ok_or_else(|| HttpError::not_found("there is no such stream").hint("open one at `/sse`"))?;

@@ -30,11 +30,11 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
     let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     let serving = Arc::clone(&gateway);
     let mcp_caller = McpCaller::new(&auth.caller).with_profile(profile);
-    gateway.spawn_websocket(async move {
+    gateway.mcp.spawn_websocket(async move {
         let Ok(upgraded) = upgrade.await else { return };
-        let link = websocket::accept(TokioIo::new(upgraded), serving.message_limits).await;
+        let link = websocket::accept(TokioIo::new(upgraded), serving.mcp.message_limits).await;
         tokio::select! {
-            () = serving.mcp.serve_link(mcp_caller, link) => {}
+            () = serving.mcp.endpoint.serve_link(mcp_caller, link) => {}
             () = serving.authenticator.wait_for_expiry(auth.lifetime) => {}
         }
     })?;

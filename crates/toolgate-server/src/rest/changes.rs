@@ -50,7 +50,7 @@ pub(crate) async fn change_server(request: AdmittedRequest) -> Result<Response, 
 impl Gateway {
     /// Adds the current registry revision as the `ETag`.
     pub(crate) fn with_etag(&self, mut response: Response) -> Response {
-        if let Some(registry) = self.registry() {
+        if let Some(registry) = &self.registry {
             response::set_etag(&mut response, registry.state().rev);
         }
         response
@@ -81,7 +81,7 @@ async fn change_one(request: &AdmittedRequest, kind: EntryKind, name: String) ->
 async fn submit(request: &AdmittedRequest, op: EntryOp) -> Result<Response, HttpError> {
     let (gateway, auth) = (&request.gateway, &request.auth);
     let _call = gateway.begin_call()?;
-    let registry = gateway.registry().ok_or_else(|| {
+    let registry = gateway.registry.as_ref().ok_or_else(|| {
         HttpError::unavailable("tools and servers cannot be changed on this gateway")
             .hint("see the output of `toolgate serve` for the reason")
     })?;

@@ -76,14 +76,17 @@ pub(crate) async fn answer_approval(request: AdmittedRequest) -> Result<Response
 }
 
 fn list(gateway: &Gateway, kind: QuestionKind, member: &str) -> Response {
-    let open = gateway.questions().map(|questions| questions.list(Some(kind))).unwrap_or_default();
+    let open = gateway.questions.as_ref().map(|questions| questions.list(Some(kind))).unwrap_or_default();
     let open: Vec<Json> = open.iter().map(|question| redacted_question(gateway, question)).collect();
     response::json(&json!({ member: open }))
 }
 
 fn one(gateway: &Gateway, kind: QuestionKind, id: &str) -> Result<Response, HttpError> {
-    let question =
-        gateway.questions().and_then(|questions| questions.get(id)).filter(|one| one.details.kind == kind);
+    let question = gateway
+        .questions
+        .as_ref()
+        .and_then(|questions| questions.get(id))
+        .filter(|one| one.details.kind == kind);
     let question = question.ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
     Ok(response::json(&redacted_question(gateway, &question)))
 }
@@ -106,7 +109,8 @@ fn submit_answer(
     answer: Answer,
 ) -> Result<Response, HttpError> {
     let (gateway, auth) = (&request.gateway, &request.auth);
-    let questions = gateway.questions().ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
+    let questions =
+        gateway.questions.as_ref().ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
     let (by, caller) = if auth.via_socket {
         (SOCKET_USER.to_owned(), None)
     } else {

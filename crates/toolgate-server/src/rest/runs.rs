@@ -61,7 +61,7 @@ pub(crate) async fn start(request: AdmittedRequest) -> Result<Response, HttpErro
         }
     };
     let runs = require_agent(&gateway)?;
-    let slot = gateway.active_runs.acquire_slot().ok_or_else(|| {
+    let slot = gateway.runs.active.acquire_slot().ok_or_else(|| {
         let code = ErrorCode::Overloaded.label();
         HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many runs are active")
     })?;
@@ -90,7 +90,7 @@ pub(crate) async fn start(request: AdmittedRequest) -> Result<Response, HttpErro
     handle.turns.store(turns, Ordering::Relaxed);
     handle.resumed_after.store(resumed_after, Ordering::Relaxed);
     let location = format!("/v1/runs/{}", started.run);
-    gateway.active_runs.add(started, handle, gateway.lifecycle.delay_shutdown(), slot);
+    gateway.runs.active.add(started, handle, gateway.lifecycle.delay_shutdown(), slot);
     let watcher = RunWatcher { resumed_after, ..RunWatcher::new(follower, 0, Some(events)) };
     let mut response = stream_response(&gateway, &auth, watcher);
     if let Ok(location) = HeaderValue::from_str(&location) {
@@ -111,7 +111,7 @@ pub(crate) async fn events(request: AdmittedRequest) -> Result<Response, HttpErr
         })?,
     };
     // Subscribe before the journal is read, so that no event is missed in between.
-    let handle = gateway.active_runs.get(&id);
+    let handle = gateway.runs.active.get(&id);
     let live_events = handle.as_ref().map(|handle| handle.events.subscribe());
     let resumed_after = handle.map_or(0, |handle| handle.resumed_after.load(Ordering::Relaxed));
     let follower = accessible_run(&request, &id).await?;
@@ -128,7 +128,7 @@ pub(crate) async fn stop(request: AdmittedRequest) -> Result<Response, HttpError
         HttpError::new(StatusCode::CONFLICT, "conflict", message)
             .hint("`GET /v1/runs` shows which runs are active")
     };
-    request.gateway.active_runs.get(&id).ok_or_else(not_active)?.stop.notify_one();
+    request.gateway.runs.active.get(&id).ok_or_else(not_active)?.stop.notify_one();
     let mut response = response::json(&json!({ "run": id, "state": "stopping" }));
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
@@ -282,7 +282,7 @@ pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError
 fn require_agent(gateway: &Gateway) -> Result<Arc<dyn RunService>, HttpError> {
     let none =
         || HttpError::unavailable("no agent is configured").hint("see the log of the gateway for the reason");
-    gateway.runs().cloned().ok_or_else(none)
+    gateway.runs.service.clone().ok_or_else(none)
 }
 
 fn run_error(error: RunStartError) -> HttpError {
