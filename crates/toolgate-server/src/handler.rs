@@ -105,3 +105,6 @@ fn trace_of(headers: &HeaderMap) -> TraceContext {
         None => trace,
     }
 }
+
+#[cfg(test)]
+mod tests;
