@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn every_row_can_be_reached() {
         for row in ROUTES.rows() {
-            let path = row.path.replace('{', "").replace('}', "");
+            let path = row.path.replace(['{', '}'], "");
             let uri: Uri = path.parse().unwrap();
             let (found, parameter) = ROUTES.find(&row.method, &uri).unwrap();
             assert!(std::ptr::eq(found, row), "{row:?}");
