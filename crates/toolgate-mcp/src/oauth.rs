@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 use toolgate_types::oauth::{OauthConfig, OauthGrant};
@@ -277,7 +278,7 @@ impl TokenSource {
         self.file.remove().map_err(LoginError::File)
     }
 
-    /// Opens the callback listener, on the port under which the client was registered if it is free.
+    /// Opens the callback listener, on the port of the client's registration if it is free.
     async fn listen(&self, known: Option<&token_file::OAuthClient>) -> io::Result<CallbackListener> {
         if let Some(port) = self.options.redirect_port {
             return CallbackListener::bind(port).await;
@@ -295,7 +296,7 @@ impl TokenSource {
     /// Rejects repeated logins with the same scopes.
     fn check_login_loop(&self, scopes_wanted: String) -> Result<(), LoginError> {
         let now = Instant::now();
-        let mut recent_logins = self.recent_logins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent_logins = self.recent_logins.lock();
         recent_logins.retain(|(when, _)| now.duration_since(*when) < SAME_LOGIN_WINDOW);
         if recent_logins.iter().filter(|(_, before)| *before == scopes_wanted).count() >= MAX_SAME_LOGINS {
             let scopes_wanted = if scopes_wanted.is_empty() {
@@ -368,7 +369,7 @@ impl TokenSource {
     }
 
     fn state(&self) -> MutexGuard<'_, TokenState> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if !state.loaded {
             state.loaded = true;
             let record = self.file.read(&self.server).ok().flatten();

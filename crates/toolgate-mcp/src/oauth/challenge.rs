@@ -1,6 +1,6 @@
 //! `WWW-Authenticate` challenges: the parameters that concern OAuth (RFC 6750, RFC 9728).
 //!
-//! Several challenges in one header are read as one list of parameters, whatever their scheme.
+//! Several challenges in one header are read as one list of parameters; their schemes are ignored.
 
 /// Parameters of a challenge.
 #[derive(Debug, Default, PartialEq, Eq)]

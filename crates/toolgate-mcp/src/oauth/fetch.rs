@@ -1,8 +1,8 @@
 //! HTTP requests of a login: metadata documents, client registration, token endpoint.
 //!
 //! Most of their URLs come from the server or from documents it points to, so it could make us send requests into our
-//! own network. Invariant: every request passes [`Fetcher::send`], which asks [`UrlPolicy`]; redirects to another
-//! origin and proxies are not used, responses are limited, and JSON is scanned before it is parsed.
+//! own network. Invariant: every request passes [`Fetcher::send`] and its [`UrlPolicy`]; redirects to another origin
+//! and proxies are not used, responses are limited, and JSON is scanned before it is parsed.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -63,7 +63,7 @@ pub(super) enum FetchError {
     Json { url: String, source: serde_json::Error },
 }
 
-/// Decides which URLs the login to one server may use.
+/// Allows or refuses the URLs of the login to one server.
 ///
 /// Public addresses are allowed. Addresses on this machine or in a private network are allowed only if the server
 /// itself is there; link-local addresses (cloud metadata services) and other special ones never.
@@ -87,7 +87,7 @@ impl UrlPolicy {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(FetchError::Scheme(redacted_url(url)));
         }
-        // The user chose plain http for the server itself; whatever it protects is sent over that connection anyway.
+        // The user chose plain http for the server itself, and its tokens are sent over that connection anyway.
         let is_own_origin = url.origin() == self.server.origin();
         if url.scheme() == "http" && !is_own_origin && !is_loopback(url) {
             return Err(FetchError::PlainHttp(redacted_url(url)));
@@ -261,7 +261,7 @@ impl<'c> AsyncHttpClient<'c> for Fetcher {
 fn get(url: &Url) -> Request {
     let mut request = Request::new(Method::GET, url.clone());
     request.headers_mut().insert(ACCEPT, JSON);
-    // Revision 2025-03-26 asks for the header in discovery; servers know no newer revision of us yet.
+    // Revision 2025-03-26 requires the header in discovery. No revision is negotiated yet.
     let revision = HeaderValue::from_static(Revision::V2025_03_26.name());
     request.headers_mut().insert("mcp-protocol-version", revision);
     request

@@ -138,7 +138,7 @@ impl LoginFlow {
         if let Some(known) = known.filter(|known| known.registered && known.redirect_uri == redirect_uri) {
             return Ok(known.clone());
         }
-        // A server that cannot log anybody in needs no registration.
+        // A registration is of no use if the login cannot succeed.
         self.check_code_flow().map_err(|error| LoginError::Registration(error.into()))?;
         let endpoint = metadata.registration_endpoint.as_deref();
         let registered = registration::register(&self.fetcher, endpoint, redirect_uri, scopes).await;
@@ -178,8 +178,7 @@ impl LoginFlow {
         build().map_err(LoginError::Discovery)
     }
 
-    /// Checks that the server supports authorization codes with PKCE. Servers that do not say what they support are
-    /// tried.
+    /// Checks that the server supports authorization codes with PKCE. Lists that it does not publish are not checked.
     fn check_code_flow(&self) -> Result<(), FlowError> {
         let metadata = &self.discovered.metadata;
         let supports = |list: &Option<Vec<String>>, value: &str| {
@@ -328,14 +327,14 @@ impl LoginFlow {
         Err(FlowError::NoAuthMethod { wanted: wanted[0], supported: supported.join(", ") })
     }
 
-    /// How a secret is sent in a login: in a header, unless the server supports the body only.
+    /// Place of the secret in a login: a header, unless the server supports the body only.
     fn login_auth_type(&self) -> AuthType {
         let is_post_only =
             self.supports_method("client_secret_post") && !self.supports_method("client_secret_basic");
         if is_post_only { AuthType::RequestBody } else { AuthType::BasicAuth }
     }
 
-    /// How a secret is sent for client credentials: in the body, unless the server supports the header only.
+    /// Place of the secret for client credentials: the body, unless the server supports the header only.
     fn secret_auth_type(&self) -> Result<AuthType, FlowError> {
         self.check_auth_method(&["client_secret_post", "client_secret_basic"])?;
         let is_basic_only =

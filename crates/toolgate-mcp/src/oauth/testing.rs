@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 /// Path, status, header line, body. `ORIGIN` in a header or body stands for the server's own origin.
-pub(super) type TestResponse<'a> = (&'a str, u16, &'a str, &'a str);
+pub(super) type DocumentResponse<'a> = (&'a str, u16, &'a str, &'a str);
 
 pub(super) struct TestServer {
     pub(super) origin: String,
@@ -19,7 +19,7 @@ pub(super) struct TestServer {
 
 impl TestServer {
     /// Starts a server. Paths without a response get 404.
-    pub(super) async fn start(responses: &[TestResponse<'_>]) -> Self {
+    pub(super) async fn start(responses: &[DocumentResponse<'_>]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         let fill = |text: &str| text.replace("ORIGIN", &origin);

@@ -1,5 +1,7 @@
 //! Cost of a change in a large registry. Prints timings; the figures are in `docs/dev/decisions/json-text-editor.md`.
 
+#![expect(clippy::disallowed_methods, reason = "it measures real time")]
+
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -38,7 +40,6 @@ fn median(mut run: impl FnMut(usize) -> Duration) -> Duration {
 
 #[tokio::test]
 #[ignore = "a measurement; run it alone with `--nocapture`, in `--profile profiling`"]
-#[expect(clippy::print_stderr, reason = "the timings are the result")]
 async fn change_among_ten_thousand_entries() {
     let text = large_file();
     let parse = median(|_| {

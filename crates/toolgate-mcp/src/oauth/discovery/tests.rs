@@ -2,7 +2,7 @@
 
 use toolgate_types::server::UpstreamTls;
 
-use super::super::testing::{TestResponse, TestServer};
+use super::super::testing::{DocumentResponse, TestServer};
 use super::*;
 
 const RESOURCE: &str =
@@ -13,7 +13,7 @@ const TENANT: &str = r#"{"issuer":"ORIGIN/t","token_endpoint":"ORIGIN/t/token"}"
 const TENANT_RESOURCE: &str = r#"{"resource":"ORIGIN/","authorization_servers":["ORIGIN/t"]}"#;
 
 /// Expects `issuer resource scopes`, or the error.
-async fn check(challenge: Option<&str>, responses: &[TestResponse<'_>], expected: &str) -> Vec<String> {
+async fn check(challenge: Option<&str>, responses: &[DocumentResponse<'_>], expected: &str) -> Vec<String> {
     let server = TestServer::start(responses).await;
     let url = server.url("/mcp");
     let fetcher = Fetcher::new(&url, &UpstreamTls::default()).await.unwrap();
@@ -32,7 +32,7 @@ async fn check(challenge: Option<&str>, responses: &[TestResponse<'_>], expected
 #[tokio::test]
 async fn resource_metadata_is_found() {
     let root = ("/.well-known/oauth-authorization-server", 200, "", ROOT);
-    // By the challenge of the request, which saves requests.
+    // By the challenge of the request: no probe is needed.
     let requests = check(
         Some(r#"Bearer resource_metadata="/meta", scope="a b""#),
         &[("/meta", 200, "", RESOURCE), root],

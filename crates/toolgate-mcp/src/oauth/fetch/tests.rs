@@ -1,6 +1,6 @@
 //! URL policy, and limits of responses.
 
-use super::super::testing::{TestResponse, TestServer};
+use super::super::testing::{DocumentResponse, TestServer};
 use super::*;
 
 fn policy(server: &str, allows_private: bool) -> UrlPolicy {
@@ -48,7 +48,7 @@ fn policy_decides_by_scheme_and_address() {
     check(private, true, "https://127.0.0.1/", &on("https://127.0.0.1/", "this machine"));
     let metadata = on("https://100.100.100.200/", "a cloud metadata service");
     check(private, true, "https://100.100.100.200/", &metadata);
-    // The user configured this origin, whatever it is.
+    // The user configured this origin.
     check("http://mcp:8080/mcp", true, "http://mcp:8080/token", "");
     check("http://169.254.0.1/mcp", false, "http://169.254.0.1/token", "");
 }
@@ -68,7 +68,7 @@ async fn resolved_addresses_are_checked() {
 async fn documents_are_limited() {
     let large = format!("[\"{}\"]", "x".repeat(RESPONSE_LIMITS.size));
     let deep = format!("{}{}", "[".repeat(40), "]".repeat(40));
-    let responses: &[TestResponse<'_>] = &[
+    let responses: &[DocumentResponse<'_>] = &[
         ("/good", 200, "", "[1]"),
         ("/missing", 404, "", "[1]"),
         ("/html", 200, "", "<html>"),

@@ -5,13 +5,13 @@ use std::error::Error as _;
 use toolgate_types::ConfigString;
 
 use super::super::discovery::ServerMetadata;
-use super::super::testing::{TestResponse, TestServer};
+use super::super::testing::{DocumentResponse, TestServer};
 use super::*;
 
 const TOKEN: &str = r#"{"access_token":"a","token_type":"Bearer","expires_in":60}"#;
 
 /// Starts a server with this metadata; `ORIGIN` stands for its origin.
-async fn start(metadata: &str, responses: &[TestResponse<'_>]) -> (TestServer, LoginFlow) {
+async fn start(metadata: &str, responses: &[DocumentResponse<'_>]) -> (TestServer, LoginFlow) {
     let server = TestServer::start(responses).await;
     let metadata = metadata.replace("ORIGIN", &server.origin);
     let metadata: ServerMetadata = serde_json::from_str(&metadata).unwrap();
@@ -37,14 +37,14 @@ fn client(secret: Option<&str>) -> OAuthClient {
 
 /// The error and its causes.
 fn describe(error: &LoginError) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
+    let causes = std::iter::successors(error.source(), |error| (*error).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[tokio::test]
 async fn client_credentials_are_sent_as_the_server_supports_them() {
     let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
-    let given = |text: &str| Some(ConfigString::new(text.to_owned()));
+    let given = |text: &str| Some(ConfigString::hidden(text));
     let secret = OauthConfig { client_id: given("us"), client_secret: given("s"), ..OauthConfig::default() };
     let key = OauthConfig { client_id: given("us"), private_key: given(&key), ..OauthConfig::default() };
     let check = async |options: &OauthConfig, methods: &str, expected: &str| {
