@@ -22,6 +22,7 @@ use crate::listener::tls::PeerCertificate;
 use crate::listener::{ConnectionEnds, client_key};
 pub use crate::response::HttpError;
 
+mod authenticated;
 mod callers;
 mod failures;
 mod jwks;
@@ -31,6 +32,7 @@ mod managed;
 pub(crate) mod protected_resource;
 mod quota;
 
+pub(crate) use authenticated::Authenticated;
 use failures::KeyFailures;
 pub use jwks::JwksError;
 use jwt::{TokenError, TokenIdentity, TokenVerifier};
@@ -265,7 +267,7 @@ impl Authenticator {
 }
 
 /// Checks that a caller has a permission.
-pub(crate) fn require_permission(caller: &Caller, permission: &str) -> Result<(), HttpError> {
+fn require_permission(caller: &Caller, permission: &str) -> Result<(), HttpError> {
     let permission: Permission = permission.parse().expect("required permissions are valid");
     if caller.has_permission(&permission) { Ok(()) } else { Err(HttpError::missing_permission(&permission)) }
 }

@@ -4,15 +4,14 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 use tokio::time::{Instant, timeout_at};
-use toolgate_mcp::body_buffer::BodyBuffer;
 use toolgate_json::RawJson;
 use toolgate_json::scan::{ScanError, ScanLimits};
+use toolgate_mcp::body_buffer::BodyBuffer;
 
 use crate::response::HttpError;
 
@@ -22,9 +21,8 @@ pub(crate) const MAX_DEPTH: usize = 64;
 const GRACE: Duration = Duration::from_secs(10);
 const BYTES_PER_SECOND: usize = 1024;
 
-/// Reads a request body as JSON.
-pub(crate) async fn read_json(headers: &HeaderMap, body: Body, limit: usize) -> Result<RawJson, HttpError> {
-    let bytes = read_bytes(headers, body, limit).await?;
+/// Scans a request body as JSON.
+pub(crate) fn scan(bytes: Bytes, limit: usize) -> Result<RawJson, HttpError> {
     RawJson::new(bytes, ScanLimits { size: limit, depth: MAX_DEPTH }).map_err(|error| match error {
         ScanError::TooLarge(_) => too_large(limit),
         error => HttpError::invalid(format!("the request body is invalid: {error}")),
@@ -84,12 +82,15 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+
     use super::*;
 
     async fn status(kind: &str, body: Body) -> Option<u16> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
-        read_json(&headers, body, 20).await.err().map(|error| error.status.as_u16())
+        let scanned = read_bytes(&headers, body, 20).await.and_then(|bytes| scan(bytes, 20));
+        scanned.err().map(|error| error.status.as_u16())
     }
 
     #[tokio::test]

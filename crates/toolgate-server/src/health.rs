@@ -1,32 +1,27 @@
 //! Endpoints for monitoring: liveness, readiness, and metrics.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::response::Response;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
 use serde_json::{Value as Json, json};
 use toolgate_runtime::runtime::ServerStatus;
 
-use crate::Gateway;
-use crate::auth::{HttpError, require_permission};
+use crate::auth::HttpError;
 use crate::lifecycle::Phase;
 use crate::response;
-use crate::rest::{Authenticated, METRICS_READ, SERVERS_READ};
+use crate::route::{Access, AdmittedRequest};
 
-pub(crate) async fn alive() -> Response {
-    response::json(&json!({ "status": "ok" }))
+pub(crate) async fn alive(_: AdmittedRequest) -> Result<Response, HttpError> {
+    Ok(response::json(&json!({ "status": "ok" })))
 }
 
 /// Readiness: calls are accepted, the execution log is writable, and at least one server is up. Names, errors and retry
-/// times of unavailable servers are shown only to callers with `servers:read`.
-pub(crate) async fn ready(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Result<Authenticated, HttpError>,
-) -> Response {
+/// times of unavailable servers are shown only with full access.
+pub(crate) async fn ready(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let gateway = &request.gateway;
     let servers = gateway.runtime.servers();
     let down: Vec<_> = servers.iter().filter(|server| server.reason.is_some()).collect();
     let all_down = !servers.is_empty() && down.len() == servers.len();
@@ -48,22 +43,19 @@ pub(crate) async fn ready(
     if let Some(next) = next {
         document["nextTryInMs"] = json!(next);
     }
-    if auth.is_ok_and(|auth| require_permission(&auth.caller, SERVERS_READ).is_ok()) {
+    if request.access == Access::Full {
         let entry = |server: &&ServerStatus| -> Json {
             json!({ "name": server.name, "reason": server.reason, "nextTryInMs": server.retry_in_ms })
         };
         document["unavailable"] = down.iter().map(entry).collect();
     }
     let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    response::json_with_status(status, &document)
+    Ok(response::json_with_status(status, &document))
 }
 
 /// Metrics in the Prometheus text format.
-pub(crate) async fn metrics(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-) -> Result<Response, HttpError> {
-    require_permission(&auth.caller, METRICS_READ)?;
+pub(crate) async fn metrics(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let gateway = &request.gateway;
     let mut text = gateway.runtime.metrics().render();
     let ready = gateway.runtime.servers().iter().filter(|server| server.state == "ready").count();
     for (name, help, value) in [

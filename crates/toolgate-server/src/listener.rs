@@ -6,7 +6,6 @@
 
 mod framing;
 mod guarded_stream;
-mod repoll;
 pub(crate) mod tls;
 
 use std::collections::HashMap;
@@ -17,7 +16,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,11 +25,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 use toolgate_types::ServeConfig;
 
+use crate::Gateway;
 use crate::handler::RequestHandler;
-use crate::{Gateway, rest};
 use guarded_stream::{FirstHead, GuardedStream};
-use repoll::repoll;
-use tls::PeerCertificate;
+use tls::{PeerCertificate, TlsContext, TlsError};
 
 /// Time to send the head of a request, and maximum idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,6 +71,19 @@ pub(crate) enum ConnectionSource {
     Network(ConnectionEnds, Option<Arc<PeerCertificate>>),
 }
 
+/// Connection limits, and the TLS context if a certificate is configured.
+pub(crate) struct ListenerState {
+    limits: Arc<ConnectionLimits>,
+    tls: Option<TlsContext>,
+}
+
+impl ListenerState {
+    pub(crate) fn new(config: &ServeConfig) -> Result<Self, TlsError> {
+        let tls = config.tls.clone().map(|tls| TlsContext::open(tls, tokio::time::Instant::now()));
+        Ok(Self { limits: Arc::new(ConnectionLimits::new(config)), tls: tls.transpose()? })
+    }
+}
+
 /// Binds the listening socket.
 ///
 /// # Errors
@@ -87,7 +97,6 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 pub(crate) async fn serve(gateway: &Arc<Gateway>, listener: TcpListener) {
-    let router = rest::router(gateway);
     let mut connections = JoinSet::new();
     let mut closing = pin!(gateway.lifecycle.closing());
     loop {
@@ -95,11 +104,11 @@ pub(crate) async fn serve(gateway: &Arc<Gateway>, listener: TcpListener) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     let peer = peer.ip().to_canonical();
-                    match ConnectionLimits::acquire(&gateway.connection_limits, peer) {
+                    match ConnectionLimits::acquire(&gateway.listener.limits, peer) {
                         Some(permit) => {
-                            let (gateway, router) = (Arc::clone(gateway), router.clone());
+                            let gateway = Arc::clone(gateway);
                             connections.spawn(async move {
-                                handle_connection(gateway, router, stream, peer).await;
+                                handle_connection(gateway, stream, peer).await;
                                 drop(permit);
                             });
                         }
@@ -128,7 +137,6 @@ pub(crate) async fn serve(gateway: &Arc<Gateway>, listener: TcpListener) {
 
 /// Serves the Unix socket. Accepts only the user that runs the gateway, and root.
 pub(crate) async fn serve_socket(gateway: &Arc<Gateway>, listener: UnixListener) {
-    let router = rest::router(gateway);
     let mut connections = JoinSet::new();
     let mut closing = pin!(gateway.lifecycle.closing());
     let own = rustix::process::geteuid().as_raw();
@@ -136,8 +144,8 @@ pub(crate) async fn serve_socket(gateway: &Arc<Gateway>, listener: UnixListener)
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_SOCKET_CONNECTIONS => match accepted {
                 Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| [own, 0].contains(&peer.uid())) => {
-                    let (gateway, router) = (Arc::clone(gateway), router.clone());
-                    connections.spawn(async move { serve_http(gateway, router, stream, ConnectionSource::LocalSocket).await });
+                    let gateway = Arc::clone(gateway);
+                    connections.spawn(async move { serve_http(gateway, stream, ConnectionSource::LocalSocket).await });
                 }
                 Ok(_) => tracing::warn!("refused a connection of another user to the socket"),
                 Err(error) => {
@@ -153,21 +161,22 @@ pub(crate) async fn serve_socket(gateway: &Arc<Gateway>, listener: UnixListener)
     while connections.join_next().await.is_some() {}
 }
 
-async fn handle_connection(gateway: Arc<Gateway>, router: Router, stream: TcpStream, peer: IpAddr) {
+async fn handle_connection(gateway: Arc<Gateway>, stream: TcpStream, peer: IpAddr) {
     let Ok(local) = stream.local_addr() else { return };
     // Responses are written whole, so Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
-    let ends = ConnectionEnds { peer, local: local.ip().to_canonical(), secure: gateway.tls.is_some() };
-    if gateway.tls.is_some() {
+    let ends =
+        ConnectionEnds { peer, local: local.ip().to_canonical(), secure: gateway.listener.tls.is_some() };
+    if gateway.listener.tls.is_some() {
         // Boxed, so that plain connections do not reserve space for the TLS future.
-        Box::pin(serve_tls(gateway, router, stream, ends)).await;
+        Box::pin(serve_tls(gateway, stream, ends)).await;
     } else {
-        serve_http(gateway, router, stream, ConnectionSource::Network(ends, None)).await;
+        serve_http(gateway, stream, ConnectionSource::Network(ends, None)).await;
     }
 }
 
-async fn serve_tls(gateway: Arc<Gateway>, router: Router, stream: TcpStream, ends: ConnectionEnds) {
-    let Some(tls) = &gateway.tls else { return };
+async fn serve_tls(gateway: Arc<Gateway>, stream: TcpStream, ends: ConnectionEnds) {
+    let Some(tls) = &gateway.listener.tls else { return };
     let handshake = tokio::select! {
         handshake = tls.accept(stream) => handshake,
         () = gateway.lifecycle.closing() => return,
@@ -176,7 +185,6 @@ async fn serve_tls(gateway: Arc<Gateway>, router: Router, stream: TcpStream, end
         Ok((stream, certificate)) => {
             serve_http(
                 Arc::clone(&gateway),
-                router,
                 stream,
                 ConnectionSource::Network(ends, certificate.map(Arc::new)),
             )
@@ -187,7 +195,7 @@ async fn serve_tls(gateway: Arc<Gateway>, router: Router, stream: TcpStream, end
 }
 
 /// Serves HTTP on a connection until it ends.
-async fn serve_http<S>(gateway: Arc<Gateway>, router: Router, stream: S, source: ConnectionSource)
+async fn serve_http<S>(gateway: Arc<Gateway>, stream: S, source: ConnectionSource)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -205,7 +213,7 @@ where
         },
         () = &mut closing => return,
     }
-    let handler = Arc::new(RequestHandler::new(Arc::clone(&gateway), router, source));
+    let handler = Arc::new(RequestHandler::new(Arc::clone(&gateway), source));
     let shared = Arc::clone(&handler);
     // Boxed, so that idle connections hold no space for a response future.
     let service = service_fn(move |request| {
@@ -221,16 +229,13 @@ where
         // A WebSocket starts as an HTTP request.
         .with_upgrades();
     let mut connection = pin!(connection);
-    let outcome = repoll(async {
-        tokio::select! {
-            outcome = &mut connection => outcome,
-            () = &mut closing => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
+    let outcome = tokio::select! {
+        outcome = &mut connection => outcome,
+        () = &mut closing => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
         }
-    })
-    .await;
+    };
     if let Err(error) = outcome {
         tracing::debug!(whence = ?handler.source, "a connection failed: {error}");
     }
@@ -254,7 +259,7 @@ pub(crate) fn client_key(address: IpAddr) -> IpAddr {
 }
 
 /// Connection limits, in total and per client address.
-pub(crate) struct ConnectionLimits {
+struct ConnectionLimits {
     max_total: usize,
     max_per_address: usize,
     counts: Mutex<ConnectionCounts>,
@@ -267,7 +272,7 @@ struct ConnectionCounts {
 }
 
 impl ConnectionLimits {
-    pub(crate) fn new(config: &ServeConfig) -> Self {
+    fn new(config: &ServeConfig) -> Self {
         let number = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let files = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
@@ -280,7 +285,7 @@ impl ConnectionLimits {
     }
 
     /// Acquires a connection permit, unless a limit is reached.
-    pub(crate) fn acquire(connection_limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
+    fn acquire(connection_limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let address = client_key(address);
         let mut counts = connection_limits.counts.lock();
         let per_address = counts.per_address.get(&address).copied().unwrap_or(0);
@@ -294,7 +299,7 @@ impl ConnectionLimits {
 }
 
 /// Counts as a connection until dropped.
-pub(crate) struct ConnectionPermit {
+struct ConnectionPermit {
     connection_limits: Arc<ConnectionLimits>,
     address: IpAddr,
 }
@@ -313,7 +318,7 @@ impl Drop for ConnectionPermit {
 /// Memory of an open connection besides its read and write buffers.
 #[test]
 fn connection_future_is_small() {
-    fn size<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+    fn size<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
         std::mem::size_of::<F>()
     }
     let plain = size(handle_connection);
@@ -335,11 +340,7 @@ fn one_address_cannot_take_every_connection() {
     assert!(other.is_some() && acquire("10.0.0.3").is_none(), "four in all");
     drop(held);
     assert!(acquire("10.0.0.1").is_some());
-    assert_eq!(
-        connection_limits.counts.lock().per_address.len(),
-        1,
-        "closed connections are not counted"
-    );
+    assert_eq!(connection_limits.counts.lock().per_address.len(), 1, "closed connections are not counted");
 }
 
 #[test]

@@ -9,34 +9,75 @@ use axum::body::Body as HttpBody;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, StatusCode, Uri};
-use toolgate_mcp::serve::{HttpReply, ReplyBody, RequestHead, TraceSource};
-use toolgate_types::profile::ProfileName;
+use hyper::{Method, StatusCode};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use toolgate_mcp::scan::ScanLimits;
+use toolgate_mcp::serve::{HttpReply, McpEndpoint, ReplyBody, RequestHead, TraceSource};
+use toolgate_runtime::Runtime;
 
-use crate::auth::HttpError;
-use crate::mcp_service::McpCaller;
-use crate::rest::{self, Authenticated};
+use crate::auth::{Authenticated, HttpError};
+use crate::lifecycle::Lifecycle;
+use crate::mcp_service::{McpCaller, McpService};
+use crate::route::profile_name;
 use crate::{Gateway, body};
+use sse::SseSessions;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// Returns true for the paths of Streamable HTTP: `/mcp` and `/mcp/{profile}`.
-pub(crate) fn is_mcp_path(path: &str) -> bool {
-    path == "/mcp" || path.strip_prefix("/mcp/").is_some_and(|name| !name.is_empty() && !name.contains('/'))
+/// MCP sessions over WebSockets open at the same time.
+const MAX_WEBSOCKETS: usize = 4_096;
+
+/// The MCP endpoint, and the sessions that outlive the request that opened them.
+pub(crate) struct McpFrontEnd {
+    pub(crate) endpoint: Arc<McpEndpoint<McpService>>,
+    pub(crate) message_limits: ScanLimits,
+    pub(crate) sse_sessions: SseSessions,
+    /// Tasks of WebSocket sessions.
+    websockets: Mutex<JoinSet<()>>,
+    lifecycle: Arc<Lifecycle>,
 }
 
-/// Methods allowed on these paths.
-pub(crate) const METHODS: [Method; 3] = [Method::GET, Method::POST, Method::DELETE];
+impl McpFrontEnd {
+    pub(crate) fn new(runtime: &Arc<Runtime>, lifecycle: &Arc<Lifecycle>, max_body: usize) -> Self {
+        let message_limits = ScanLimits { size: max_body, depth: body::MAX_DEPTH };
+        Self {
+            endpoint: McpEndpoint::new(Arc::new(McpService::new(runtime, lifecycle)), message_limits),
+            message_limits,
+            sse_sessions: SseSessions::default(),
+            websockets: Mutex::default(),
+            lifecycle: Arc::clone(lifecycle),
+        }
+    }
 
-/// Handles a request to one of these paths.
+    /// Runs a WebSocket session in the background until it ends or the gateway closes.
+    fn spawn_websocket(&self, session: impl Future<Output = ()> + Send + 'static) -> Result<(), HttpError> {
+        let mut tasks = self.websockets.lock();
+        while tasks.try_join_next().is_some() {}
+        if tasks.len() >= MAX_WEBSOCKETS {
+            return Err(HttpError::unavailable("too many WebSocket sessions are open"));
+        }
+        let lifecycle = Arc::clone(&self.lifecycle);
+        tasks.spawn(async move {
+            let _connection = lifecycle.track_connection();
+            tokio::select! {
+                () = session => {}
+                () = lifecycle.closing() => {}
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Handles a request of Streamable HTTP.
 pub(crate) async fn handle(
     gateway: &Arc<Gateway>,
     auth: &Authenticated,
     parts: &Parts,
-    body: Incoming,
+    profile: Option<&str>,
+    body: Bytes,
 ) -> Result<Response, HttpError> {
     let headers = &parts.headers;
     let mcp_caller = if gateway.authenticator.is_limited_by_scopes(&auth.caller, auth.lifetime) {
@@ -44,15 +85,12 @@ pub(crate) async fn handle(
     } else {
         McpCaller::new(&auth.caller)
     };
-    let mcp_caller = mcp_caller.with_profile(gateway.profile(auth, &parts.method, &parts.uri)?);
+    let mcp_caller = mcp_caller.with_profile(profile_name(profile, parts)?);
     let request_head = request_head(auth, headers);
     let reply = match parts.method {
-        Method::GET => gateway.mcp.get(&mcp_caller, &request_head),
-        Method::DELETE => gateway.mcp.delete(&mcp_caller, &request_head),
-        _ => {
-            let bytes = body::read_bytes(headers, body, gateway.max_body).await?;
-            gateway.mcp.post(&mcp_caller, request_head, bytes).await
-        }
+        Method::GET => gateway.mcp.endpoint.get(&mcp_caller, &request_head),
+        Method::DELETE => gateway.mcp.endpoint.delete(&mcp_caller, &request_head),
+        _ => gateway.mcp.endpoint.post(&mcp_caller, request_head, body).await,
     };
     // Only for a single response: of a batch, other calls have run, and a stream has started.
     match mcp_caller.missing_permissions() {
@@ -66,21 +104,6 @@ pub(crate) async fn handle(
 /// Returns true if the reply is a single JSON response, not a batch or a stream.
 fn is_single_response(reply: &HttpReply) -> bool {
     matches!(&reply.body, ReplyBody::Json(parts) if parts.first().is_some_and(|part| part.starts_with(b"{")))
-}
-
-impl Gateway {
-    /// Reads the profile from the path. A profile this caller may not use counts as missing.
-    pub(crate) fn profile(
-        &self,
-        auth: &Authenticated,
-        method: &Method,
-        uri: &Uri,
-    ) -> Result<Option<ProfileName>, HttpError> {
-        let missing = || rest::no_endpoint(method, uri);
-        let named = uri.path().trim_start_matches('/').split_once('/').map(|(_, name)| name);
-        self.runtime.profiles().resolve(&auth.caller.id, named).map_err(|_| missing())?;
-        named.map(|name| name.parse().map_err(|_| missing())).transpose()
-    }
 }
 
 fn request_head<'a>(auth: &Authenticated, headers: &'a HeaderMap) -> RequestHead<'a> {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
@@ -34,17 +34,18 @@ pub struct HttpError {
     pub(crate) retry_after: Option<Duration>,
     /// `WWW-Authenticate` challenge.
     pub(crate) challenge: Option<String>,
-    /// Details of a rejected registry change.
     pub(crate) details: Option<Box<ErrorDetails>>,
 }
 
-/// Details of a rejected registry change.
+/// Details of a rejected registry change, or of a method that a path does not have.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ErrorDetails {
     /// All problems found.
     pub(crate) problems: Vec<RegistryProblem>,
     /// Current revision, if the client expected another one.
     pub(crate) revision: Option<Revision>,
+    /// `Allow` header: the methods of the path.
+    pub(crate) allowed_methods: Option<String>,
 }
 
 impl HttpError {
@@ -105,7 +106,8 @@ impl HttpError {
         let class = self.class();
         let retryable = matches!(self.status.as_u16(), 408 | 429 | 503);
         let Self { status, code, message, hint, retry_after, challenge, details } = self;
-        let ErrorDetails { problems, revision } = details.map(|details| *details).unwrap_or_default();
+        let ErrorDetails { problems, revision, allowed_methods } =
+            details.map(|details| *details).unwrap_or_default();
         let mut error = json!({
             "code": code,
             "class": class,
@@ -130,17 +132,9 @@ impl HttpError {
         if let Some(revision) = revision {
             set_etag(&mut response, revision);
         }
-        response
-    }
-}
-
-/// The trace of the request is unknown here, so the error travels as a response extension. [`crate::handler`] renders
-/// it.
-impl IntoResponse for HttpError {
-    fn into_response(self) -> Response {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = self.status;
-        response.extensions_mut().insert(self);
+        if let Some(allowed) = allowed_methods.and_then(|allowed| HeaderValue::from_str(&allowed).ok()) {
+            response.headers_mut().insert(header::ALLOW, allowed);
+        }
         response
     }
 }
@@ -169,6 +163,13 @@ pub(crate) fn set_etag(response: &mut Response, revision: Revision) {
     }
 }
 
+/// Creates a response without a body.
+pub(crate) fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
 pub(crate) fn json(value: &impl Serialize) -> Response {
     json_with_status(StatusCode::OK, value)
 }
@@ -183,7 +184,7 @@ pub(crate) fn json_with_status(status: StatusCode, value: &impl Serialize) -> Re
         }
         Err(error) => {
             tracing::error!("a response cannot be serialised as JSON: {error}");
-            HttpError::unavailable("the response cannot be serialised").into_response()
+            empty(StatusCode::SERVICE_UNAVAILABLE)
         }
     }
 }

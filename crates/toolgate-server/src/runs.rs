@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
@@ -97,6 +97,19 @@ pub trait RunService: Send + Sync + 'static {
     /// # Errors
     /// Fails if the journal is unreadable.
     fn follow(&self, id: &str) -> io::Result<Option<Box<dyn RunFollower>>>;
+}
+
+/// The agent of a gateway, and its runs. They outlive the request that started them.
+pub(crate) struct AgentRuns {
+    /// `None` if no agent is configured.
+    pub(crate) service: Option<Arc<dyn RunService>>,
+    pub(crate) active: ActiveRuns,
+}
+
+impl AgentRuns {
+    pub(crate) fn new(service: Option<Arc<dyn RunService>>) -> Self {
+        Self { service, active: ActiveRuns::default() }
+    }
 }
 
 /// Runs executed by this gateway.

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::{Caller, CallerId, ErrorCode, Secret};
 
-use super::{Authenticator, HttpError, require_explicit_permission};
+use super::{Authenticated, Authenticator, HttpError, require_explicit_permission};
 use crate::keys::{KeyError, ManagedCaller};
-use crate::rest::{Authenticated, SERVERS_EXEC};
+use crate::routes::SERVERS_EXEC;
 
 impl Authenticator {
     /// Lists all callers, without their credentials.

@@ -2,9 +2,6 @@
 //!
 //! Invariant: published only if token issuers are configured; it contains only issuers and scopes of the configuration.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::response::Response;
 use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
@@ -14,9 +11,9 @@ use toolgate_types::profile::ProfileName;
 use toolgate_types::tool::Permission;
 
 use super::{Authenticator, CredentialLifetime, authority};
-use crate::Gateway;
 use crate::listener::ConnectionSource;
 use crate::response::{self, HttpError};
+use crate::route::AdmittedRequest;
 
 /// Path of the metadata document.
 pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
@@ -129,13 +126,9 @@ fn resource_path(path: &str) -> String {
 }
 
 /// Serves the metadata document. Public, if token issuers are configured.
-pub(crate) async fn metadata(
-    State(gateway): State<Arc<Gateway>>,
-    parts: Parts,
-) -> Result<Response, HttpError> {
-    let authenticator = &gateway.authenticator;
-    let source = parts.extensions.get::<ConnectionSource>();
-    let target = source.and_then(|source| authenticator.challenge_target(&parts, source));
+pub(crate) async fn metadata(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let authenticator = &request.gateway.authenticator;
+    let target = authenticator.challenge_target(&request.parts, &request.source);
     let ChallengeTarget { base, resource_path } =
         target.ok_or_else(|| HttpError::not_found("no token issuer is configured"))?;
     let issuers: Vec<_> = authenticator.tokens.issuers().map(|issuer| &issuer.issuer).collect();

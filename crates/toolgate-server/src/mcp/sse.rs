@@ -6,15 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, StatusCode, Uri};
+use hyper::StatusCode;
+use hyper::header::{self, HeaderValue};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -27,9 +24,9 @@ use toolgate_types::Caller;
 use super::stream_body;
 use crate::Gateway;
 use crate::auth::HttpError;
-use crate::body;
 use crate::mcp_service::McpCaller;
-use crate::rest::{Authenticated, tools};
+use crate::response;
+use crate::route::AdmittedRequest;
 
 /// Open streams at the same time.
 const MAX_STREAMS: usize = 4_096;
@@ -55,21 +52,18 @@ struct SseGuard {
 
 impl Drop for SseGuard {
     fn drop(&mut self) {
-        self.gateway.sse_sessions.lock().remove(&self.id);
+        self.gateway.mcp.sse_sessions.lock().remove(&self.id);
     }
 }
 
-pub(crate) async fn open(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    uri: Uri,
-) -> Result<Response, HttpError> {
-    let profile = gateway.profile(&auth, &Method::GET, &uri)?;
+pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let profile = request.profile()?;
+    let AdmittedRequest { gateway, auth, .. } = request;
     let (outbox, outgoing) = mpsc::channel(QUEUE_CAPACITY);
     let (sender, inbox) = mpsc::channel(QUEUE_CAPACITY);
     let id: Box<str> = random_id().into();
     {
-        let mut streams = gateway.sse_sessions.lock();
+        let mut streams = gateway.mcp.sse_sessions.lock();
         if streams.len() >= MAX_STREAMS {
             return Err(HttpError::unavailable("too many streams are open"));
         }
@@ -79,7 +73,7 @@ pub(crate) async fn open(
     let (serving, mcp_caller) = (Arc::clone(&gateway), McpCaller::new(&auth.caller).with_profile(profile));
     session_task.spawn(async move {
         let link = Link::new(outbox, inbox, JoinSet::new());
-        serving.mcp.serve_link(mcp_caller, link).await;
+        serving.mcp.endpoint.serve_link(mcp_caller, link).await;
     });
     let begin = Bytes::from(format!("event: endpoint\ndata: /sse/messages?session={id}\n\n"));
     let guard = SseGuard { gateway: Arc::clone(&gateway), id, _session: session_task };
@@ -105,22 +99,13 @@ pub(crate) struct MessageQuery {
     session: String,
 }
 
-pub(crate) async fn message(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    query: Result<Query<MessageQuery>, QueryRejection>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    let MessageQuery { session } = tools::query(query)?;
-    let bytes = body::read_bytes(&headers, body, gateway.max_body).await?;
-    let found = gateway.sse_sessions.lock().get(session.as_str()).cloned();
-    let sender = found.filter(|(caller, _)| *caller == auth.caller).map(|(_, sender)| sender);
+pub(crate) async fn message(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let MessageQuery { session } = request.query()?;
+    let found = request.gateway.mcp.sse_sessions.lock().get(session.as_str()).cloned();
+    let sender = found.filter(|(caller, _)| *caller == request.auth.caller).map(|(_, sender)| sender);
     let sender =
         sender.ok_or_else(|| HttpError::not_found("there is no such stream").hint("open one at `/sse`"))?;
     let gone = |_| HttpError::not_found("the stream has ended");
-    sender.send(LinkEvent::Message(bytes)).await.map_err(gone)?;
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::ACCEPTED;
-    Ok(response)
+    sender.send(LinkEvent::Message(request.body)).await.map_err(gone)?;
+    Ok(response::empty(StatusCode::ACCEPTED))
 }

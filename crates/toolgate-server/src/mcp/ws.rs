@@ -2,26 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::{Request, State};
 use axum::response::Response;
-use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use toolgate_mcp::transport::websocket;
 
-use crate::Gateway;
 use crate::auth::HttpError;
 use crate::mcp_service::McpCaller;
-use crate::rest::Authenticated;
+use crate::response;
+use crate::route::AdmittedRequest;
 
-pub(crate) async fn open(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    mut request: Request,
-) -> Result<Response, HttpError> {
-    let profile = gateway.profile(&auth, request.method(), request.uri())?;
-    let headers = request.headers();
+pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let profile = request.profile()?;
+    let AdmittedRequest { gateway, auth, parts, .. } = request;
+    let headers = &parts.headers;
     let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| is_handshake(headers)).cloned();
     let key = key.ok_or_else(|| {
         HttpError::new(
@@ -32,19 +27,18 @@ pub(crate) async fn open(
         .hint("use `/mcp` for requests over HTTP")
     })?;
     let offered = has_token(headers, header::SEC_WEBSOCKET_PROTOCOL, "mcp");
-    let upgrade = hyper::upgrade::on(&mut request);
+    let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     let serving = Arc::clone(&gateway);
     let mcp_caller = McpCaller::new(&auth.caller).with_profile(profile);
-    gateway.spawn_websocket(async move {
+    gateway.mcp.spawn_websocket(async move {
         let Ok(upgraded) = upgrade.await else { return };
-        let link = websocket::accept(TokioIo::new(upgraded), serving.message_limits).await;
+        let link = websocket::accept(TokioIo::new(upgraded), serving.mcp.message_limits).await;
         tokio::select! {
-            () = serving.mcp.serve_link(mcp_caller, link) => {}
+            () = serving.mcp.endpoint.serve_link(mcp_caller, link) => {}
             () = serving.authenticator.wait_for_expiry(auth.lifetime) => {}
         }
     })?;
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let mut response = response::empty(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));

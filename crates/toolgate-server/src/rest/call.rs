@@ -4,26 +4,21 @@
 //! the runtime. A client that disconnects cancels its call: the future is dropped, which cancels the call at the
 //! server.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
 use axum::response::Response;
-use hyper::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
+use toolgate_json::{CallArguments, RawJson};
 use toolgate_mcp::{Forwarded, TraceContext};
 use toolgate_runtime::{CallOrigin, CallRequest};
 use toolgate_types::Caller;
-use toolgate_json::{CallArguments, RawJson};
 
-use super::{Authenticated, POLICY_READ, tools};
-use crate::Gateway;
-use crate::auth::{HttpError, require_permission};
+use super::tools;
+use crate::auth::{Authenticated, HttpError};
 use crate::lifecycle::{CountGuard, Phase};
-use crate::{body, response};
+use crate::route::AdmittedRequest;
+use crate::{Gateway, response};
 
 /// Maximum length of a string in the context.
 const MAX_CONTEXT_BYTES: usize = 256;
@@ -51,42 +46,26 @@ struct RequestContext {
     metadata: Option<Map<String, Json>>,
 }
 
-pub(crate) async fn call(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    name: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    let name = tools::path(name)?;
-    let call_body = CallBody::read(&gateway, &headers, body, &["arguments", "context"]).await?;
-    gateway.call(auth, name, call_body).await
+pub(crate) async fn call(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let name = request.parameter()?;
+    let call_body = CallBody::read(&request, &["arguments", "context"])?;
+    request.gateway.call(&request.auth, name, call_body).await
 }
 
-pub(crate) async fn execute(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
+pub(crate) async fn execute(request: AdmittedRequest) -> Result<Response, HttpError> {
     let members = ["name", "tool", "arguments", "input", "args", "context"];
-    let mut call_body = CallBody::read(&gateway, &headers, body, &members).await?;
+    let mut call_body = CallBody::read(&request, &members)?;
     let name = call_body
         .tool
         .take()
         .ok_or_else(|| HttpError::invalid("the body names no tool").hint("add `name`"))?;
-    gateway.call(auth, name, call_body).await
+    request.gateway.call(&request.auth, name, call_body).await
 }
 
-pub(crate) async fn explain_policy(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    require_permission(&auth.caller, POLICY_READ)?;
+pub(crate) async fn explain_policy(request: AdmittedRequest) -> Result<Response, HttpError> {
     let members = ["caller", "tool", "name", "arguments", "context"];
-    let mut call_body = CallBody::read(&gateway, &headers, body, &members).await?;
+    let (gateway, auth) = (&request.gateway, &request.auth);
+    let mut call_body = CallBody::read(&request, &members)?;
     let name = call_body
         .tool
         .take()
@@ -99,7 +78,7 @@ pub(crate) async fn explain_policy(
             None => return Err(HttpError::not_found(format!("there is no caller `{id}`"))),
         },
     };
-    let request = call_request(&auth, name, call_body);
+    let request = call_request(auth, name, call_body);
     let explanation =
         gateway.runtime.explain(&caller, &request).ok_or_else(|| tools::no_tool(&request.name))?;
     let mut document = json!(explanation);
@@ -122,12 +101,12 @@ impl Gateway {
 
     async fn call(
         &self,
-        auth: Authenticated,
+        auth: &Authenticated,
         name: String,
         call_body: CallBody,
     ) -> Result<Response, HttpError> {
         let _call = self.begin_call()?;
-        let request = call_request(&auth, name, call_body);
+        let request = call_request(auth, name, call_body);
         let trace = request.trace.clone();
         let called = self.runtime.call(&auth.caller, request).await;
         let mut response = response::call_result(&called);
@@ -162,13 +141,8 @@ fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> Call
 
 impl CallBody {
     /// Reads a body with these members. Unknown members are rejected, because they are mistakes of the client.
-    async fn read(
-        gateway: &Gateway,
-        headers: &HeaderMap,
-        body: Body,
-        allowed: &[&str],
-    ) -> Result<Self, HttpError> {
-        let raw = body::read_json(headers, body, gateway.max_body).await?;
+    fn read(request: &AdmittedRequest, allowed: &[&str]) -> Result<Self, HttpError> {
+        let raw = request.raw_json()?;
         if !is_object(&raw) {
             return Err(HttpError::invalid("the body is not an object"));
         }

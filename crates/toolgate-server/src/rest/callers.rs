@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use hyper::StatusCode;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_types::Caller;
 
-use super::{Authenticated, CALLERS_READ, CALLERS_WRITE, tools};
 use crate::auth::HttpError;
-use crate::{Gateway, body, response};
+use crate::response;
+use crate::route::AdmittedRequest;
 
 /// Limits of a caller: number of permission patterns, length of the description.
 const MAX_PERMISSIONS: usize = 1000;
@@ -30,36 +27,20 @@ struct NewCaller {
     permissions: Vec<String>,
 }
 
-pub(crate) async fn list(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-) -> Result<Response, HttpError> {
-    auth.require(CALLERS_READ)?;
-    Ok(response::json(&json!({ "callers": gateway.authenticator.list_callers() })))
+pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
+    Ok(response::json(&json!({ "callers": request.gateway.authenticator.list_callers() })))
 }
 
-pub(crate) async fn show(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    auth.require(CALLERS_READ)?;
-    let id = tools::path(id)?;
-    let found = gateway.authenticator.describe_caller(&id);
+pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let found = request.gateway.authenticator.describe_caller(&id);
     Ok(response::json(&found.ok_or_else(|| HttpError::not_found(format!("there is no caller `{id}`")))?))
 }
 
 /// Creates a caller. Its key is shown only in this response.
-pub(crate) async fn add(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    auth.require(CALLERS_WRITE)?;
-    let raw = body::read_json(&headers, body, gateway.max_body).await?;
-    let NewCaller { id, description, permissions } =
-        serde_json::from_str(raw.as_str()).map_err(|error| HttpError::invalid(error.to_string()))?;
+pub(crate) async fn add(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let NewCaller { id, description, permissions } = request.json()?;
+    let AdmittedRequest { gateway, auth, .. } = request;
     let unprocessable =
         |message: String| HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message);
     let id = id.parse().map_err(|error| unprocessable(format!("invalid caller id `{id}`: {error}")))?;
@@ -89,15 +70,11 @@ pub(crate) async fn add(
 }
 
 /// Removes a caller. Its key becomes invalid.
-pub(crate) async fn remove(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    auth.require(CALLERS_WRITE)?;
-    let id = tools::path(id)?;
+pub(crate) async fn remove(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let AdmittedRequest { gateway, auth, .. } = request;
     run_blocking(move || gateway.authenticator.remove_caller(&auth, &id)).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    Ok(response::empty(StatusCode::NO_CONTENT))
 }
 
 /// Runs blocking file operations outside of the async threads.

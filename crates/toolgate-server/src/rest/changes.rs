@@ -1,16 +1,11 @@
 //! Endpoints that register, change and remove tools and servers.
 //!
-//! Every change goes through the queue of the registry. Here it gets its name, its permission checks, and its response.
+//! Every change goes through the queue of the registry. Here it gets its name, the checks of its content, and its response.
 //! Invariant: a successful response means the change is on disk and in use.
 
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, StatusCode, Uri};
+use hyper::{Method, StatusCode};
 use serde_json::{Map, Value as Json, json};
 use toolgate_store::document::{EntryAction, EntryError, EntryKind, EntryOp};
 use toolgate_store::registry::{
@@ -18,177 +13,120 @@ use toolgate_store::registry::{
 };
 use toolgate_store::store::Revision;
 
-use super::{Authenticated, SERVERS_WRITE, TOOLS_WRITE, guard, tools};
-use crate::Gateway;
+use super::guard;
 use crate::auth::HttpError;
 use crate::response::ErrorDetails;
-use crate::{body, response};
+use crate::route::AdmittedRequest;
+use crate::{Gateway, response};
 
-pub(crate) async fn add_tool(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    auth.require(TOOLS_WRITE)?;
-    let entry = entry(&gateway, &headers, body).await?;
+pub(crate) async fn add_tool(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let entry = entry(&request)?;
     let name = name_in(&entry)?;
-    gateway
-        .change(&auth, &headers, EntryOp { kind: EntryKind::Tool, name, action: EntryAction::Add(entry) })
-        .await
+    submit(&request, EntryOp { kind: EntryKind::Tool, name, action: EntryAction::Add(entry) }).await
 }
 
-pub(crate) async fn add_server(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    auth.require(SERVERS_WRITE)?;
-    let mut entry = entry(&gateway, &headers, body).await?;
+pub(crate) async fn add_server(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let mut entry = entry(&request)?;
     let name = name_in(&entry)?;
     // In the file, the name is the key of the entry.
     entry.shift_remove("name");
-    gateway
-        .change(&auth, &headers, EntryOp { kind: EntryKind::Server, name, action: EntryAction::Add(entry) })
-        .await
+    submit(&request, EntryOp { kind: EntryKind::Server, name, action: EntryAction::Add(entry) }).await
 }
 
-pub(crate) async fn change_tool(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    method: Method,
-    name: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    gateway.change_one(&auth, EntryKind::Tool, method, tools::path(name)?, headers, body).await
+pub(crate) async fn change_tool(request: AdmittedRequest) -> Result<Response, HttpError> {
+    change_one(&request, EntryKind::Tool, request.parameter()?).await
 }
 
 /// Changes a tool whose name is a fixed part of the route: `execute` or `search`.
-pub(crate) async fn change_routed(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    gateway
-        .change_one(
-            &auth,
-            EntryKind::Tool,
-            method,
-            uri.path().rsplit('/').next().unwrap_or_default().to_owned(),
-            headers,
-            body,
-        )
-        .await
+pub(crate) async fn change_routed(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let name = request.parts.uri.path().rsplit('/').next().unwrap_or_default();
+    change_one(&request, EntryKind::Tool, name.to_owned()).await
 }
 
-pub(crate) async fn change_server(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    method: Method,
-    name: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    gateway.change_one(&auth, EntryKind::Server, method, tools::path(name)?, headers, body).await
+pub(crate) async fn change_server(request: AdmittedRequest) -> Result<Response, HttpError> {
+    change_one(&request, EntryKind::Server, request.parameter()?).await
 }
 
 impl Gateway {
     /// Adds the current registry revision as the `ETag`.
     pub(crate) fn with_etag(&self, mut response: Response) -> Response {
-        if let Some(registry) = self.registry() {
+        if let Some(registry) = &self.registry {
             response::set_etag(&mut response, registry.state().rev);
         }
         response
     }
+}
 
-    async fn change_one(
-        &self,
-        auth: &Authenticated,
-        kind: EntryKind,
-        method: Method,
-        name: String,
-        headers: HeaderMap,
-        body: Body,
-    ) -> Result<Response, HttpError> {
-        auth.require(if kind == EntryKind::Tool { TOOLS_WRITE } else { SERVERS_WRITE })?;
-        let act = if method == Method::DELETE {
-            EntryAction::Remove
-        } else {
-            let mut entry = entry(self, &headers, body).await?;
-            if kind == EntryKind::Server
-                && let Some(body_name) = entry.shift_remove("name")
-                && body_name != name.as_str()
-            {
-                return Err(registry_error(
-                    &EntryError::NameMismatch { name, found: format!("`{body_name}`") }.into(),
-                    "",
-                ));
-            }
-            if method == Method::PUT { EntryAction::Replace(entry) } else { EntryAction::Patch(entry) }
-        };
-        self.change(auth, &headers, EntryOp { kind, name, action: act }).await
+async fn change_one(request: &AdmittedRequest, kind: EntryKind, name: String) -> Result<Response, HttpError> {
+    let method = &request.parts.method;
+    let action = if method == Method::DELETE {
+        EntryAction::Remove
+    } else {
+        let mut entry = entry(request)?;
+        if kind == EntryKind::Server
+            && let Some(body_name) = entry.shift_remove("name")
+            && body_name != name.as_str()
+        {
+            return Err(registry_error(
+                &EntryError::NameMismatch { name, found: format!("`{body_name}`") }.into(),
+                "",
+            ));
+        }
+        if method == Method::PUT { EntryAction::Replace(entry) } else { EntryAction::Patch(entry) }
+    };
+    submit(request, EntryOp { kind, name, action }).await
+}
+
+/// Submits a change and responds with its outcome.
+async fn submit(request: &AdmittedRequest, op: EntryOp) -> Result<Response, HttpError> {
+    let (gateway, auth) = (&request.gateway, &request.auth);
+    let _call = gateway.begin_call()?;
+    let registry = gateway.registry.as_ref().ok_or_else(|| {
+        HttpError::unavailable("tools and servers cannot be changed on this gateway")
+            .hint("see the output of `toolgate serve` for the reason")
+    })?;
+    if !auth.via_socket {
+        guard::check(&op, &auth.caller, &registry.state(), &gateway.allowed).await?;
     }
-
-    /// Submits a change and responds with its outcome.
-    async fn change(
-        &self,
-        auth: &Authenticated,
-        headers: &HeaderMap,
-        op: EntryOp,
-    ) -> Result<Response, HttpError> {
-        let _call = self.begin_call()?;
-        let registry = self.registry().ok_or_else(|| {
-            HttpError::unavailable("tools and servers cannot be changed on this gateway")
-                .hint("see the output of `toolgate serve` for the reason")
-        })?;
-        if !auth.via_socket {
-            guard::check(&op, &auth.caller, &registry.state(), &self.allowed).await?;
-        }
-        let expect = expected(headers, registry)?;
-        let (kind, name) = (op.kind, op.name.clone());
-        let (status, removed) = match op.action {
-            EntryAction::Add(_) => (StatusCode::CREATED, false),
-            EntryAction::Replace(_) | EntryAction::Patch(_) => (StatusCode::OK, false),
-            EntryAction::Remove => (StatusCode::NO_CONTENT, true),
-        };
-        let outcome = registry.submit(RegistryChange { expect, op }).await;
-        let CommittedChange { rev, notes } = outcome.map_err(|refused| registry_error(&refused, &name))?;
-        tracing::info!(caller = %auth.caller.id, "{} `{name}` was changed, revision {rev}", kind.label());
-        if removed {
-            let mut response = status.into_response();
-            response::set_etag(&mut response, rev);
-            return Ok(response);
-        }
-        let mut document = json!({ "name": name, "revision": rev, "notes": notes });
-        match kind {
-            EntryKind::Tool => {
-                let catalog = self.runtime.catalog();
-                let tool = catalog.resolve(&name).filter(|tool| self.runtime.may_see(&auth.caller, tool));
-                document["tool"] = json!(tool.map(AsRef::as_ref));
-            }
-            EntryKind::Server => {
-                self.wait_until_ready(&name).await;
-                document["server"] = json!(self.status(&name));
-            }
-        }
-        let mut response = response::json_with_status(status, &document);
+    let expect = expected(&request.parts.headers, registry)?;
+    let (kind, name) = (op.kind, op.name.clone());
+    let (status, removed) = match op.action {
+        EntryAction::Add(_) => (StatusCode::CREATED, false),
+        EntryAction::Replace(_) | EntryAction::Patch(_) => (StatusCode::OK, false),
+        EntryAction::Remove => (StatusCode::NO_CONTENT, true),
+    };
+    let outcome = registry.submit(RegistryChange { expect, op }).await;
+    let CommittedChange { rev, notes } = outcome.map_err(|refused| registry_error(&refused, &name))?;
+    tracing::info!(caller = %auth.caller.id, "{} `{name}` was changed, revision {rev}", kind.label());
+    if removed {
+        let mut response = response::empty(status);
         response::set_etag(&mut response, rev);
-        let location = format!("/v1/{}/{name}", if kind == EntryKind::Tool { "tools" } else { "servers" });
-        if let (StatusCode::CREATED, Ok(location)) = (status, HeaderValue::from_str(&location)) {
-            response.headers_mut().insert(header::LOCATION, location);
-        }
-        Ok(response)
+        return Ok(response);
     }
+    let mut document = json!({ "name": name, "revision": rev, "notes": notes });
+    match kind {
+        EntryKind::Tool => {
+            let catalog = gateway.runtime.catalog();
+            let tool = catalog.resolve(&name).filter(|tool| gateway.runtime.may_see(&auth.caller, tool));
+            document["tool"] = json!(tool.map(AsRef::as_ref));
+        }
+        EntryKind::Server => {
+            gateway.wait_until_ready(&name).await;
+            document["server"] = json!(gateway.status(&name));
+        }
+    }
+    let mut response = response::json_with_status(status, &document);
+    response::set_etag(&mut response, rev);
+    let location = format!("/v1/{}/{name}", if kind == EntryKind::Tool { "tools" } else { "servers" });
+    if let (StatusCode::CREATED, Ok(location)) = (status, HeaderValue::from_str(&location)) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
 }
 
 /// Reads an entry from the body.
-async fn entry(gateway: &Gateway, headers: &HeaderMap, body: Body) -> Result<Map<String, Json>, HttpError> {
-    let raw = body::read_json(headers, body, gateway.max_body).await?;
+fn entry(request: &AdmittedRequest) -> Result<Map<String, Json>, HttpError> {
+    let raw = request.raw_json()?;
     serde_json::from_str(raw.as_str()).map_err(|_| HttpError::invalid("the body is not an object"))
 }
 
@@ -262,7 +200,7 @@ fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
         ChangeError::Conflict { current } => Some(*current),
         _ => None,
     };
-    let details = Some(Box::new(ErrorDetails { problems, revision }));
+    let details = Some(Box::new(ErrorDetails { problems, revision, allowed_methods: None }));
     let error = HttpError::new(status, refused.code(), message);
     HttpError { hint: hint.map(ToOwned::to_owned), details, ..error }
 }

@@ -1,4 +1,4 @@
-//! Renders the table of operations as an HTML page, without scripts or external resources.
+//! Renders the route table as an HTML page, without scripts or external resources.
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -7,9 +7,10 @@ use axum::body::Body;
 use axum::response::Response;
 use hyper::header::{self, HeaderValue};
 
-use super::api_operation::{ApiOperation, Requirement, ResponseContent};
 use super::openapi::reason;
-use super::operations;
+use crate::auth::HttpError;
+use crate::route::{AdmittedRequest, ApiOperation, Requirement, ResponseContent, Route};
+use crate::routes::ROUTES;
 
 /// Content security policy: allows the inline style only.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -18,13 +19,13 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;mar
     details{border-top:1px solid #8884}table{border-collapse:collapse;margin:.5rem 0}td{padding:.15rem 1rem .15rem 0;\
     vertical-align:top}.need{opacity:.7}@media(prefers-color-scheme:dark){body{background:#111;color:#eee}a{color:#8cf}}";
 
-pub(super) async fn show() -> Response {
+pub(crate) async fn show(_: AdmittedRequest) -> Result<Response, HttpError> {
     static PAGE: OnceLock<String> = OnceLock::new();
     let mut response = Response::new(Body::from(PAGE.get_or_init(page).as_str()));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
-    response
+    Ok(response)
 }
 
 fn page() -> String {
@@ -35,18 +36,20 @@ fn page() -> String {
          <a href=\"openapi.json\">openapi.json</a>. MCP endpoint: <code>/mcp</code>.</p>",
         env!("CARGO_PKG_VERSION")
     );
-    for operation in operations::all() {
-        write_operation(&operation, &mut page);
+    for route in ROUTES.rows() {
+        if let Some(operation) = &route.operation {
+            write_operation(route, operation, &mut page);
+        }
     }
     page.push_str("</html>\n");
     page
 }
 
-fn write_operation(operation: &ApiOperation, page: &mut String) {
-    let ApiOperation { method, path, summary, need, query, body, status, content, .. } = operation;
-    let need = match need {
-        Requirement::Public => "no key".to_owned(),
-        Requirement::AnyCaller => "any caller".to_owned(),
+fn write_operation(route: &Route, operation: &ApiOperation, page: &mut String) {
+    let ApiOperation { summary, query, body, status, content, .. } = operation;
+    let need = match route.need {
+        Requirement::Public | Requirement::PublicOr(_) => "no key".to_owned(),
+        Requirement::AnyCaller | Requirement::OwnOr(_) | Requirement::Profile => "any caller".to_owned(),
         Requirement::Permission(permission) => format!("<code>{permission}</code>"),
         Requirement::ToolPermissions => "the tool's permissions".to_owned(),
     };
@@ -69,15 +72,16 @@ fn write_operation(operation: &ApiOperation, page: &mut String) {
             ResponseContent::Empty => "Empty.".to_owned(),
         },
     );
-    for status in operation.error_statuses() {
+    for status in route.error_statuses(operation) {
         row(&status.to_string(), reason(status));
     }
     let _ = write!(
         page,
-        "<details id={}><summary><code>{} {path}</code> {} <span class=need>({need})</span></summary>\
+        "<details id={}><summary><code>{} {}</code> {} <span class=need>({need})</span></summary>\
          <table>{rows}</table></details>",
         operation.id,
-        method.to_uppercase(),
+        route.method,
+        route.path,
         html_of(summary),
     );
 }
@@ -98,8 +102,8 @@ mod tests {
     #[test]
     fn page_lists_every_operation_and_loads_nothing() {
         let page = page();
-        for operation in operations::all() {
-            let title = format!("<code>{} {}</code>", operation.method.to_uppercase(), operation.path);
+        for route in ROUTES.rows().iter().filter(|route| route.operation.is_some()) {
+            let title = format!("<code>{} {}</code>", route.method, route.path);
             assert!(page.contains(&title), "{title}");
         }
         for part in ["<script", "http:", "https:", "src=", "@import", "url("] {

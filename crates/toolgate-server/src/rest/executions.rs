@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -17,17 +15,21 @@ use hyper::header::{self, HeaderValue};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use toolgate_audit::project::{CallCursor, ProjectFollower, parse_time};
 use toolgate_audit::{CallFilter, ProjectLog};
 use toolgate_types::ErrorCode;
 
-use super::{Authenticated, EXECUTIONS_READ, tools};
-use crate::Gateway;
-use crate::auth::{HttpError, require_permission};
+use crate::auth::HttpError;
 use crate::response;
+use crate::route::AdmittedRequest;
 
+/// Queries that run at the same time. Each reads files.
+const MAX_READERS: usize = 4;
+/// Streams open at the same time. Each polls the log several times a second.
+const MAX_STREAMS: usize = 32;
 /// Executions per page: default and maximum.
 const DEFAULT_PAGE: usize = 50;
 const MAX_PAGE: usize = 1_000;
@@ -61,34 +63,26 @@ impl ExecutionQuery {
     }
 }
 
-pub(crate) async fn list(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    query: Result<Query<ExecutionQuery>, QueryRejection>,
-) -> Result<Response, HttpError> {
-    require_permission(&auth.caller, EXECUTIONS_READ)?;
-    let query = tools::query(query)?;
+pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let query: ExecutionQuery = request.query()?;
     let (cursor, limit) = (query.cursor.clone(), query.limit);
     let filter = query.filter()?;
     let cursor = cursor.map(|text| text.parse::<CallCursor>()).transpose();
     let cursor = cursor.map_err(|error| HttpError::invalid(error.to_string()))?;
     let limit = limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
-    let page = gateway
-        .read_log(move |log, keep_going| log.page(&filter, cursor.as_ref(), limit, keep_going))
+    let page = request
+        .gateway
+        .log
+        .read(move |log, keep_going| log.page(&filter, cursor.as_ref(), limit, keep_going))
         .await?;
     let next = page.next.map(|next| next.to_string());
     Ok(response::json(&json!({ "executions": page.calls, "next": next })))
 }
 
-pub(crate) async fn show(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    require_permission(&auth.caller, EXECUTIONS_READ)?;
-    let id = tools::path(id)?;
+pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
     let wanted_id = id.clone();
-    let call = gateway.read_log(move |log, _| log.show(&wanted_id)).await?;
+    let call = request.gateway.log.read(move |log, _| log.show(&wanted_id)).await?;
     let absent = || {
         HttpError::not_found(format!("there is no call `{id}`")).hint("`GET /v1/executions` lists the newest")
     };
@@ -96,23 +90,19 @@ pub(crate) async fn show(
 }
 
 /// Streams executions as they end, until the client leaves or the gateway closes.
-pub(crate) async fn stream(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    query: Result<Query<ExecutionQuery>, QueryRejection>,
-) -> Result<Response, HttpError> {
-    require_permission(&auth.caller, EXECUTIONS_READ)?;
-    let query = tools::query(query)?;
+pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let query: ExecutionQuery = request.query()?;
+    let AdmittedRequest { gateway, auth, .. } = request;
     if query.limit.is_some() || query.cursor.is_some() {
         return Err(HttpError::invalid("a stream has no pages").hint("leave `limit` and `cursor` out"));
     }
     let filter = query.filter()?;
-    let permit = Arc::clone(&gateway.log_streams).try_acquire_owned().map_err(|_| {
+    let permit = Arc::clone(&gateway.log.streams).try_acquire_owned().map_err(|_| {
         let code = ErrorCode::Overloaded.label();
         HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many streams are open")
             .retry_after(KEEP_ALIVE)
     })?;
-    let following = gateway.read_log(move |log, _| log.follow(&filter)).await?;
+    let following = gateway.log.read(move |log, _| log.follow(&filter)).await?;
     // Tells the client that nothing is missed from here on.
     let first = futures_util::stream::once(async { Ok::<_, io::Error>(Bytes::from_static(b": open\n\n")) });
     let rest = futures_util::stream::try_unfold((following, permit), |(following, permit)| async move {
@@ -166,13 +156,25 @@ impl Drop for CancelOnDrop {
     }
 }
 
-impl Gateway {
+/// The execution log, and the limits of its queries.
+pub(crate) struct LogQueries {
+    log: ProjectLog,
+    readers: Semaphore,
+    streams: Arc<Semaphore>,
+}
+
+impl LogQueries {
+    pub(crate) fn new(log: ProjectLog) -> Self {
+        let (readers, streams) = (Semaphore::new(MAX_READERS), Arc::new(Semaphore::new(MAX_STREAMS)));
+        Self { log, readers, streams }
+    }
+
     /// Queries the log on a blocking thread, limited to a few at a time.
-    async fn read_log<T: Send + 'static>(
+    async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&ProjectLog, &dyn Fn() -> bool) -> io::Result<T> + Send + 'static,
     ) -> Result<T, HttpError> {
-        let _permit = self.log_readers.acquire().await;
+        let _permit = self.readers.acquire().await;
         let cancelled = Arc::new(AtomicBool::new(false));
         let _cancel = CancelOnDrop(Arc::clone(&cancelled));
         let log = self.log.clone();

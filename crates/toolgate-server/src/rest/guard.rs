@@ -11,17 +11,17 @@ use hyper::StatusCode;
 use serde_json::{Map, Value as Json};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
+use toolgate_mcp::network::non_public_network;
 use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
 use toolgate_store::registry::{RegistryProblem, RegistryState};
 use toolgate_types::Caller;
-use toolgate_mcp::network::non_public_network;
 use toolgate_types::network::Network;
 use toolgate_types::server::Transport;
 use url::{Host, Position, Url};
 
-use super::SERVERS_EXEC;
 use crate::auth::{HttpError, require_explicit_permission};
 use crate::response::ErrorDetails;
+use crate::routes::SERVERS_EXEC;
 
 /// Keys of a server entry that run a command on this machine, or read its files.
 const LOCAL_KEYS: [&str; 10] =
@@ -50,6 +50,7 @@ pub(super) async fn check(
         return Ok(());
     };
     if op.kind == EntryKind::Server && is_local(op, entry, state) {
+        // Not in the route table, because only the body tells a local command from a URL.
         require_explicit_permission(caller, SERVERS_EXEC)?;
         check_command(op, entry, state, allowed)?;
     }
@@ -130,7 +131,7 @@ fn check_variables(entry: &Map<String, Json>, state: &RegistryState) -> Result<(
     };
     let message = "an entry registered over HTTP can use only variables that the project files use";
     let problems = unknown.into_iter().map(problem).collect();
-    let details = Some(Box::new(ErrorDetails { problems, revision: None }));
+    let details = Some(Box::new(ErrorDetails { problems, ..ErrorDetails::default() }));
     let error = HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message);
     Err(HttpError { details, ..error })
 }

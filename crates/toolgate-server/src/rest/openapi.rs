@@ -1,27 +1,30 @@
-//! Renders the table of operations as an OpenAPI document.
+//! Renders the route table as an OpenAPI document.
 
 use std::sync::OnceLock;
 
 use axum::response::Response;
 use serde_json::{Map, Value as Json, json};
 
-use super::api_operation::{ApiOperation, Requirement, ResponseContent};
-use super::operations;
+use crate::auth::HttpError;
 use crate::response;
+use crate::route::{AdmittedRequest, ApiOperation, Requirement, ResponseContent, Route};
+use crate::routes::ROUTES;
 
 /// Schemas of request and response bodies.
 const SCHEMAS: &str = include_str!("schemas.json");
 
-pub(super) async fn show() -> Response {
+pub(crate) async fn show(_: AdmittedRequest) -> Result<Response, HttpError> {
     static DOCUMENT: OnceLock<Json> = OnceLock::new();
-    response::json(DOCUMENT.get_or_init(document))
+    Ok(response::json(DOCUMENT.get_or_init(document)))
 }
 
 fn document() -> Json {
     let mut paths = Map::new();
-    for operation in operations::all() {
-        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-        path[operation.method] = operation_json(&operation);
+    for route in ROUTES.rows() {
+        if let Some(operation) = &route.operation {
+            let path = paths.entry(route.path).or_insert_with(|| json!({}));
+            path[route.method.as_str().to_lowercase()] = operation_json(route, operation);
+        }
     }
     let schemas: Json = serde_json::from_str(SCHEMAS).expect("schemas.json is valid JSON");
     json!({
@@ -43,19 +46,20 @@ fn document() -> Json {
     })
 }
 
-fn operation_json(operation: &ApiOperation) -> Json {
+fn operation_json(route: &Route, operation: &ApiOperation) -> Json {
     let mut json = json!({
         "operationId": operation.id,
         "summary": operation.summary,
-        "tags": [tag(operation)],
-        "parameters": parameters(operation),
-        "responses": responses(operation),
-        "security": match operation.need {
-            Requirement::Public => json!([]),
-            _ => json!([{ "key": [] }, { "bearer": [] }]),
+        "tags": [tag(route)],
+        "parameters": parameters(route, operation),
+        "responses": responses(route, operation),
+        "security": if route.need.is_public() {
+            json!([])
+        } else {
+            json!([{ "key": [] }, { "bearer": [] }])
         },
     });
-    if let Requirement::Permission(permission) = operation.need {
+    if let Requirement::Permission(permission) = route.need {
         json["x-permission"] = permission.into();
     }
     if let Some(schema) = operation.body {
@@ -65,8 +69,8 @@ fn operation_json(operation: &ApiOperation) -> Json {
 }
 
 /// Tag of an operation: its resource in the path.
-fn tag(operation: &ApiOperation) -> &'static str {
-    match operation.path.split('/').nth(2) {
+fn tag(route: &Route) -> &'static str {
+    match route.path.split('/').nth(2) {
         Some(
             noun @ ("tools" | "servers" | "executions" | "policy" | "human-input" | "approvals" | "callers"),
         ) => noun,
@@ -74,10 +78,11 @@ fn tag(operation: &ApiOperation) -> &'static str {
     }
 }
 
-fn parameters(operation: &ApiOperation) -> Vec<Json> {
+fn parameters(route: &Route, operation: &ApiOperation) -> Vec<Json> {
     let text = json!({ "type": "string", "minLength": 1 });
-    let in_path = operation
-        .parameters()
+    let in_path = route
+        .parameter()
+        .into_iter()
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": text }));
     let in_query = operation.query.iter().map(|(name, kind, summary)| {
         let mut schema = json!({ "type": kind });
@@ -94,7 +99,7 @@ fn parameters(operation: &ApiOperation) -> Vec<Json> {
     all
 }
 
-fn responses(operation: &ApiOperation) -> Json {
+fn responses(route: &Route, operation: &ApiOperation) -> Json {
     let mut answers = Map::new();
     let success = match operation.content {
         ResponseContent::Json(schema) => {
@@ -113,7 +118,7 @@ fn responses(operation: &ApiOperation) -> Json {
         ResponseContent::Empty => json!({ "description": operation.summary }),
     };
     answers.insert(operation.status.to_string(), success);
-    for status in operation.error_statuses() {
+    for status in route.error_statuses(operation) {
         // `/readyz` has the same schema for both statuses.
         let schema = if operation.id == "ready" && status == 503 { "Ready" } else { "Error" };
         let error = json!({ "description": reason(status), "content": content(schema) });
@@ -168,9 +173,9 @@ mod tests {
 
     #[test]
     fn every_status_has_a_reason() {
-        for operation in operations::all() {
-            for status in operation.error_statuses() {
-                assert_ne!(reason(status), reason(0), "{status} of {}", operation.id);
+        for route in ROUTES.rows() {
+            for status in route.operation.iter().flat_map(|operation| route.error_statuses(operation)) {
+                assert_ne!(reason(status), reason(0), "{status} of {route:?}");
             }
         }
     }

@@ -2,62 +2,36 @@
 //!
 //! Invariant: a caller cannot answer its own question or approve its own call. The local user always may.
 
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
 use axum::response::Response;
-use hyper::{HeaderMap, StatusCode};
+use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use toolgate_runtime::questions::{Answer, AnswerError, HumanReply, Question, QuestionKind};
 use toolgate_types::ErrorCode;
 
-use super::{APPROVALS_ANSWER, APPROVALS_READ, Authenticated, HUMAN_INPUT_ANSWER, HUMAN_INPUT_READ, tools};
-use crate::Gateway;
 use crate::auth::HttpError;
-use crate::{body, response};
+use crate::route::AdmittedRequest;
+use crate::{Gateway, response};
 
 /// Name of the local user in answers.
 const SOCKET_USER: &str = "the person at the machine";
 /// Maximum length of a reason.
 const MAX_REASON: usize = 2_000;
 
-type Id = Result<Path<String>, PathRejection>;
-
-pub(crate) async fn inputs(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-) -> Result<Response, HttpError> {
-    auth.require(HUMAN_INPUT_READ)?;
-    Ok(list(&gateway, QuestionKind::HumanInput, "questions"))
+pub(crate) async fn inputs(request: AdmittedRequest) -> Result<Response, HttpError> {
+    Ok(list(&request.gateway, QuestionKind::HumanInput, "questions"))
 }
 
-pub(crate) async fn approvals(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-) -> Result<Response, HttpError> {
-    auth.require(APPROVALS_READ)?;
-    Ok(list(&gateway, QuestionKind::Approval, "approvals"))
+pub(crate) async fn approvals(request: AdmittedRequest) -> Result<Response, HttpError> {
+    Ok(list(&request.gateway, QuestionKind::Approval, "approvals"))
 }
 
-pub(crate) async fn input(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Id,
-) -> Result<Response, HttpError> {
-    auth.require(HUMAN_INPUT_READ)?;
-    one(&gateway, QuestionKind::HumanInput, &tools::path(id)?)
+pub(crate) async fn input(request: AdmittedRequest) -> Result<Response, HttpError> {
+    one(&request.gateway, QuestionKind::HumanInput, &request.parameter()?)
 }
 
-pub(crate) async fn approval(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Id,
-) -> Result<Response, HttpError> {
-    auth.require(APPROVALS_READ)?;
-    one(&gateway, QuestionKind::Approval, &tools::path(id)?)
+pub(crate) async fn approval(request: AdmittedRequest) -> Result<Response, HttpError> {
+    one(&request.gateway, QuestionKind::Approval, &request.parameter()?)
 }
 
 /// Request body: an answer, or a refusal with a reason.
@@ -77,17 +51,9 @@ struct ApprovalAnswer {
     approve: bool,
 }
 
-pub(crate) async fn answer_input(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Id,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    auth.require(HUMAN_INPUT_ANSWER)?;
-    let id = tools::path(id)?;
-    let body: AnswerBody = read(&gateway, &headers, body).await?;
-    let answer = match body {
+pub(crate) async fn answer_input(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let answer = match request.json()? {
         AnswerBody { answer: Some(answer), decline: false, reason: None } => Answer::Value(answer),
         AnswerBody { answer: None, decline: true, reason } => {
             if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
@@ -100,40 +66,27 @@ pub(crate) async fn answer_input(
             return Err(HttpError::invalid("the body is not an answer").hint(hint));
         }
     };
-    submit_answer(&gateway, &auth, &id, QuestionKind::HumanInput, answer)
+    submit_answer(&request, &id, QuestionKind::HumanInput, answer)
 }
 
-pub(crate) async fn answer_approval(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Id,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    auth.require(APPROVALS_ANSWER)?;
-    let id = tools::path(id)?;
-    let ApprovalAnswer { approve } = read(&gateway, &headers, body).await?;
-    submit_answer(&gateway, &auth, &id, QuestionKind::Approval, Answer::Value(json!(approve)))
-}
-
-async fn read<T: for<'a> Deserialize<'a>>(
-    gateway: &Gateway,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<T, HttpError> {
-    let raw = body::read_json(headers, body, gateway.max_body).await?;
-    serde_json::from_str(raw.as_str()).map_err(|error| HttpError::invalid(error.to_string()))
+pub(crate) async fn answer_approval(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let ApprovalAnswer { approve } = request.json()?;
+    submit_answer(&request, &id, QuestionKind::Approval, Answer::Value(json!(approve)))
 }
 
 fn list(gateway: &Gateway, kind: QuestionKind, member: &str) -> Response {
-    let open = gateway.questions().map(|questions| questions.list(Some(kind))).unwrap_or_default();
+    let open = gateway.questions.as_ref().map(|questions| questions.list(Some(kind))).unwrap_or_default();
     let open: Vec<Json> = open.iter().map(|question| redacted_question(gateway, question)).collect();
     response::json(&json!({ member: open }))
 }
 
 fn one(gateway: &Gateway, kind: QuestionKind, id: &str) -> Result<Response, HttpError> {
-    let question =
-        gateway.questions().and_then(|questions| questions.get(id)).filter(|one| one.details.kind == kind);
+    let question = gateway
+        .questions
+        .as_ref()
+        .and_then(|questions| questions.get(id))
+        .filter(|one| one.details.kind == kind);
     let question = question.ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
     Ok(response::json(&redacted_question(gateway, &question)))
 }
@@ -150,13 +103,14 @@ fn redacted_question(gateway: &Gateway, question: &Question) -> Json {
 }
 
 fn submit_answer(
-    gateway: &Gateway,
-    auth: &Authenticated,
+    request: &AdmittedRequest,
     id: &str,
     kind: QuestionKind,
     answer: Answer,
 ) -> Result<Response, HttpError> {
-    let questions = gateway.questions().ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
+    let (gateway, auth) = (&request.gateway, &request.auth);
+    let questions =
+        gateway.questions.as_ref().ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
     let (by, caller) = if auth.via_socket {
         (SOCKET_USER.to_owned(), None)
     } else {

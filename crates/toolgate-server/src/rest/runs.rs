@@ -9,24 +9,21 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
-use hyper::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use toolgate_types::ErrorCode;
 
-use super::{Authenticated, RUNS_READ, RUNS_START, RUNS_STOP, tools};
-use crate::Gateway;
-use crate::auth::{HttpError, require_permission};
+use crate::auth::{Authenticated, HttpError};
+use crate::route::{Access, AdmittedRequest};
 use crate::runs::{ActiveRun, RunFollower, RunRequest, RunService, RunStartError};
-use crate::{body, response};
+use crate::{Gateway, response};
 
 /// Maximum size of a task.
 const MAX_TASK_BYTES: usize = 256 << 10;
@@ -46,16 +43,11 @@ struct RunBody {
 }
 
 /// Starts or resumes a run, and streams its events.
-pub(crate) async fn start(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    auth.require(RUNS_START)?;
-    let raw = body::read_json(&headers, body, gateway.max_body).await?;
+pub(crate) async fn start(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let raw = request.raw_json()?;
     let body: RunBody =
         raw.parse().map_err(|error| HttpError::invalid(format!("the request body is invalid: {error}")))?;
+    let AdmittedRequest { gateway, auth, .. } = request;
     let task = match body {
         RunBody { task: Some(task), resume: None }
             if !task.trim().is_empty() && task.len() <= MAX_TASK_BYTES =>
@@ -69,7 +61,7 @@ pub(crate) async fn start(
         }
     };
     let runs = require_agent(&gateway)?;
-    let slot = gateway.active_runs.acquire_slot().ok_or_else(|| {
+    let slot = gateway.runs.active.acquire_slot().ok_or_else(|| {
         let code = ErrorCode::Overloaded.label();
         HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many runs are active")
     })?;
@@ -98,7 +90,7 @@ pub(crate) async fn start(
     handle.turns.store(turns, Ordering::Relaxed);
     handle.resumed_after.store(resumed_after, Ordering::Relaxed);
     let location = format!("/v1/runs/{}", started.run);
-    gateway.active_runs.add(started, handle, gateway.lifecycle.delay_shutdown(), slot);
+    gateway.runs.active.add(started, handle, gateway.lifecycle.delay_shutdown(), slot);
     let watcher = RunWatcher { resumed_after, ..RunWatcher::new(follower, 0, Some(events)) };
     let mut response = stream_response(&gateway, &auth, watcher);
     if let Ok(location) = HeaderValue::from_str(&location) {
@@ -108,14 +100,10 @@ pub(crate) async fn start(
 }
 
 /// Streams the events of a run, from the first one, or after `Last-Event-ID`.
-pub(crate) async fn events(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    headers: HeaderMap,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    let id = tools::path(id)?;
-    let after = match headers.get("last-event-id").map(HeaderValue::to_str) {
+pub(crate) async fn events(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let (gateway, auth) = (&request.gateway, &request.auth);
+    let after = match request.parts.headers.get("last-event-id").map(HeaderValue::to_str) {
         None => 0,
         Some(given) => given.ok().and_then(|given| given.trim().parse().ok()).ok_or_else(|| {
             HttpError::invalid("`Last-Event-ID` is not an event number")
@@ -123,43 +111,38 @@ pub(crate) async fn events(
         })?,
     };
     // Subscribe before the journal is read, so that no event is missed in between.
-    let handle = gateway.active_runs.get(&id);
+    let handle = gateway.runs.active.get(&id);
     let live_events = handle.as_ref().map(|handle| handle.events.subscribe());
     let resumed_after = handle.map_or(0, |handle| handle.resumed_after.load(Ordering::Relaxed));
-    let follower = accessible_run(&gateway, &auth, &id, RUNS_READ).await?;
+    let follower = accessible_run(&request, &id).await?;
     let watcher = RunWatcher { resumed_after, ..RunWatcher::new(follower, after, live_events) };
-    Ok(stream_response(&gateway, &auth, watcher))
+    Ok(stream_response(gateway, auth, watcher))
 }
 
 /// Stops a run. Its journal stays, and it can be resumed.
-pub(crate) async fn stop(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    let id = tools::path(id)?;
-    accessible_run(&gateway, &auth, &id, RUNS_STOP).await?;
+pub(crate) async fn stop(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    accessible_run(&request, &id).await?;
     let not_active = || {
         let message = format!("run `{id}` is not active on this gateway");
         HttpError::new(StatusCode::CONFLICT, "conflict", message)
             .hint("`GET /v1/runs` shows which runs are active")
     };
-    gateway.active_runs.get(&id).ok_or_else(not_active)?.stop.notify_one();
+    request.gateway.runs.active.get(&id).ok_or_else(not_active)?.stop.notify_one();
     let mut response = response::json(&json!({ "run": id, "state": "stopping" }));
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
 }
 
-/// Returns a run of the caller, or of any caller given the permission.
-async fn accessible_run(
-    gateway: &Gateway,
-    auth: &Authenticated,
-    id: &str,
-    others: &'static str,
-) -> Result<Box<dyn RunFollower>, HttpError> {
-    let (runs, run_id) = (require_agent(gateway)?, id.to_owned());
-    let all = auth.via_socket || require_permission(&auth.caller, others).is_ok();
-    let is_accessible = |run: &dyn RunFollower| all || run.caller() == auth.caller.id.as_str();
+/// Returns true if a request may use a run of this caller: its own, or any with full access.
+fn may_use(request: &AdmittedRequest, owner: Option<&str>) -> bool {
+    request.access == Access::Full || owner == Some(request.auth.caller.id.as_str())
+}
+
+/// Returns the run with an id, if the request may use it.
+async fn accessible_run(request: &AdmittedRequest, id: &str) -> Result<Box<dyn RunFollower>, HttpError> {
+    let (runs, run_id) = (require_agent(&request.gateway)?, id.to_owned());
+    let is_accessible = |run: &dyn RunFollower| may_use(request, Some(run.caller()));
     let absent = || HttpError::not_found(format!("there is no run `{id}`")).hint("`GET /v1/runs` lists them");
     read(move || runs.follow(&run_id)).await?.filter(|run| is_accessible(&**run)).ok_or_else(absent)
 }
@@ -278,30 +261,20 @@ fn sse_event(number: Option<u64>, event: &Json) -> String {
     format!("{id}event: {name}\ndata: {event}\n\n")
 }
 
-pub(crate) async fn list(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-) -> Result<Response, HttpError> {
-    let runs = require_agent(&gateway)?;
+pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let runs = require_agent(&request.gateway)?;
     let mut all = read(move || runs.list()).await?;
-    if require_permission(&auth.caller, RUNS_READ).is_err() && !auth.via_socket {
-        all.retain(|run| run["caller"] == auth.caller.id.as_str());
-    }
+    all.retain(|run| may_use(&request, run["caller"].as_str()));
     Ok(response::json(&json!({ "runs": all })))
 }
 
-pub(crate) async fn show(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    let id = tools::path(id)?;
-    let runs = require_agent(&gateway)?;
-    let body = id.clone();
-    let run = read(move || runs.show(&body)).await?;
-    let all = auth.via_socket || require_permission(&auth.caller, RUNS_READ).is_ok();
+pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let runs = require_agent(&request.gateway)?;
+    let wanted_id = id.clone();
+    let run = read(move || runs.show(&wanted_id)).await?;
     // A run of another caller looks like a missing one.
-    let run = run.filter(|run| all || run["caller"] == auth.caller.id.as_str());
+    let run = run.filter(|run| may_use(&request, run["caller"].as_str()));
     let absent = || HttpError::not_found(format!("there is no run `{id}`")).hint("`GET /v1/runs` lists them");
     run.map(|run| response::json(&run)).ok_or_else(absent)
 }
@@ -309,7 +282,7 @@ pub(crate) async fn show(
 fn require_agent(gateway: &Gateway) -> Result<Arc<dyn RunService>, HttpError> {
     let none =
         || HttpError::unavailable("no agent is configured").hint("see the log of the gateway for the reason");
-    gateway.runs().cloned().ok_or_else(none)
+    gateway.runs.service.clone().ok_or_else(none)
 }
 
 fn run_error(error: RunStartError) -> HttpError {

@@ -1,13 +1,8 @@
 //! `/v1/servers`: status of the MCP servers, reconnects, and approval of changed tools.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
 use axum::response::Response;
-use hyper::HeaderMap;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
@@ -15,42 +10,30 @@ use tokio::time::timeout;
 use toolgate_runtime::runtime::ServerStatus;
 use toolgate_types::{ErrorCode, ServerName};
 
-use super::{Authenticated, SERVERS_READ, SERVERS_WRITE, tools};
-use crate::Gateway;
 use crate::auth::HttpError;
-use crate::{body, response};
+use crate::route::AdmittedRequest;
+use crate::{Gateway, response};
 
 /// Time a change waits for its server to become ready. A first start may take longer; the response then says
 /// `connecting`.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) async fn list(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-) -> Result<Response, HttpError> {
-    auth.require(SERVERS_READ)?;
+pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let gateway = &request.gateway;
     let servers: Vec<_> = gateway.runtime.servers().into_iter().map(without_stderr).collect();
     Ok(gateway.with_etag(response::json(&json!({ "servers": servers }))))
 }
 
-pub(crate) async fn show(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    auth.require(SERVERS_READ)?;
-    let name = tools::path(name)?;
+pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let name = request.parameter()?;
+    let gateway = &request.gateway;
     let status = gateway.status(&name).ok_or_else(|| no_server(&name))?;
     Ok(gateway.with_etag(response::json(&status)))
 }
 
-pub(crate) async fn reconnect(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    auth.require(SERVERS_WRITE)?;
-    let name = tools::path(name)?;
+pub(crate) async fn reconnect(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let name = request.parameter()?;
+    let gateway = &request.gateway;
     let _call = gateway.begin_call()?;
     if !gateway.runtime.reconnect(&name).await {
         return Err(no_server(&name));
@@ -73,18 +56,10 @@ struct ApprovedTool {
     hash: Option<String>,
 }
 
-pub(crate) async fn approve(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    name: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, HttpError> {
-    auth.require(SERVERS_WRITE)?;
-    let name = tools::path(name)?;
-    let raw = body::read_json(&headers, body, gateway.max_body).await?;
-    let ApprovalBody { tools } =
-        serde_json::from_str(raw.as_str()).map_err(|error| HttpError::invalid(error.to_string()))?;
+pub(crate) async fn approve(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let name = request.parameter()?;
+    let ApprovalBody { tools } = request.json()?;
+    let gateway = &request.gateway;
     let _call = gateway.begin_call()?;
     let server: ServerName = name.parse().map_err(|_| no_server(&name))?;
     gateway.status(&name).ok_or_else(|| no_server(&name))?;

@@ -1,9 +1,5 @@
 //! `/v1/tools`: the tools a caller may see.
 
-use std::sync::Arc;
-
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -12,10 +8,9 @@ use toolgate_runtime::{CatalogTool, ChoiceDecision, SearchHit};
 use toolgate_types::tool::Category;
 use toolgate_types::{ErrorCode, ServerName};
 
-use super::Authenticated;
-use crate::Gateway;
 use crate::auth::HttpError;
 use crate::response;
+use crate::route::AdmittedRequest;
 
 /// Filters of tools.
 #[derive(Deserialize)]
@@ -26,12 +21,9 @@ pub(crate) struct ToolQuery {
     tag: Option<String>,
 }
 
-pub(crate) async fn list(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    filter: Result<Query<ToolQuery>, QueryRejection>,
-) -> Result<Response, HttpError> {
-    let ToolQuery { server, category, tag } = query(filter)?;
+pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let ToolQuery { server, category, tag } = request.query()?;
+    let (gateway, auth) = (&request.gateway, &request.auth);
     let fits = |tool: &CatalogTool| {
         let from = tool.server.as_ref().map(ServerName::as_str);
         server.as_deref().is_none_or(|server| from == Some(server))
@@ -44,12 +36,8 @@ pub(crate) async fn list(
     Ok(gateway.with_etag(response::json(&json!({ "tools": tools }))))
 }
 
-pub(crate) async fn show(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<Response, HttpError> {
-    show_tool(&gateway, &auth, &path(name)?)
+pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
+    show_tool(&request, &request.parameter()?)
 }
 
 /// Query of a tool search.
@@ -64,21 +52,14 @@ pub(crate) struct SearchQuery {
 const DEFAULT_LIMIT: usize = 5;
 const MAX_LIMIT: usize = 100;
 
-pub(crate) async fn search(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-    parameters: Result<Query<SearchQuery>, QueryRejection>,
-) -> Result<Response, HttpError> {
-    let SearchQuery { q, limit } = query(parameters)?;
-    let Some(words) = q else { return show_tool(&gateway, &auth, "search") };
+pub(crate) async fn search(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let SearchQuery { q, limit } = request.query()?;
+    let Some(words) = q else { return show_tool(&request, "search") };
     let limit = limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
-    let searching = Arc::clone(&gateway);
+    let AdmittedRequest { gateway, auth, .. } = request;
     // The first search builds the index, so it runs on a blocking thread.
     let found = tokio::task::spawn_blocking(move || {
-        (
-            searching.runtime.search(&auth.caller, &words, limit),
-            searching.runtime.choose(&auth.caller, &words),
-        )
+        (gateway.runtime.search(&auth.caller, &words, limit), gateway.runtime.choose(&auth.caller, &words))
     });
     let (hits, choice) = found.await.map_err(|_| HttpError::invalid("the search failed"))?;
     let rounded = |value: f32| (f64::from(value) * 10_000.0).round() / 10_000.0;
@@ -93,14 +74,12 @@ pub(crate) async fn search(
     })))
 }
 
-pub(crate) async fn show_execute(
-    State(gateway): State<Arc<Gateway>>,
-    auth: Authenticated,
-) -> Result<Response, HttpError> {
-    show_tool(&gateway, &auth, "execute")
+pub(crate) async fn show_execute(request: AdmittedRequest) -> Result<Response, HttpError> {
+    show_tool(&request, "execute")
 }
 
-fn show_tool(gateway: &Gateway, auth: &Authenticated, name: &str) -> Result<Response, HttpError> {
+fn show_tool(request: &AdmittedRequest, name: &str) -> Result<Response, HttpError> {
+    let (gateway, auth) = (&request.gateway, &request.auth);
     let catalog = gateway.runtime.catalog();
     let tool = catalog.resolve(name).filter(|tool| gateway.runtime.may_see(&auth.caller, tool));
     tool.map(|tool| gateway.with_etag(response::json(tool.as_ref()))).ok_or_else(|| no_tool(name))
@@ -111,12 +90,4 @@ pub(crate) fn no_tool(name: &str) -> HttpError {
     let message = format!("there is no tool `{name}`");
     HttpError::new(StatusCode::NOT_FOUND, ErrorCode::ToolNotFound.label(), message)
         .hint("`GET /v1/tools` lists them all")
-}
-
-pub(crate) fn path(name: Result<Path<String>, PathRejection>) -> Result<String, HttpError> {
-    name.map(|Path(name)| name).map_err(|error| HttpError::invalid(error.body_text()))
-}
-
-pub(crate) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, HttpError> {
-    query.map(|Query(query)| query).map_err(|error| HttpError::invalid(error.body_text()))
 }

@@ -17,13 +17,13 @@ use toolgate_runtime::Runtime;
 use toolgate_runtime::questions::{QuestionQueue, QueueApprover};
 use toolgate_server::keys::{self, KeyError, KeyStore, OwnerKey};
 use toolgate_server::runs::RunService;
-use toolgate_server::{CallerDirectory, Gateway};
+use toolgate_server::{CallerDirectory, Gateway, GatewayParts};
 use toolgate_store::registry::Registry;
 use toolgate_types::agent::AnswerPolicy;
 use toolgate_types::{Caller, CallerId, Secret, ServeConfig};
 
 use crate::cli::{AnswerMode, ProjectArgs, ServeArgs};
-use crate::command::registry::ProjectFiles;
+use crate::command::registry::{ProjectFiles, publish_to};
 use crate::command::socket::CommandSocket;
 use crate::command::{agent, log, project_runtime};
 use crate::output::{BOLD, Output, error_with_hint, toolgate_command};
@@ -181,19 +181,25 @@ async fn serve(
     (signals, reloads): (&mut StopSignals, &mut Signal),
 ) -> anyhow::Result<ServeEnd> {
     let address = listener.local_addr()?;
-    let gateway = match Gateway::new(Arc::clone(runtime), &plan.serve_config, plan.callers.clone(), log) {
+    // Opened before discovery, because the gateway needs it. The actor, which runs after discovery, finds edits made
+    // until then.
+    let publish = publish_to(runtime, output);
+    let opened = plan.files.clone().open(Arc::clone(&publish)).await;
+    let failed = |error: &_| output.message(&format!("file changes are ignored: {error}\n"));
+    let (registry, actor) = opened.inspect_err(failed).ok().unzip();
+    let parts = GatewayParts {
+        registry: registry.clone(),
+        questions: plan.question_queue.clone(),
+        runs: plan.agent.clone(),
+        ..GatewayParts::new(Arc::clone(runtime), plan.serve_config.clone(), plan.callers.clone(), log)
+    };
+    let gateway = match Gateway::new(parts) {
         Ok(gateway) => gateway,
         Err(error) => {
             output.error(&error_with_hint(error.to_string(), error.hint()));
             return Ok(ServeEnd::With(INVALID_CONFIG));
         }
     };
-    if let Some(question_queue) = &plan.question_queue {
-        gateway.set_questions(Arc::clone(question_queue));
-    }
-    if let Some(agent) = &plan.agent {
-        gateway.set_agent(Arc::clone(agent));
-    }
     let scheme = if plan.serve_config.tls.is_some() { "https" } else { "http" };
     let start = async {
         match project_runtime::discover(runtime, &plan.downloading, output).await {
@@ -201,13 +207,11 @@ async fn serve(
             Ok(errors) => return Ok(project_runtime::report_errors(&errors, output)),
             Err(code) => return Ok(code),
         }
-        let registry = plan.files.clone().open_for(runtime, output).await;
-        if let Some((registry, _)) = &registry {
-            gateway.set_registry(registry.clone());
+        if let Some(registry) = &registry {
+            publish(registry.state()).await;
         }
-        let way = registry.as_ref().map(|(registry, _)| registry.clone());
         let changes = async {
-            if let Some((_, actor)) = registry {
+            if let Some(actor) = actor {
                 actor.run().await;
             }
             std::future::pending().await
@@ -218,7 +222,7 @@ async fn serve(
             never = runtime.watch_servers() => match never {},
             never = prepare_schemas(runtime, &gateway) => match never {},
             never = changes => match never {},
-            never = reload(way, runtime, reloads, output) => match never {},
+            never = reload(registry, runtime, reloads, output) => match never {},
         }
     };
     let stop = async {

@@ -8,7 +8,7 @@ use tokio::io::{stdin, stdout};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::lines;
 use toolgate_runtime::Runtime;
-use toolgate_server::{CallerDirectory, Gateway};
+use toolgate_server::{CallerDirectory, Gateway, GatewayParts};
 use toolgate_types::ServeConfig;
 use toolgate_types::server::OutputEncoding;
 
@@ -55,9 +55,14 @@ pub(crate) fn run(args: &StdioArgs, project: &ProjectArgs, output: &Output) -> a
         runtime.load_history(history);
         runtime.set_log(log);
         project_runtime::export_traces(&runtime, collector)?;
-        let gateway =
-            Gateway::new(Arc::clone(&runtime), &serve_config, CallerDirectory::default(), log_setup.log())?;
         let size = usize::try_from(serve_config.max_body.bytes()).unwrap_or(usize::MAX);
+        let callers = CallerDirectory::default();
+        let gateway = Gateway::new(GatewayParts::new(
+            Arc::clone(&runtime),
+            serve_config,
+            callers,
+            log_setup.log(),
+        ))?;
         let link =
             lines::open(stdin(), stdout(), OutputEncoding::Utf8, ScanLimits { size, depth: MAX_DEPTH });
         // Requests that arrive before discovery is complete wait for it.

@@ -1,0 +1,65 @@
+//! The caller of a request, as authentication found it.
+
+use std::sync::{Arc, LazyLock};
+
+use hyper::http::request::Parts;
+use toolgate_mcp::TraceContext;
+use toolgate_types::Caller;
+
+use super::{Authenticator, CredentialLifetime, HttpError, require_permission};
+use crate::listener::ConnectionSource;
+use crate::response::{CORRELATION_ID, TRACEPARENT};
+use crate::route::Requirement;
+
+/// Caller of public routes that shows no valid credential. It has no permissions.
+static NOBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
+    let id = Caller::ANONYMOUS.parse().expect("a valid id");
+    Arc::new(Caller { id, permissions: Default::default() })
+});
+
+/// The authenticated caller of a request, with its trace context.
+pub(crate) struct Authenticated {
+    pub(crate) caller: Arc<Caller>,
+    /// Lifetime of the credential. Limits streams that outlive the request.
+    pub(crate) lifetime: CredentialLifetime,
+    pub(crate) trace: TraceContext,
+    /// True for the Unix socket in the project directory, which only its owner can open.
+    pub(crate) via_socket: bool,
+    /// True if the client sent a correlation id.
+    pub(crate) has_correlation_id: bool,
+    pub(crate) has_traceparent: bool,
+}
+
+impl Authenticated {
+    /// Finds the caller of a request, as far as the route needs one.
+    pub(crate) async fn find(
+        authenticator: &Authenticator,
+        need: Requirement,
+        parts: &Parts,
+        source: &ConnectionSource,
+        trace: &TraceContext,
+    ) -> Result<Self, HttpError> {
+        let nobody = || (Arc::clone(&NOBODY), CredentialLifetime::Permanent);
+        let (caller, lifetime) = match (need, source) {
+            (Requirement::Public, _) => nobody(),
+            (_, ConnectionSource::LocalSocket) => (authenticator.owner(), CredentialLifetime::Permanent),
+            (need, ConnectionSource::Network(ends, certificate)) => {
+                let found = authenticator.authenticate(parts, *ends, certificate.as_deref()).await;
+                if need.is_public() { found.unwrap_or_else(|_| nobody()) } else { found? }
+            }
+        };
+        Ok(Self {
+            caller,
+            lifetime,
+            trace: trace.clone(),
+            via_socket: matches!(source, ConnectionSource::LocalSocket),
+            has_correlation_id: parts.headers.contains_key(&CORRELATION_ID),
+            has_traceparent: parts.headers.contains_key(&TRACEPARENT),
+        })
+    }
+
+    /// Checks a permission. The socket owner always passes, because it can read and edit the files anyway.
+    pub(crate) fn require(&self, permission: &str) -> Result<(), HttpError> {
+        if self.via_socket { Ok(()) } else { require_permission(&self.caller, permission) }
+    }
+}

@@ -1,0 +1,539 @@
+//! The route table: every endpoint of the gateway, with its permission, its body limit and its handler.
+//!
+//! [`crate::handler`] finds the route of a request here; the OpenAPI document and the documentation page are built from
+//! it. Invariant: this is the only place that states which permission an endpoint demands.
+
+use std::sync::LazyLock;
+
+use hyper::{Method, StatusCode, Uri};
+
+use crate::auth::{HttpError, protected_resource};
+use crate::health;
+use crate::mcp::{sse, ws};
+use crate::response::ErrorDetails;
+use crate::rest::{call, callers, changes, docs_page, executions, openapi, questions, runs, servers, tools};
+use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
+
+/// Permissions for management. `*:*` includes all of them, except `servers:exec`.
+const CALLERS_READ: &str = "callers:read";
+const CALLERS_WRITE: &str = "callers:write";
+const EXECUTIONS_READ: &str = "executions:read";
+const METRICS_READ: &str = "metrics:read";
+const HUMAN_INPUT_READ: &str = "human_input:read";
+const HUMAN_INPUT_ANSWER: &str = "human_input:answer";
+const APPROVALS_READ: &str = "approvals:read";
+const APPROVALS_ANSWER: &str = "approvals:answer";
+const POLICY_READ: &str = "policy:read";
+/// Start agent runs; read and stop runs of other callers.
+const RUNS_START: &str = "runs:start";
+const RUNS_READ: &str = "runs:read";
+const RUNS_STOP: &str = "runs:stop";
+const SERVERS_READ: &str = "servers:read";
+const SERVERS_WRITE: &str = "servers:write";
+const TOOLS_WRITE: &str = "tools:write";
+/// Register commands that run on this machine. Wildcards do not include it. No route demands it: it depends on the
+/// content of the body.
+pub(crate) const SERVERS_EXEC: &str = "servers:exec";
+
+/// Characters of a path shown in an error message.
+const MAX_SHOWN_PATH: usize = 200;
+
+/// All routes.
+pub(crate) static ROUTES: LazyLock<RouteTable> = LazyLock::new(|| RouteTable::new(rows()));
+
+/// The routes, and a matcher for their paths.
+pub(crate) struct RouteTable {
+    rows: Vec<Route>,
+    /// Indexes of the rows with a path.
+    paths: matchit::Router<Vec<usize>>,
+}
+
+impl RouteTable {
+    fn new(rows: Vec<Route>) -> Self {
+        let mut by_path: Vec<(&'static str, Vec<usize>)> = Vec::new();
+        for (index, row) in rows.iter().enumerate() {
+            match by_path.iter_mut().find(|(path, _)| *path == row.path) {
+                Some((_, indexes)) => indexes.push(index),
+                None => by_path.push((row.path, vec![index])),
+            }
+        }
+        let mut paths = matchit::Router::new();
+        for (path, indexes) in by_path {
+            paths.insert(path, indexes).expect("no two paths of the table conflict");
+        }
+        Self { rows, paths }
+    }
+
+    pub(crate) fn rows(&self) -> &[Route] {
+        &self.rows
+    }
+
+    /// Finds the route of a request, and the value of its path parameter.
+    pub(crate) fn find<'p>(
+        &self,
+        method: &Method,
+        uri: &'p Uri,
+    ) -> Result<(&Route, Option<&'p str>), HttpError> {
+        let Ok(found) = self.paths.at(uri.path()) else { return Err(no_endpoint(method, uri)) };
+        let rows = || found.value.iter().map(|index| &self.rows[*index]);
+        match rows().find(|row| answers(row, method)) {
+            Some(row) => Ok((row, found.params.iter().next().map(|(_, value)| value))),
+            None => Err(method_not_allowed(method, uri, rows())),
+        }
+    }
+}
+
+/// Returns true if a route answers a method. GET routes also answer HEAD: hyper leaves the body out.
+fn answers(row: &Route, method: &Method) -> bool {
+    row.method == *method || *method == Method::HEAD && row.method == Method::GET && has_head(row)
+}
+
+/// Streamable HTTP has no HEAD.
+fn has_head(row: &Route) -> bool {
+    !matches!(row.handler, Handler::Mcp)
+}
+
+/// 404: no endpoint has this path, or the caller may not know of it.
+pub(crate) fn no_endpoint(method: &Method, uri: &Uri) -> HttpError {
+    HttpError::not_found(format!("no such endpoint: {method} {}", shown_path(uri))).hint("see `GET /v1/docs`")
+}
+
+/// 405, with the allowed methods in the message and in the header.
+fn method_not_allowed<'a>(method: &Method, uri: &Uri, rows: impl Iterator<Item = &'a Route>) -> HttpError {
+    let mut allowed = Vec::new();
+    for row in rows {
+        allowed.push(row.method.as_str());
+        if row.method == Method::GET && has_head(row) {
+            allowed.push("HEAD");
+        }
+    }
+    let allowed = allowed.join(", ");
+    let message = format!("{method} is not supported on {} (allowed: {allowed})", shown_path(uri));
+    let details = Some(Box::new(ErrorDetails { allowed_methods: Some(allowed), ..ErrorDetails::default() }));
+    let error = HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+    HttpError { details, ..error }
+}
+
+/// The path of a request, truncated for use in a message.
+fn shown_path(uri: &Uri) -> String {
+    let mut path: String = uri.path().chars().take(MAX_SHOWN_PATH).collect();
+    if path.len() < uri.path().len() {
+        path.push('…');
+    }
+    path
+}
+
+const TOOL_FILTERS: &[Parameter] = &[
+    ("server", "string", "Only tools of this MCP server."),
+    ("category", "string", "Only tools of this category."),
+    ("tag", "string", "Only tools with this tag."),
+];
+const SEARCH_PARAMETERS: &[Parameter] = &[
+    (
+        "q",
+        "string",
+        "Description of the task, in any words. Without it, the tool named `search` is returned.",
+    ),
+    ("limit", "integer", "Maximum number of tools (default 5, maximum 100)."),
+];
+/// Filters of executions. The last two select a page.
+const EXECUTION_FILTERS: [Parameter; 8] = [
+    ("tool", "string", "Only calls of this tool."),
+    ("caller", "string", "Only calls of this caller."),
+    ("status", "string", "Only calls with this status, such as `success` or `error`."),
+    ("since", "string", "Only calls since then: a time, a date, `today`, `yesterday`, or an age (`2h`)."),
+    ("until", "string", "Only calls until then, in the same format."),
+    ("grep", "string", "Only calls that contain this text."),
+    ("limit", "integer", "Maximum number of executions (default 50, maximum 1000)."),
+    ("cursor", "string", "The `next` of the previous page."),
+];
+/// Filters of a stream, which has no pages.
+const STREAM_FILTERS: &[Parameter] = EXECUTION_FILTERS.split_at(6).0;
+
+const PUBLIC: Requirement = Requirement::Public;
+const ANY: Requirement = Requirement::AnyCaller;
+const TOOL: ResponseContent = ResponseContent::Json("Tool");
+const SERVER: ResponseContent = ResponseContent::Json("Server");
+const CHANGE: ResponseContent = ResponseContent::Json("Changed");
+const RESULT: ResponseContent = ResponseContent::Json("Result");
+/// Error statuses of a call: errors of the tool, and of the services it needs.
+const CALL_ERRORS: &[u16] = &[404, 422, 503, 504, 507];
+
+fn get<F: RouteFuture>(path: &'static str, need: Requirement, handle: fn(AdmittedRequest) -> F) -> Route {
+    Route::new(Method::GET, path, need, handle)
+}
+
+fn post<F: RouteFuture>(path: &'static str, need: Requirement, handle: fn(AdmittedRequest) -> F) -> Route {
+    Route::new(Method::POST, path, need, handle)
+}
+
+fn put<F: RouteFuture>(path: &'static str, need: Requirement, handle: fn(AdmittedRequest) -> F) -> Route {
+    Route::new(Method::PUT, path, need, handle)
+}
+
+fn patch<F: RouteFuture>(path: &'static str, need: Requirement, handle: fn(AdmittedRequest) -> F) -> Route {
+    Route::new(Method::PATCH, path, need, handle)
+}
+
+fn delete<F: RouteFuture>(path: &'static str, need: Requirement, handle: fn(AdmittedRequest) -> F) -> Route {
+    Route::new(Method::DELETE, path, need, handle)
+}
+
+fn rows() -> Vec<Route> {
+    let mut rows = protocol_rows();
+    rows.extend(gateway_rows());
+    rows.extend(tool_rows());
+    rows.extend(server_rows());
+    rows.extend(execution_rows());
+    rows.extend(question_rows());
+    rows.extend(caller_rows());
+    rows.extend(run_rows());
+    rows
+}
+
+fn gateway_rows() -> Vec<Route> {
+    let text = |kind| ResponseContent::Text(kind);
+    vec![
+        get("/healthz", PUBLIC, health::alive)
+            .describe("alive", "Liveness check.")
+            .gives(200, ResponseContent::Json("Alive")),
+        get("/readyz", Requirement::PublicOr(SERVERS_READ), health::ready)
+            .describe("ready", "Readiness check, with the reason and the next retry if not ready.")
+            .gives(200, ResponseContent::Json("Ready"))
+            .or(&[503]),
+        get("/metrics", Requirement::Permission(METRICS_READ), health::metrics)
+            .describe("metrics", "Metrics in the Prometheus format.")
+            .gives(200, text("text/plain; version=0.0.4; charset=utf-8")),
+        get("/v1/openapi.json", PUBLIC, openapi::show)
+            .describe("openapi", "OpenAPI document of this API.")
+            .gives(200, ResponseContent::Json("Document")),
+        get("/v1/docs", PUBLIC, docs_page::show)
+            .describe("docs", "HTML documentation of this API.")
+            .gives(200, text("text/html; charset=utf-8")),
+    ]
+}
+
+fn tool_rows() -> Vec<Route> {
+    let write = Requirement::Permission(TOOLS_WRITE);
+    vec![
+        get("/v1/tools", ANY, tools::list)
+            .describe("listTools", "Lists the tools visible to the caller.")
+            .query(TOOL_FILTERS)
+            .gives(200, ResponseContent::Json("Tools")),
+        post("/v1/tools", write, changes::add_tool)
+            .describe("addTool", "Registers a tool.")
+            .takes("ToolEntry")
+            .gives(201, CHANGE)
+            .conditional(),
+        post("/v1/tools/execute", Requirement::ToolPermissions, call::execute)
+            .describe("execute", "Calls the tool named in the body.")
+            .takes("Execute")
+            .gives(200, RESULT)
+            .or(CALL_ERRORS),
+        get("/v1/tools/search", ANY, tools::search)
+            .describe("searchTools", "Searches tools by `q`, and suggests one to use.")
+            .query(SEARCH_PARAMETERS)
+            .gives(200, ResponseContent::Json("Found"))
+            .or(&[404]),
+        // A tool may be named `search` or `execute`. Without `q`, the tool `search` is shown.
+        put("/v1/tools/search", write, changes::change_routed)
+            .describe("replaceToolSearch", "Replaces the tool named `search`.")
+            .takes("ToolEntry")
+            .gives(200, CHANGE)
+            .or(&[404])
+            .conditional(),
+        patch("/v1/tools/search", write, changes::change_routed)
+            .describe("changeToolSearch", "Changes keys of the tool named `search`.")
+            .takes("Patch")
+            .gives(200, CHANGE)
+            .or(&[404])
+            .conditional(),
+        delete("/v1/tools/search", write, changes::change_routed)
+            .describe("removeToolSearch", "Removes the tool named `search`.")
+            .gives(204, ResponseContent::Empty)
+            .or(&[404])
+            .conditional(),
+        get("/v1/tools/execute", ANY, tools::show_execute)
+            .describe("showToolExecute", "Returns the tool named `execute`.")
+            .gives(200, TOOL)
+            .or(&[404]),
+        put("/v1/tools/execute", write, changes::change_routed)
+            .describe("replaceToolExecute", "Replaces the tool named `execute`.")
+            .takes("ToolEntry")
+            .gives(200, CHANGE)
+            .or(&[404])
+            .conditional(),
+        patch("/v1/tools/execute", write, changes::change_routed)
+            .describe("changeToolExecute", "Changes keys of the tool named `execute`.")
+            .takes("Patch")
+            .gives(200, CHANGE)
+            .or(&[404])
+            .conditional(),
+        delete("/v1/tools/execute", write, changes::change_routed)
+            .describe("removeToolExecute", "Removes the tool named `execute`.")
+            .gives(204, ResponseContent::Empty)
+            .or(&[404])
+            .conditional(),
+        get("/v1/tools/{name}", ANY, tools::show).describe("showTool", "Returns a tool.").gives(200, TOOL),
+        put("/v1/tools/{name}", write, changes::change_tool)
+            .describe("replaceTool", "Replaces a registered tool.")
+            .takes("ToolEntry")
+            .gives(200, CHANGE)
+            .conditional(),
+        patch("/v1/tools/{name}", write, changes::change_tool)
+            .describe("changeTool", "Changes some keys. `null` removes a key.")
+            .takes("Patch")
+            .gives(200, CHANGE)
+            .conditional(),
+        delete("/v1/tools/{name}", write, changes::change_tool)
+            .describe("removeTool", "Removes a registered tool.")
+            .gives(204, ResponseContent::Empty)
+            .conditional(),
+        post("/v1/tools/{name}/call", Requirement::ToolPermissions, call::call)
+            .describe("call", "Calls a tool.")
+            .takes("Call")
+            .gives(200, RESULT)
+            .or(CALL_ERRORS),
+    ]
+}
+
+fn server_rows() -> Vec<Route> {
+    let (read, write) = (Requirement::Permission(SERVERS_READ), Requirement::Permission(SERVERS_WRITE));
+    vec![
+        get("/v1/servers", read, servers::list)
+            .describe("listServers", "Lists the MCP servers with their status.")
+            .gives(200, ResponseContent::Json("Servers")),
+        post("/v1/servers", write, changes::add_server)
+            .describe("addServer", "Registers an MCP server. A local command also needs `servers:exec`.")
+            .takes("ServerEntry")
+            .gives(201, CHANGE)
+            .conditional(),
+        get("/v1/servers/{name}", read, servers::show)
+            .describe("showServer", "Returns an MCP server with its status.")
+            .gives(200, SERVER),
+        put("/v1/servers/{name}", write, changes::change_server)
+            .describe("replaceServer", "Replaces an MCP server.")
+            .takes("ServerEntry")
+            .gives(200, CHANGE)
+            .conditional(),
+        patch("/v1/servers/{name}", write, changes::change_server)
+            .describe("changeServer", "Changes some keys. `null` removes a key.")
+            .takes("Patch")
+            .gives(200, CHANGE)
+            .conditional(),
+        delete("/v1/servers/{name}", write, changes::change_server)
+            .describe("removeServer", "Removes an MCP server.")
+            .gives(204, ResponseContent::Empty)
+            .conditional(),
+        post("/v1/servers/{name}/reconnect", write, servers::reconnect)
+            .describe("reconnect", "Reconnects to an MCP server.")
+            .gives(200, SERVER)
+            .or(&[503]),
+        post("/v1/servers/{name}/approve", write, servers::approve)
+            .describe("approve", "Approves quarantined tools of an MCP server.")
+            .takes("Approval")
+            .gives(200, ResponseContent::Json("Approved"))
+            .or(&[412, 503]),
+    ]
+}
+
+fn execution_rows() -> Vec<Route> {
+    let read = Requirement::Permission(EXECUTIONS_READ);
+    vec![
+        get("/v1/executions", read, executions::list)
+            .describe("listExecutions", "Lists executions, newest first.")
+            .query(&EXECUTION_FILTERS)
+            .gives(200, ResponseContent::Json("Executions"))
+            .or(&[503]),
+        get("/v1/executions/stream", read, executions::stream)
+            .describe("streamExecutions", "Streams executions as they end, one event each.")
+            .query(STREAM_FILTERS)
+            .gives(200, ResponseContent::Events)
+            .or(&[503]),
+        get("/v1/executions/{id}", read, executions::show)
+            .describe("showExecution", "Returns an execution with all details.")
+            .gives(200, ResponseContent::Json("Execution"))
+            .or(&[503]),
+        post("/v1/policy/why", Requirement::Permission(POLICY_READ), call::explain_policy)
+            .describe("why", "Explains how the policy would decide a call.")
+            .takes("Why")
+            .gives(200, ResponseContent::Json("Decision"))
+            .or(&[404]),
+    ]
+}
+
+fn question_rows() -> Vec<Route> {
+    let question = ResponseContent::Json("Question");
+    vec![
+        get("/v1/human-input", Requirement::Permission(HUMAN_INPUT_READ), questions::inputs)
+            .describe("listHumanInput", "Lists questions that wait for a person.")
+            .gives(200, ResponseContent::Json("Questions")),
+        get("/v1/human-input/{id}", Requirement::Permission(HUMAN_INPUT_READ), questions::input)
+            .describe("showHumanInput", "Returns a question.")
+            .gives(200, question),
+        post("/v1/human-input/{id}", Requirement::Permission(HUMAN_INPUT_ANSWER), questions::answer_input)
+            .describe("answerHumanInput", "Answers a question. The caller that asked cannot answer it.")
+            .takes("Answer")
+            .gives(200, ResponseContent::Json("Answered"))
+            .or(&[422]),
+        get("/v1/approvals", Requirement::Permission(APPROVALS_READ), questions::approvals)
+            .describe("listApprovals", "Lists calls that wait for approval.")
+            .gives(200, ResponseContent::Json("Approvals")),
+        get("/v1/approvals/{id}", Requirement::Permission(APPROVALS_READ), questions::approval)
+            .describe("showApproval", "Returns a call that waits for approval.")
+            .gives(200, question),
+        post("/v1/approvals/{id}", Requirement::Permission(APPROVALS_ANSWER), questions::answer_approval)
+            .describe("answerApproval", "Approves or rejects a call. The caller that made it cannot answer.")
+            .takes("Approve")
+            .gives(200, ResponseContent::Json("Answered"))
+            .or(&[422]),
+    ]
+}
+
+fn caller_rows() -> Vec<Route> {
+    let (read, write) = (Requirement::Permission(CALLERS_READ), Requirement::Permission(CALLERS_WRITE));
+    vec![
+        get("/v1/callers", read, callers::list)
+            .describe("listCallers", "Lists the callers.")
+            .gives(200, ResponseContent::Json("Callers")),
+        post("/v1/callers", write, callers::add)
+            .describe("addCaller", "Creates a caller. Its key is shown only in this response.")
+            .takes("CallerEntry")
+            .gives(201, ResponseContent::Json("CallerMade"))
+            .or(&[409, 422, 503]),
+        get("/v1/callers/{id}", read, callers::show)
+            .describe("showCaller", "Returns a caller.")
+            .gives(200, ResponseContent::Json("Caller")),
+        delete("/v1/callers/{id}", write, callers::remove)
+            .describe("removeCaller", "Removes a caller and revokes its key.")
+            .gives(204, ResponseContent::Empty)
+            .or(&[409, 422, 503]),
+    ]
+}
+
+fn run_rows() -> Vec<Route> {
+    vec![
+        post("/v1/runs", Requirement::Permission(RUNS_START), runs::start)
+            .describe("startRun", "Starts or resumes an agent run, and streams its events.")
+            .takes("NewRun")
+            .gives(200, ResponseContent::Events)
+            .or(&[404, 409, 503]),
+        get("/v1/runs", Requirement::OwnOr(RUNS_READ), runs::list)
+            .describe(
+                "listRuns",
+                "Lists runs of the caller, newest first. With `runs:read`, runs of all callers.",
+            )
+            .gives(200, ResponseContent::Json("Runs"))
+            .or(&[503]),
+        get("/v1/runs/{id}", Requirement::OwnOr(RUNS_READ), runs::show)
+            .describe("showRun", "Returns a run with its state and its entries.")
+            .gives(200, ResponseContent::Json("RunEntries"))
+            .or(&[503]),
+        delete("/v1/runs/{id}", Requirement::OwnOr(RUNS_STOP), runs::stop)
+            .describe(
+                "stopRun",
+                "Stops a run of the caller; with `runs:stop`, a run of any caller. It can be resumed.",
+            )
+            .gives(202, ResponseContent::Json("StoppedRun"))
+            .or(&[409, 503]),
+        get("/v1/runs/{id}/events", Requirement::OwnOr(RUNS_READ), runs::events)
+            .describe(
+                "watchRun",
+                "Streams the events of a run, from the first one, or after `Last-Event-ID`.",
+            )
+            .gives(200, ResponseContent::Events)
+            .or(&[503]),
+    ]
+}
+
+/// MCP and OAuth metadata, which are not part of the REST API.
+fn protocol_rows() -> Vec<Route> {
+    let metadata = |path| get(path, PUBLIC, protected_resource::metadata);
+    vec![
+        Route::mcp(Method::GET, "/mcp"),
+        Route::mcp(Method::POST, "/mcp"),
+        Route::mcp(Method::DELETE, "/mcp"),
+        Route::mcp(Method::GET, "/mcp/{profile}"),
+        Route::mcp(Method::POST, "/mcp/{profile}"),
+        Route::mcp(Method::DELETE, "/mcp/{profile}"),
+        get("/sse", Requirement::Profile, sse::open),
+        get("/sse/{profile}", Requirement::Profile, sse::open),
+        // Counts only from the caller that opened the stream.
+        post("/sse/messages", ANY, sse::message).reads_body(),
+        get("/ws", Requirement::Profile, ws::open),
+        get("/ws/{profile}", Requirement::Profile, ws::open),
+        metadata("/.well-known/oauth-protected-resource"),
+        metadata("/.well-known/oauth-protected-resource/mcp"),
+        metadata("/.well-known/oauth-protected-resource/mcp/{profile}"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn operation_ids_are_unique() {
+        let all: Vec<_> = ROUTES.rows().iter().filter_map(|row| row.operation.as_ref()).collect();
+        let ids: HashSet<_> = all.iter().map(|operation| operation.id).collect();
+        assert_eq!(ids.len(), all.len());
+        for operation in &all {
+            assert!(operation.summary.ends_with('.'), "{operation:?}");
+        }
+    }
+
+    /// Every row is found by its own method and path, and no two rows have both in common.
+    #[test]
+    fn every_row_can_be_reached() {
+        for row in ROUTES.rows() {
+            let path = row.path.replace(['{', '}'], "");
+            let uri: Uri = path.parse().unwrap();
+            let (found, parameter) = ROUTES.find(&row.method, &uri).unwrap();
+            assert!(std::ptr::eq(found, row), "{row:?}");
+            assert_eq!(parameter, row.parameter(), "the test path has the name as the value");
+        }
+    }
+
+    #[test]
+    fn protocol_routes_name_the_metadata_path() {
+        for row in ROUTES.rows().iter().filter(|row| row.path.starts_with("/.well-known")) {
+            assert!(row.path.starts_with(protected_resource::METADATA_PATH));
+        }
+    }
+
+    #[test]
+    fn unknown_paths_and_methods_are_explained() {
+        let message = |method: &str, path: &str| {
+            let (method, uri) = (method.parse().unwrap(), path.parse::<Uri>().unwrap());
+            let error = ROUTES.find(&method, &uri).map(|_| ()).unwrap_err();
+            let allowed = error.details.and_then(|details| details.allowed_methods);
+            (error.status.as_u16(), error.message, allowed)
+        };
+        let missing = |method: &str, path: &str| (404, format!("no such endpoint: {method} {path}"), None);
+        for path in ["/v1/foo", "/v1/tools/", "/mcp/", "/mcp/a/b", "/"] {
+            assert_eq!(message("GET", path), missing("GET", path));
+        }
+        let not_allowed = |method: &str, path: &str, allowed: &str| {
+            (
+                405,
+                format!("{method} is not supported on {path} (allowed: {allowed})"),
+                Some(allowed.to_owned()),
+            )
+        };
+        for (method, path, allowed) in [
+            ("PATCH", "/v1/tools", "GET, HEAD, POST"),
+            ("HEAD", "/mcp", "GET, POST, DELETE"),
+            ("PUT", "/mcp/coding", "GET, POST, DELETE"),
+            ("GET", "/sse/messages", "POST"),
+            ("POST", "/v1/executions", "GET, HEAD"),
+        ] {
+            assert_eq!(message(method, path), not_allowed(method, path, allowed));
+        }
+        let long = format!("/{}", "x".repeat(300));
+        assert!(message("GET", &long).1.ends_with("x…"));
+        let head: Uri = "/healthz".parse().unwrap();
+        assert!(ROUTES.find(&Method::HEAD, &head).is_ok());
+    }
+}
