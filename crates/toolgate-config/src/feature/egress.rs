@@ -76,7 +76,7 @@ mod tests {
         assert!(serde_json::to_value(&loaded.config).unwrap().get("egress").is_none());
     }
 
-    /// Canaries are hidden whatever the mistake and wherever the string occurs.
+    /// Canaries are hidden in every message and everywhere in the file.
     #[test]
     fn never_shows_canaries() {
         for (text, variables) in [

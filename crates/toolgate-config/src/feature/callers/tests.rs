@@ -70,7 +70,7 @@ fn stores_keys_as_hashes() {
     assert!(config.secrets.iter().any(|secret| secret.expose() == "the-key-of-ci"), "it is masked elsewhere");
 }
 
-/// Keys are hidden whatever the mistake and wherever the string occurs.
+/// Keys are hidden in every message and everywhere in the file.
 #[test]
 fn reports_mistakes_in_keys() {
     let entries = "
