@@ -21,6 +21,7 @@ use crate::command::{chat, connect, run, serve, stdio};
 pub(crate) use access::{AddCallerArgs, CallerArgs, CallersCommand, PolicyCommand, PolicyTestArgs, WhyArgs};
 pub(crate) use agent::{AgentArgs, ChatArgs, RunArgs, RunsArgs, RunsCommand};
 pub(crate) use clients::{ConnectArgs, ConnectScope, ImportArgs};
+pub(crate) use help::grouped_command;
 pub(crate) use records::{
     LogArgs, LogCommand, LogFilter, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand,
 };
@@ -249,6 +250,14 @@ Examples:
   toolgate completions zsh  > ~/.zfunc/_toolgate
   toolgate completions fish > ~/.config/fish/completions/toolgate.fish")]
     Completions(CompletionsArgs),
+    /// Print or write the manual pages
+    #[command(after_help = "\
+Examples:
+  toolgate man | man -l -                         read toolgate(1)
+  toolgate man --output ~/.local/share/man/man1   install all pages for `man toolgate-serve`
+
+There is one page per command. The folder is created, and existing pages are overwritten.")]
+    Man(ManArgs),
     /// Run a program under a parent that kills all its descendants
     #[command(hide = true)]
     Shim(ShimArgs),
@@ -319,6 +328,13 @@ pub(crate) enum SchemaName {
 pub(crate) struct CompletionsArgs {
     /// Shell to print completions for
     pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Folder to write all pages to [default: print toolgate(1)]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Arguments of the process supervisor. `toolgate_upstream` parses them itself: every server starts through it, and

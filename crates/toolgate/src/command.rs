@@ -18,6 +18,7 @@ pub(crate) mod line_editor;
 pub(crate) mod listing;
 pub(crate) mod log;
 pub(crate) mod login;
+pub(crate) mod man;
 pub(crate) mod policy;
 pub(crate) mod profiles;
 pub(crate) mod project_runtime;

@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Connect(args) => command::connect::run(args, project, &output),
         Command::Schema(args) => command::schema::run(args, &output),
         Command::Completions(args) => command::completions::run(args, &output),
+        Command::Man(args) => command::man::run(args, &output),
         // Declared in clap to reserve the name. Reached only if global flags come first.
         Command::Shim(args) => return shim::main(args.line.iter().cloned()),
     };

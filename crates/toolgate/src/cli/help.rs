@@ -9,7 +9,7 @@ use super::Cli;
 
 /// Headings with their commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Set up", &["init", "import", "connect", "schema", "completions"]),
+    ("Set up", &["init", "import", "connect", "schema", "completions", "man"]),
     ("Run", &["serve", "stdio", "run", "chat"]),
     ("Look", &["check", "why", "log", "runs", "prompts", "resources", "eval"]),
     ("Manage", &["servers", "tools", "callers", "questions", "policy"]),
@@ -24,7 +24,8 @@ impl Cli {
     }
 }
 
-fn grouped_command() -> Command {
+/// Returns the command tree with the grouped help.
+pub(crate) fn grouped_command() -> Command {
     let command = Cli::command();
     let template = help_template(&command);
     command.help_template(template)

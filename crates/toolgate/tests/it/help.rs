@@ -24,6 +24,7 @@ fn help() {
       connect      Add Toolgate to the MCP servers of an editor or agent
       schema       Print the JSON Schema of a config file
       completions  Print shell completions
+      man          Print or write the manual pages
 
     Run:
       serve        Run the gateway: MCP and REST over HTTP
@@ -209,6 +210,26 @@ fn help() {
       toolgate completions zsh  > ~/.zfunc/_toolgate
       toolgate completions fish > ~/.config/fish/completions/toolgate.fish
     ");
+    assert_snapshot!(run("man --help").stdout, @"
+    Print or write the manual pages
+
+    Usage: toolgate man [OPTIONS]
+
+    Options:
+      -C, --project <DIR>  Project folder [default: .]
+          --output <DIR>   Folder to write all pages to [default: print toolgate(1)]
+          --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
+          --json           Print one JSON document on stdout; messages go to stderr
+          --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
+                           [default: auto]
+      -h, --help           Print help
+
+    Examples:
+      toolgate man | man -l -                         read toolgate(1)
+      toolgate man --output ~/.local/share/man/man1   install all pages for `man toolgate-serve`
+
+    There is one page per command. The folder is created, and existing pages are overwritten.
+    ");
 }
 
 #[test]
@@ -220,7 +241,7 @@ fn every_help_has_examples() {
         .take_while(|line| *line != "Options:")
         .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
         .collect();
-    assert_eq!(commands.len(), 21, "{help}");
+    assert_eq!(commands.len(), 22, "{help}");
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");
@@ -315,6 +336,29 @@ fn completions() {
 
     For more information, try '--help'.
     ");
+}
+
+#[test]
+fn manual_pages() {
+    let page = run("man").stdout;
+    assert!(page.contains(".TH toolgate 1 \"\" \"toolgate "), "{page}");
+    for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXAMPLES", "\"EXIT STATUS\""] {
+        assert!(page.contains(&format!("\n.SH {section}\n")), "{section}: {page}");
+    }
+    let program = Program::new(&[]);
+    let written = program.run("man --output pages/man1");
+    assert_eq!((written.code, written.stdout.as_str()), (0, ""), "{written}");
+    let version = format!("toolgate {}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(program.read("pages/man1/toolgate.1").replace(&version, "toolgate [version]"), page);
+    // Pages of nested commands; hidden commands have none.
+    assert!(program.read("pages/man1/toolgate-servers-add.1").contains("\n.SH \"SEE ALSO\"\n"));
+    assert!(!program.path("pages/man1/toolgate-shim.1").exists());
+    let files = program.run("man --output pages/man1 --json").json()["files"].as_array().map(Vec::len);
+    assert_eq!(files, Some(fs_err::read_dir(program.path("pages/man1")).unwrap().count()));
+    // The break and the spaces of examples stay.
+    let lines = "\n.nf\ntoolgate check                           the project in this folder\ntoolgate ";
+    let page = program.read("pages/man1/toolgate-check.1");
+    assert!(page.contains(lines), "{page}");
 }
 
 mod colours {
