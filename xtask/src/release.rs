@@ -187,20 +187,23 @@ fn build_packages() -> anyhow::Result<()> {
     let name = format!("toolgate-{version}-{}", host()?);
     let dist = target.join("dist");
     let folder = dist.join(&name);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
-    create(&folder)?;
+    recreate(&folder)?;
     copy(&binary, &folder.join("toolgate"))?;
     for document in DOCUMENTS {
         let file_name = Path::new(document).file_name().unwrap_or_default();
         copy(&root.join(document), &folder.join(file_name))?;
     }
     write_generated(&binary, &folder)?;
-    // `cargo deb` takes its assets from one place, for every version.
-    let generated = dist.join("generated");
-    create(&generated)?;
+    // `[package.metadata.deb]` of crates/toolgate/Cargo.toml names these files.
+    let generated = target.join("release").join("generated");
+    recreate(&generated)?;
     write_generated(&binary, &generated)?;
+    // Debian wants them compressed, and `cargo deb` does not compress what a build made.
+    let mut gzip = std::process::Command::new("gzip");
+    gzip.args(["--best", "--no-name", "--recursive"]).arg(generated.join("man"));
+    program::stdout(gzip)?;
+    let unit = read(&root.join("deploy/toolgate.service"))?;
+    write(&generated.join("toolgate.service"), &debian_unit(&unit)?)?;
 
     let archive = dist.join(format!("{name}.tar.gz"));
     let mut tar = std::process::Command::new("tar");
@@ -259,6 +262,13 @@ fn host() -> anyhow::Result<String> {
     Ok(host.context("rustc names no host")?.to_owned())
 }
 
+/// The systemd unit with the place of the binary in a Debian package.
+fn debian_unit(unit: &str) -> anyhow::Result<String> {
+    let (local, packaged) = ("ExecStart=/usr/local/bin/toolgate ", "ExecStart=/usr/bin/toolgate ");
+    ensure!(unit.contains(local), "deploy/toolgate.service has no `{local}`");
+    Ok(unit.replace(local, packaged))
+}
+
 fn debian_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -280,6 +290,14 @@ fn read(path: &Path) -> anyhow::Result<String> {
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Creates an empty folder: files of an earlier build would go into the packages.
+fn recreate(folder: &Path) -> anyhow::Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    create(folder)
 }
 
 fn create(folder: &Path) -> anyhow::Result<()> {
@@ -326,5 +344,12 @@ mod tests {
     fn a_version_has_three_numbers() {
         assert!(is_version("0.1.0") && is_version("10.20.30"));
         assert!(!is_version("0.1") && !is_version("v0.1.0") && !is_version("0.1.x") && !is_version("0..1"));
+    }
+
+    #[test]
+    fn the_unit_of_the_package_starts_the_packaged_binary() {
+        let unit = read(&program::root().join("deploy/toolgate.service")).unwrap();
+        let unit = debian_unit(&unit).unwrap();
+        assert!(unit.contains("\nExecStart=/usr/bin/toolgate -C ") && !unit.contains("/usr/local"), "{unit}");
     }
 }
