@@ -92,7 +92,9 @@ impl HelpNotes {
     fn parse(help: &str) -> Self {
         let mut notes = Self::default();
         for paragraph in help.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
-            if let Some(examples) = paragraph.strip_prefix("Examples:\n") {
+            let examples =
+                paragraph.strip_prefix("Examples:\n").or_else(|| paragraph.strip_prefix("Example:\n"));
+            if let Some(examples) = examples {
                 notes.rest.control("SH", ["EXAMPLES"]);
                 write_paragraph(&mut notes.rest, examples);
             } else if let Some(codes) = paragraph.strip_prefix("Exit codes: ") {
