@@ -1,81 +1,17 @@
-//! The real executable: what it says, how it ends, what it leaves behind.
+//! Tests of the real executable: its output, its exit codes and the files it writes.
 //!
-//! Every test runs `toolgate` in a folder of its own; most compare all of its output with a snapshot.
+//! Every test runs `toolgate` in a temporary project; most compare the whole output with a snapshot.
 
 mod agent;
-mod agent_questions;
-mod agent_runs;
-mod agent_stories;
-mod agent_terminal;
-mod agent_yaml;
-mod api;
-mod audit;
-mod audit_faults;
-mod batches;
 #[path = "../../../testkit/built.rs"]
 mod built;
-mod callers;
-mod check;
-mod client;
-mod clients;
-mod clocks;
-mod code_execution;
-mod connect;
-mod docs;
-mod door;
-mod door_jwt;
-mod door_kills;
-mod door_limits;
-mod door_matrix;
-mod door_mcp;
-mod door_road;
-mod door_tls;
-mod door_wire;
-mod faults;
-mod faults_http;
-mod help;
-mod human_input;
-mod import;
-mod init;
-mod issuer;
-mod kit;
-mod loads;
+mod cli;
+mod config;
+mod gateway;
 mod log;
-mod managing;
-mod mistakes;
-mod newcomer;
-mod openapi;
-mod outage;
-mod packages;
-mod peers;
-mod planner;
-mod policy;
-mod profile_clients;
-mod profile_names;
-mod profiles;
-mod program;
-mod promises;
-mod questions;
 mod registry;
-mod results;
-mod resuming;
-mod road;
 #[path = "../../../testkit/scripted.rs"]
 mod scripted;
-mod scripts;
-mod scripts_new;
-mod scripts_serve;
-mod sdk;
-mod sdk_new;
-mod search;
-mod secrets;
-mod serve;
-mod servers;
-mod shop;
-mod soak;
-mod stdio;
-mod telemetry;
-mod toolbox;
-mod trace;
-mod trust;
-mod web_search;
+mod support;
+mod tools;
+mod upstream;

@@ -1,13 +1,12 @@
-//! `agent.yaml`, key by key: what each of them does to a run.
+//! `agent.yaml`: the effect of every key on a run.
 
 use serde_json::{Value as Json, json};
 
-use crate::agent::{KEY, ScriptedModel, call, events};
-use crate::agent_stories::{results, run};
-use crate::program::Program;
-use crate::servers::testkit;
+use crate::agent::{KEY, ScriptedModel, call, events, results, run};
+use crate::support::program::Program;
+use crate::support::test_server::testkit;
 
-/// A project that is one `agent.yaml`, with the server `kit`, and these keys beside or in the place of those.
+/// Creates a project of one `agent.yaml` with the server `kit` and these keys.
 fn agent(model: &ScriptedModel, keys: &Json) -> Program {
     let kit = json!({ "type": "mcp", "name": "kit", "command": testkit(), "args": ["good"] });
     let mut whole = json!({ "name": "librarian", "model": model.model(), "tools": [kit] });
@@ -25,13 +24,13 @@ fn agent(model: &ScriptedModel, keys: &Json) -> Program {
     Program::new(&[("agent.yaml", &whole.to_string())])
 }
 
-/// What the model was told before everything else.
-fn told(model: &ScriptedModel) -> String {
+/// Returns the system prompt.
+fn system_prompt(model: &ScriptedModel) -> String {
     model.seen()[0]["messages"][0]["content"].as_str().expect("a text").to_owned()
 }
 
 #[test]
-fn what_the_model_is_told_and_has() {
+fn prompt_and_tools_follow_agent_yaml() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "shelf", json!({ "title": "Emma" }))] },
         { "text": "Third shelf." },
@@ -40,17 +39,17 @@ fn what_the_model_is_told_and_has() {
         "file": "shelf.py", "function": "find", "parameters": { "title": { "type": "string", "required": true } } });
     let program = agent(
         &model,
-        &json!({ "description": "Finds books.", "instructions": { "file": "told.md" }, "tools": [shelf],
+        &json!({ "description": "Finds books.", "instructions": { "file": "instructions.md" }, "tools": [shelf],
             "prompts": ["kit/greet"], "resources": ["test://one"], "skills": ["know-how"] }),
     );
-    program.write("told.md", "Whisper.\n");
+    program.write("instructions.md", "Whisper.\n");
     program.write("shelf.py", "def find(title: str):\n    return {\"shelf\": 3, \"title\": title}\n");
     program.write("know-how/binding/SKILL.md", "---\nname: binding\ndescription: Binds books.\n---\n");
-    // The usual folder is not read where another one is named.
+    // The default folder is not read if `skills` names another one.
     program.write("skills/other/SKILL.md", "---\nname: other\ndescription: Other.\n---\n");
     let ran = run(&program, "where is Emma?");
     assert!(results(&ran)[0].contains("\"shelf\":3") && results(&ran)[0].contains("Emma"), "{ran}");
-    let told = told(&model);
+    let system_prompt = system_prompt(&model);
     for part in [
         "You are librarian.\n\nWhisper.\n\n",
         "Greet everyone.",
@@ -58,41 +57,41 @@ fn what_the_model_is_told_and_has() {
         "the content",
         "- binding: Binds books.",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(system_prompt.contains(part), "{part}: {system_prompt}");
     }
-    assert!(!told.contains("- other:"), "{told}");
+    assert!(!system_prompt.contains("- other:"), "{system_prompt}");
     let checked = program.run("check");
     assert!(checked.stdout.contains("librarian") && checked.stdout.contains("Finds books."), "{checked}");
 }
 
 #[test]
-fn without_the_key_the_usual_folder_has_the_skills() {
+fn skills_default_to_the_usual_folder() {
     let model = ScriptedModel::start(&json!([{ "text": "Done." }]));
     let program = agent(&model, &json!({}));
     program.write("skills/other/SKILL.md", "---\nname: other\ndescription: Other.\n---\n");
     run(&program, "go");
-    assert!(told(&model).contains("- other: Other."), "{}", told(&model));
+    assert!(system_prompt(&model).contains("- other: Other."), "{}", system_prompt(&model));
 }
 
 #[test]
-fn how_the_model_is_spoken_to() {
+fn model_parameters_are_sent() {
     let model = ScriptedModel::start(&json!([{ "text": "Done." }, { "text": "Done." }]));
     let keys = json!({ "name": "large", "temperature": 0.25, "max_tokens": 77, "stream": false });
     run(&agent(&model, &json!({ "model": keys })), "go");
     run(&agent(&model, &json!({})), "go");
     let [with, without] = &model.requests()[..] else { panic!("two requests") };
-    assert_eq!(with["path"], "/v1/chat/completions", "`url` says where");
+    assert_eq!(with["path"], "/v1/chat/completions", "`url` decides the endpoint");
     assert_eq!(with["headers"]["authorization"], format!("Bearer {KEY}"));
-    let said = |request: &Json| {
+    let parameters = |request: &Json| {
         let body = &request["body"];
         json!([body["model"], body["temperature"], body["max_tokens"], body["stream"] == true])
     };
-    assert_eq!(said(with), json!(["large", 0.25, 77, false]));
-    assert_eq!(said(without), json!(["scripted", null, 8192, true]));
+    assert_eq!(parameters(with), json!(["large", 0.25, 77, false]));
+    assert_eq!(parameters(without), json!(["scripted", null, 8192, true]));
 }
 
 #[test]
-fn how_long_and_how_often_the_model_is_waited_for() {
+fn model_timeout_and_retries() {
     let (busy, good) = (json!({ "status": 503 }), json!({ "text": "Done." }));
     for (retries, code) in [(0, 1), (1, 0)] {
         let model = ScriptedModel::start(&json!([busy, good]));
@@ -110,7 +109,7 @@ fn how_long_and_how_often_the_model_is_waited_for() {
 }
 
 #[test]
-fn what_the_model_is_given_and_what_it_costs() {
+fn result_limit_and_prices() {
     let long = "x".repeat(5_000);
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": long }))],
@@ -124,14 +123,14 @@ fn what_the_model_is_given_and_what_it_costs() {
     );
     let ran = run(&program, "go");
     assert!(results(&ran)[0].len() < 2_000 && results(&ran)[0].contains("read_result"), "{ran}");
-    let ended = events(&ran).pop().expect("there is an end");
-    // 0.6 fresh, 0.4 kept, and 0.1 written.
-    let cost = ended["cost"].as_f64().expect("prices are known");
+    let ended = events(&ran).pop().expect("an ended event");
+    // 0.6 million tokens of uncached input, 0.4 million cached, 0.1 million of output.
+    let cost = ended["cost"].as_f64().expect("a number");
     assert!((cost - (0.6 * 3.0 + 0.4 * 0.5 + 0.1 * 15.0)).abs() < 1e-9, "{cost}");
 }
 
 #[test]
-fn what_a_run_may_use_and_who_answers_servers() {
+fn run_limits_and_answers_to_servers() {
     let echo = |id: &str| json!({ "calls": [call(id, "echo", json!({ "message": id }))] });
     let price = json!({ "input": 1.0, "output": 10.0 });
     for (budgets, what) in [
@@ -150,8 +149,8 @@ fn what_a_run_may_use_and_who_answers_servers() {
     let ran = agent(&model, &json!({ "budgets": { "time": "1s" } })).run_list(&["run", "--json", "go"]);
     assert!(ran.code == 1 && ran.stdout.contains("`budgets.time` is 1s"), "{ran}");
     let asks = |mode: &str| json!({ "calls": [call(mode, "ask", json!({ "mode": mode, "message": "?" }))] });
-    for (key, mode, said) in [("sampling", "sampling", "Late."), ("elicitation", "form", "{\"size\": 7}")] {
-        let model = ScriptedModel::start(&json!([asks(mode), { "text": said }, { "text": "Done." }]));
+    for (key, mode, reply) in [("sampling", "sampling", "Late."), ("elicitation", "form", "{\"size\": 7}")] {
+        let model = ScriptedModel::start(&json!([asks(mode), { "text": reply }, { "text": "Done." }]));
         let ran = run(&agent(&model, &json!({ key: "model" })), "go");
         let given = results(&ran)[0].replace(' ', "");
         assert!(given.contains("Late.") || given.contains("{\"size\":7}"), "{key}: {ran}");

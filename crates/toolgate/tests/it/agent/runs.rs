@@ -1,69 +1,31 @@
-//! The agent: the real executable with real tools, and a model that follows a script in its protocol.
+//! `toolgate run`, `runs`, `resume`, `replay` and `chat` with real tools and a scripted model.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::door::until;
-use crate::program::{Program, Run};
-pub(crate) use crate::scripted::ScriptedModel;
-use crate::scripts::write_script;
-use crate::servers::{entry, left_behind};
+use crate::agent::{KEY, ScriptedModel, call, events, project};
+use crate::support::gateway::wait_until;
+use crate::support::program::{Program, RunOutput};
+use crate::support::scripts::write_script;
+use crate::support::test_server::{entry, processes_left};
 
-/// The key of the model, which nothing may show or keep.
-pub(crate) const KEY: &str = "sk-the-key-of-a-model-0123456789";
-
-impl ScriptedModel {
-    /// The bodies of the requests it saw.
-    pub(crate) fn seen(&self) -> Vec<Json> {
-        self.requests().into_iter().map(|mut request| request["body"].take()).collect()
-    }
-
-    /// Its description in a configuration.
-    pub(crate) fn model(&self) -> Json {
-        json!({ "provider": "openai", "name": "scripted", "key": KEY, "url": format!("http://127.0.0.1:{}/v1", self.port) })
-    }
-}
-
-/// A project with this model and this more in its file.
-pub(crate) fn project(model: &ScriptedModel, more: &Json) -> Program {
-    let mut config = json!({ "name": "helper", "agent": { "model": model.model() } });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        for (inner, value) in value.as_object().into_iter().flatten() {
-            config[key][inner] = value.clone();
-        }
-    }
-    Program::new(&[("toolgate.yaml", &config.to_string())])
-}
-
-/// A project whose only tools are those of `testkit good`.
+/// Creates a project with the tools of `testkit good`.
 fn with_kit(model: &ScriptedModel, agent: Json) -> Program {
     let program = project(model, &json!({ "registries": { "mcp": "mcp.json" }, "agent": agent }));
     program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
     program
 }
 
-pub(crate) fn call(id: &str, name: &str, arguments: Json) -> Json {
-    json!({ "id": id, "name": name, "arguments": arguments })
-}
-
-/// The events of a run, each by its name.
-pub(crate) fn events(run: &Run) -> Vec<Json> {
-    run.stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no event: {run}")))
-        .collect()
-}
-
-fn ended(run: &Run) -> Json {
-    let last = events(run).pop().expect("there is an end");
+fn ended_event(run: &RunOutput) -> Json {
+    let last = events(run).pop().expect("an ended event");
     assert_eq!(last["event"], "ended", "{run}");
     last
 }
 
 #[test]
-fn a_task_is_done_with_tools_and_told_plainly() {
+fn a_task_is_done_with_tools() {
     let model = ScriptedModel::start(&json!([
         { "text": "Let me see.", "calls": [call("c1", "echo", json!({ "message": "hi" })), call("c2", "picture", json!({}))] },
         { "text": "It says **hi**." },
@@ -74,25 +36,28 @@ fn a_task_is_done_with_tools_and_told_plainly() {
     assert!(run.stderr.contains("✓ [1] echo {\"message\":\"hi\"} · "), "{run}");
     assert!(run.stderr.contains("2 turns · 2 calls · 220 tokens"), "{run}");
     let [first, second] = &model.seen()[..] else { panic!("two requests") };
-    let told = first["messages"][0]["content"].as_str().unwrap();
-    assert!(told.starts_with("You are helper.\n\nBe kind.\n\n"), "{told}");
+    let expected = first["messages"][0]["content"].as_str().unwrap();
+    assert!(expected.starts_with("You are helper.\n\nBe kind.\n\n"), "{expected}");
     let names: Vec<_> =
         first["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
     for name in ["echo", "picture", "request_human_input", "read_result", "list_resources", "read_resource"] {
         assert!(names.contains(&&json!(name)), "{name}: {names:?}");
     }
-    // Words, a picture, a sound, a link, a resource, and something that nobody knows.
+    // Text, image, audio, link, resource, and an unknown content type.
     let messages = second["messages"].as_array().unwrap();
     assert_eq!(messages[3]["tool_call_id"], "c1");
     let picture = messages[4]["content"].as_str().unwrap();
-    for part in
-        ["[image/png, in the next message]", "[resource test://one · one]", "[test://two]\ntwo", "type `hologram`"]
-    {
+    for part in [
+        "[image/png, in the next message]",
+        "[resource test://one · one]",
+        "[test://two]\ntwo",
+        "type `hologram`",
+    ] {
         assert!(picture.contains(part), "{part}: {picture}");
     }
     let shown = messages[5].to_string();
     assert!(shown.contains("data:image/png;base64,iVBORw0KGgo=") && shown.contains("input_audio"), "{shown}");
-    // In the execution log like every call, joined by the run.
+    // Calls of a run are in the execution log, with the id of the run.
     let log = program.run("log --json");
     assert_eq!(log.stdout.lines().count(), 2, "{log}");
     assert!(!format!("{run}{log}").contains(KEY));
@@ -103,7 +68,7 @@ fn a_task_is_done_with_tools_and_told_plainly() {
 }
 
 #[test]
-fn programs_get_events_and_runs_are_listed() {
+fn json_output_has_events_and_runs_are_listed() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": "hi" }))], "usage": { "input": 1000, "output": 100 } },
         { "text": "Done.", "usage": { "input": 2000, "output": 10 } },
@@ -116,7 +81,7 @@ fn programs_get_events_and_runs_are_listed() {
         events(&run).iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect();
     let without_text: Vec<_> = names.iter().filter(|name| *name != "text").map(String::as_str).collect();
     assert_eq!(without_text, ["begun", "said", "call", "result", "said", "ended"], "{run}");
-    let end = ended(&run);
+    let end = ended_event(&run);
     assert_eq!((&end["reason"], &end["answer"], &end["calls"]), (&json!("done"), &json!("Done."), &json!(1)));
     let cost = end["cost"].as_f64().unwrap();
     assert!((cost - 0.0041).abs() < 1e-9, "{cost}");
@@ -134,14 +99,14 @@ fn programs_get_events_and_runs_are_listed() {
 }
 
 #[test]
-fn mistakes_of_a_model_reach_no_tool() {
+fn invalid_calls_of_a_model_reach_no_tool() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!("{\"message\": ")), call("c2", "no_such_tool", json!({})),
             call("c3", "fail", json!({})), call("c4", "echo", json!({ "number": "seven" }))] },
         { "text": "I am sorry." },
     ]));
     let run = with_kit(&model, json!({})).run_list(&["run", "--json", "do something"]);
-    assert_eq!(ended(&run)["reason"], "done");
+    assert_eq!(ended_event(&run)["reason"], "done");
     let results: Vec<_> = events(&run).into_iter().filter(|event| event["event"] == "result").collect();
     let text = |at: usize| results[at]["text"].as_str().unwrap().to_owned();
     assert!(
@@ -155,7 +120,7 @@ fn mistakes_of_a_model_reach_no_tool() {
 }
 
 #[test]
-fn a_model_that_fails_is_told_with_a_way_out() {
+fn model_errors_have_hints() {
     let cases = [
         (json!({ "status": 401, "error": format!("bad key {KEY}") }), "model_failed", "`model.key`"),
         (json!({ "stop": "refused" }), "refused", "I will not do that."),
@@ -191,21 +156,21 @@ fn budgets_end_a_run() {
         spec["price"] = json!({ "input": 1.0, "output": 10.0 });
         let program = with_kit(&model, json!({ "budgets": budgets, "model": spec }));
         let run = program.run_list(&["run", "--json", "go"]);
-        let end = ended(&run);
+        let end = ended_event(&run);
         assert_eq!((run.code, &end["reason"], &end["calls"]), (1, &json!("budget"), &json!(calls)), "{run}");
         assert!(end["error"].as_str().unwrap().ends_with(what), "{run}");
     }
-    // Time ends a run in the middle of whatever it does.
+    // The deadline ends a run during a call.
     let model = ScriptedModel::start(&json!([{ "silent": true }]));
     let run = with_kit(&model, json!({ "budgets": { "time": "1s" } })).run_list(&["run", "--json", "go"]);
-    assert_eq!(ended(&run)["error"], "budget used up: `budgets.time` is 1s", "{run}");
+    assert_eq!(ended_event(&run)["error"], "budget used up: `budgets.time` is 1s", "{run}");
 }
 
-/// What the first run does: it adds a line to a file, and never ends.
+/// Appends a line to a file and then blocks.
 const ADD: &str = "#!/bin/sh\ncat > /dev/null\necho once >> \"$FILE\"\nif [ ! -e \"$FILE.go\" ]; then sleep 600; fi\necho '{}'\n";
 
 #[test]
-fn what_may_have_happened_is_not_done_again_after_a_kill() {
+fn a_resumed_run_does_not_repeat_interrupted_calls() {
     let model = ScriptedModel::start(&json!([
         { "text": "I add.", "calls": [call("c1", "add", json!({})), call("c2", "add", json!({}))] },
         { "text": "I do not know whether it was added." },
@@ -217,17 +182,17 @@ fn what_may_have_happened_is_not_done_again_after_a_kill() {
     program.write("tools/tools.json", json!({ "tools": [tool] }).to_string());
     write_script(&program, "add.sh", ADD);
     let mut running = program.start("run --json add");
-    until("the tool runs", || fs_err::read_to_string(&file).is_ok_and(|text| text == "once\n"));
-    running.child.kill().expect("it is ours");
+    wait_until("the tool runs", || fs_err::read_to_string(&file).is_ok_and(|text| text == "once\n"));
+    running.child.kill().expect("the process is a child");
     running.child.wait().expect("it ends");
     drop(running);
     let runs = program.run("runs --json").json();
     assert_eq!(runs[0]["state"], "interrupted");
     let id = runs[0]["run"].as_str().unwrap();
-    // From now on the tool ends, so that the call that was not begun can be made.
+    // From here on the tool returns, so that the second call completes.
     program.write("lines.go", "");
     let run = program.run_list(&["run", "--json", "--resume", &id[..18]]);
-    let end = ended(&run);
+    let end = ended_event(&run);
     assert_eq!((run.code, &end["reason"]), (0, &json!("done")), "{run}");
     assert_eq!(program.read("lines"), "once\nonce\n", "the first call is not repeated, the second is made");
     let seen = model.seen();
@@ -245,13 +210,14 @@ fn what_may_have_happened_is_not_done_again_after_a_kill() {
     assert!(!results[1]["content"].as_str().unwrap().contains("taken effect"), "{results:?}");
     let again = program.run_list(&["run", "--resume", id]);
     assert_eq!(again.code, 1, "{again}");
-    let told = format!("error: run `{id}` has already ended\nhint: continue it with `toolgate chat --resume {id}`");
-    assert!(again.stderr.contains(&told), "{again}");
+    let expected =
+        format!("error: run `{id}` has already ended\nhint: continue it with `toolgate chat --resume {id}`");
+    assert!(again.stderr.contains(&expected), "{again}");
 }
 
-/// What is written to tools.json while a run goes on is there for its next turn.
+/// Tools added to tools.json during a run are available in its next turn.
 #[test]
-fn tools_that_come_in_the_middle_of_a_run() {
+fn tools_added_during_a_run_are_used() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "wait", json!({}))] },
         { "text": "Done." },
@@ -266,9 +232,9 @@ fn tools_that_come_in_the_middle_of_a_run() {
         "#!/bin/sh\ntouch \"$FILE.began\"\nwhile ! [ -e \"$FILE\" ]; do sleep 0.05; done\necho '{}'\n";
     write_script(&program, "wait.sh", script);
     let running = program.start("run --json wait");
-    until("the tool runs", || program.path("go.began").exists());
+    wait_until("the tool runs", || program.path("go.began").exists());
     program.write("tools/tools.json", json!({ "tools": [tool("wait"), tool("later")] }).to_string());
-    // The files are looked at every second, and nobody tells when.
+    // The files are polled every second.
     std::thread::sleep(Duration::from_secs(4));
     program.write("go", "");
     running.line(|line| line.contains("\"ended\""));
@@ -281,14 +247,14 @@ fn tools_that_come_in_the_middle_of_a_run() {
     assert!(names(&seen[1]).contains(&"later".to_owned()), "{:?}", names(&seen[1]));
 }
 
-/// What cannot be done says so first, and then what can.
+/// Errors come first, then the hint.
 #[test]
-fn runs_that_are_not_there() {
+fn unknown_runs_are_rejected() {
     let program = project(&ScriptedModel::start(&json!([])), &json!({}));
     for arguments in ["run --resume nope", "chat --resume nope", "runs show nope"] {
         let run = program.run(arguments);
-        let told = "error: no such run: `nope`\nhint: list runs with `toolgate runs`\n";
-        assert_eq!((run.code, run.stderr.ends_with(told)), (1, true), "{run}");
+        let expected = "error: no such run: `nope`\nhint: list runs with `toolgate runs`\n";
+        assert_eq!((run.code, run.stderr.ends_with(expected)), (1, true), "{run}");
     }
     let run = program.run("run --replay x text");
     assert_eq!(run.code, 2, "{run}");
@@ -296,7 +262,7 @@ fn runs_that_are_not_there() {
 }
 
 #[test]
-fn ctrl_c_stops_all_of_it() {
+fn ctrl_c_stops_model_tools_and_servers() {
     let model = ScriptedModel::start(&json!([{ "calls": [call("c1", "add", json!({}))] }]));
     let program = project(&model, &json!({ "registries": { "tools": "tools/tools.json" } }));
     let file = program.path("lines");
@@ -305,19 +271,19 @@ fn ctrl_c_stops_all_of_it() {
     program.write("tools/tools.json", json!({ "tools": [tool] }).to_string());
     write_script(&program, "add.sh", ADD);
     let mut running = program.start("run --json add");
-    until("the tool runs", || file.exists());
+    wait_until("the tool runs", || file.exists());
     let id = i32::try_from(running.child.id()).expect("a process");
     let id = rustix::process::Pid::from_raw(id).expect("a process");
-    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it is ours");
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("the process is a child");
     let (line, _) = running.line(|line| line.contains("\"ended\""));
     assert!(line.contains("\"reason\":\"interrupted\""), "{line}");
     assert_eq!(running.child.wait().expect("it ends").code(), Some(130));
     let marker = file.display().to_string();
-    until("nothing is left", || left_behind(&marker) == 0);
+    wait_until("nothing is left", || processes_left(&marker) == 0);
 }
 
 #[test]
-fn a_record_is_played_again_without_model_and_tools() {
+fn a_run_is_replayed_without_model_and_tools() {
     let secret = "s3cret-of-the-project";
     let model = ScriptedModel::start(&json!([
         { "text": "Hm.", "calls": [call("c1", "echo", json!({ "message": secret }))] },
@@ -332,19 +298,19 @@ fn a_record_is_played_again_without_model_and_tools() {
     let elsewhere = Program::new(&[("record.jsonl", &record)]);
     let again = elsewhere.run_list(&["run", "--json", "--replay", "record.jsonl"]);
     assert_eq!(again.code, 0, "{again}");
-    let shape = |run: &Run| {
+    let shape = |run: &RunOutput| {
         let events = events(run).into_iter().filter(|event| event["event"] != "text");
         events
             .map(|event| (event["event"].clone(), event["tool"].clone(), event["failed"].clone()))
             .collect::<Vec<_>>()
     };
     assert_eq!(shape(&again), shape(&run));
-    assert_eq!(ended(&again)["answer"], "It is ***.");
+    assert_eq!(ended_event(&again)["answer"], "It is ***.");
     assert!(elsewhere.files().len() == 1, "nothing is written: {:?}", elsewhere.files().keys());
 }
 
 #[test]
-fn a_chat_without_a_terminal_takes_lines() {
+fn a_chat_without_a_terminal_reads_lines() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": "one" }))] },
         { "text": "First." },
@@ -353,7 +319,7 @@ fn a_chat_without_a_terminal_takes_lines() {
     ]));
     let program = with_kit(&model, json!({}));
     let typed = "hello\n\n/show 1\n/cost\n/why echo\n/tools\n/nonsense\nand now?\n/quit\n";
-    let run = typing(&program, &["chat"], typed);
+    let run = run_with_stdin(&program, &["chat"], typed);
     assert_eq!((run.code, run.stdout.as_str()), (0, "First.\nSecond.\n"), "{run}");
     for words in
         ["echo {", "2 turns · 1 call · 220 tokens", "allow: owner and echo", "unknown command `/nonsense`"]
@@ -361,16 +327,16 @@ fn a_chat_without_a_terminal_takes_lines() {
         assert!(run.stderr.contains(words), "{words}: {run}");
     }
     let messages = model.seen()[2]["messages"].as_array().unwrap().len();
-    assert_eq!(messages, 6, "the second question knows of the first");
-    // A chat that was left goes on.
+    assert_eq!(messages, 6, "the second request contains the first");
+    // A chat can be resumed.
     let id = program.run("runs --json").json()[0]["run"].as_str().unwrap().to_owned();
-    let run = typing(&program, &["chat", "--resume", &id], "and then?\n");
+    let run = run_with_stdin(&program, &["chat", "--resume", &id], "and then?\n");
     assert_eq!((run.code, run.stdout.as_str()), (0, "Third.\n"), "{run}");
     assert_eq!(model.seen()[3]["messages"].as_array().unwrap().len(), 8);
 }
 
-/// Runs a command with this on its stdin.
-fn typing(program: &Program, arguments: &[&str], typed: &str) -> Run {
+/// Runs a command with this stdin.
+fn run_with_stdin(program: &Program, arguments: &[&str], typed: &str) -> RunOutput {
     use std::io::Write as _;
     let mut command = program.command(arguments);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -379,11 +345,16 @@ fn typing(program: &Program, arguments: &[&str], typed: &str) -> Run {
     let output = child.wait_with_output().expect("it ends");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    Run { code: output.status.code().expect("no signal ended it"), stdout, stderr, took: Default::default() }
+    RunOutput {
+        code: output.status.code().expect("no signal ended it"),
+        stdout,
+        stderr,
+        took: Default::default(),
+    }
 }
 
 #[test]
-fn many_tools_are_found_by_words() {
+fn tools_are_searched_if_there_are_many() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "search_tools", json!({ "query": "tool73" }))] },
         { "calls": [call("c2", "tool73", json!({ "message": "x" }))] },
@@ -392,7 +363,7 @@ fn many_tools_are_found_by_words() {
     let program = project(&model, &json!({ "registries": { "mcp": "mcp.json" } }));
     program.write("mcp.json", json!({ "servers": { "many": entry("pages") } }).to_string());
     let run = program.run_list(&["run", "--json", "use tool12"]);
-    assert_eq!(ended(&run)["reason"], "done", "{run}");
+    assert_eq!(ended_event(&run)["reason"], "done", "{run}");
     let names = |at: usize| -> Vec<String> {
         let seen = model.seen();
         seen[at]["tools"]

@@ -1,44 +1,29 @@
-//! What people want of an agent, from end to end: the executable, real tools and real MCP servers; the model follows a
-//! script in its protocol.
-
-use std::io::{Read as _, Write as _};
+//! Agent scenarios from end to end: the executable, real tools, real MCP servers and a scripted model.
 
 use serde_json::{Value as Json, json};
 
-use crate::agent::{ScriptedModel, call, events, project};
-use crate::door::{Door, OWNER, request};
-use crate::kit::Kit;
-use crate::peers::{package, peers, text};
-use crate::program::{Program, Run};
-use crate::scripts::write_script;
-use crate::servers::{entry, testkit};
-use crate::web_search::Engine;
+use crate::agent::{ScriptedModel, call, events, project, results, run, stream};
+use crate::support::gateway::{Gateway, OWNER};
+use crate::support::program::{Program, RunOutput};
+use crate::support::scripts::write_script;
+use crate::support::search_engine::SearchEngine;
+use crate::support::test_server::{TestServer, entry, testkit};
+use crate::support::third_party::{package, peers, text};
 
-/// What the tools gave, in their order.
-pub(crate) fn results(run: &Run) -> Vec<String> {
-    assert_eq!(run.code, 0, "{run}");
-    let results = events(run).into_iter().filter(|event| event["event"] == "result");
-    results.map(|event| event["text"].as_str().unwrap_or_default().to_owned()).collect()
-}
-
-/// One turn of calls, and an answer.
+/// A model with one turn of calls and an answer.
 fn calls(calls: Vec<Json>) -> ScriptedModel {
     ScriptedModel::start(&json!([{ "calls": calls }, { "text": "Done." }]))
 }
 
-/// A project that is one `agent.yaml` with these tools, named by their keys.
+/// Creates a project of one `agent.yaml` with these tools, named by their keys.
 fn agent_yaml(model: &ScriptedModel, tools: Json) -> Program {
     let agent = json!({ "name": "helper", "model": model.model(), "instructions": { "inline": "Be kind." }, "tools": tools });
     Program::new(&[("agent.yaml", &agent.to_string())])
 }
 
-pub(crate) fn run(program: &Program, task: &str) -> Run {
-    program.run_list(&["run", "--json", task])
-}
-
 #[test]
-fn the_web_is_searched_for_what_is_new_and_not_for_what_is_known() {
-    let engine = Engine::good(
+fn web_search_runs_only_when_the_model_calls_it() {
+    let engine = SearchEngine::good(
         &json!({ "results": [{ "title": "Seoul", "url": "https://weather.example", "content": "21 degrees, clear" }] }),
     );
     let search = json!({ "web_search": { "provider": "searxng", "url": engine.url() } });
@@ -52,11 +37,11 @@ fn the_web_is_searched_for_what_is_new_and_not_for_what_is_known() {
     assert!(results(&first)[0].contains("21 degrees, clear"), "{first}");
     let second = run(&program, "what is the capital of France?");
     assert!(results(&second).is_empty() && second.stdout.contains("Paris."), "{second}");
-    assert_eq!(engine.heard().len(), 1, "what is known is not searched for");
+    assert_eq!(engine.requests().len(), 1, "the second task needs no search");
 }
 
 #[test]
-fn code_is_run_and_its_failure_is_told() {
+fn code_is_run_and_its_failure_reported() {
     let sums = "import csv\nprint(sum(int(row['n']) for row in csv.DictReader(open('data.csv'))))";
     let good =
         json!({ "language": "python", "code": sums, "files": [{ "path": "data.csv", "text": "n\n3\n4\n" }] });
@@ -70,7 +55,7 @@ fn code_is_run_and_its_failure_is_told() {
 }
 
 #[test]
-fn a_tool_that_was_added_is_used_and_one_that_was_removed_is_not() {
+fn added_tools_are_used_and_removed_ones_are_not() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "hello_world", json!({ "name": "Ann" }))] },
         { "text": "Hello." },
@@ -100,42 +85,42 @@ fn a_tool_that_was_added_is_used_and_one_that_was_removed_is_not() {
     assert!(names(0).contains("hello_world") && !names(2).contains("hello_world"));
 }
 
-/// The same over the API of a door, for the runs that come after.
+/// The same over the REST API, for later runs.
 #[test]
-fn a_tool_that_was_added_over_http_is_used_by_the_next_run() {
+fn a_tool_added_over_http_is_used_by_the_next_run() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "hello_world", json!({ "name": "Ann" }))] },
         { "text": "Hello." },
         { "text": "There is no such tool." },
     ]));
-    let program = crate::door::project(
+    let program = crate::support::gateway::project(
         &json!({ "agent": { "model": model.model() }, "registries": { "tools": "tools/tools.json" } }),
     );
     program.write("tools/tools.json", "{\"tools\": []}");
     write_script(&program, "hello.py", "def run(name: str):\n    return {\"greeting\": \"hello \" + name}\n");
-    let door = Door::of(program);
+    let gateway = Gateway::serve(program);
     let tool = json!({ "name": "hello_world", "description": "Greets somebody by name.", "script_path": "hello.py",
         "input_schema": { "type": "object", "properties": { "name": { "type": "string" } } } });
-    let added = door.post("/v1/tools", OWNER, &tool);
+    let added = gateway.post("/v1/tools", OWNER, &tool);
     assert_eq!(added.status, 201, "{added:?}");
-    let first = stream(&door, OWNER, &json!({ "task": "greet Ann" }));
+    let first = stream(&gateway, OWNER, &json!({ "task": "greet Ann" }));
     assert!(first.contains("hello Ann"), "{first}");
     let key = format!("X-API-Key: {OWNER}");
-    let removed = door.request("DELETE /v1/tools/hello_world", &[&key], "");
+    let removed = gateway.request("DELETE /v1/tools/hello_world", &[&key], "");
     assert!((200..300).contains(&removed.status), "{removed:?}");
-    stream(&door, OWNER, &json!({ "task": "greet Bob" }));
+    stream(&gateway, OWNER, &json!({ "task": "greet Bob" }));
     let names = |at: usize| model.seen()[at]["tools"].to_string();
     assert!(names(0).contains("hello_world") && !names(2).contains("hello_world"));
 }
 
 #[test]
-fn a_resource_of_a_server_is_found_and_read() {
+fn a_resource_is_found_and_read() {
     let model = calls(vec![
         call("c1", "list_resources", json!({})),
         call("c2", "read_resource", json!({ "uri": "test://one" })),
     ]);
     let program = project(&model, &json!({ "registries": { "mcp": "mcp.json" } }));
-    let kit = Kit::start("good");
+    let kit = TestServer::start("good");
     program.write("mcp.json", json!({ "servers": { "kit": { "url": kit.url("http", "mcp") } } }).to_string());
     let results = results(&run(&program, "what does the document say?"));
     assert!(results[0].contains("kit: test://one · one"), "{results:?}");
@@ -143,7 +128,7 @@ fn a_resource_of_a_server_is_found_and_read() {
 }
 
 #[test]
-fn servers_of_agent_yaml_get_what_is_configured() {
+fn servers_in_agent_yaml_get_their_configuration() {
     let model = calls(vec![call("c1", "environment", json!({}))]);
     let server = json!({ "type": "mcp", "name": "kit", "command": testkit(), "args": ["good"], "encoding": "utf-8",
         "env": { "API_KEY": "${MY_API_KEY}" }, "envFile": "more.env", "config": { "allowed_directories": ["/workspace/data"] } });
@@ -168,7 +153,7 @@ fn servers_of_agent_yaml_get_what_is_configured() {
 }
 
 #[test]
-fn tools_of_a_server_are_found_under_names_that_fit() {
+fn tool_names_are_adapted_for_the_model() {
     let model = calls(vec![call("c1", "good", json!({}))]);
     let server = json!({ "type": "mcp", "name": "kit", "command": testkit(), "args": ["poisoned"] });
     let program = agent_yaml(&model, json!([server]));
@@ -183,7 +168,7 @@ fn tools_of_a_server_are_found_under_names_that_fit() {
 }
 
 #[test]
-fn servers_that_fail_are_told_and_the_run_goes_on() {
+fn failing_servers_are_reported_and_the_run_continues() {
     let model = calls(vec![
         call("c1", "fine__echo", json!({ "message": "hi" })),
         call("c2", "dying__echo", json!({})),
@@ -202,8 +187,7 @@ fn servers_that_fail_are_told_and_the_run_goes_on() {
     let results = results(&ran);
     assert!(results[0].contains("\"message\":\"hi\""), "{ran}");
     assert!(
-        results[1].starts_with("error provider_failure: ")
-            && results[1].contains("may have taken effect"),
+        results[1].starts_with("error provider_failure: ") && results[1].contains("may have taken effect"),
         "{ran}"
     );
     assert!(results[2].starts_with("error tool_execution_error: it did not work"), "{ran}");
@@ -212,13 +196,13 @@ fn servers_that_fail_are_told_and_the_run_goes_on() {
 }
 
 #[test]
-fn servers_over_http_sse_and_websocket_are_used_alike() {
+fn http_sse_and_websocket_servers_behave_alike() {
     let model = calls(
         ["http", "sse", "ws"]
             .map(|name| call(name, &format!("{name}__echo"), json!({ "message": name })))
             .into(),
     );
-    let kit = Kit::start("good");
+    let kit = TestServer::start("good");
     let tools = json!([
         { "type": "mcp", "name": "http", "transport": "http", "url": kit.url("http", "mcp"), "terminate_on_close": true,
             "headers": { "Authorization": "Bearer ${TOKEN}" } },
@@ -233,7 +217,7 @@ fn servers_over_http_sse_and_websocket_are_used_alike() {
     let seen = kit.seen();
     let authorized = |seen: &Json| seen["headers"].to_string().contains("Bearer t0ken-of-the-server");
     assert!(seen.iter().any(authorized), "the header is sent");
-    // What has no path came over the WebSocket, and all of it over one.
+    // Requests without a path came over the WebSocket, all over one connection.
     let by_socket = seen.iter().filter(|seen| seen["event"] == "request" && seen["path"].is_null());
     let used: Vec<_> = by_socket.map(|seen| (&seen["connection"], &seen["message"]["method"])).collect();
     assert!(used.iter().any(|(_, method)| **method == "tools/call"), "{used:?}");
@@ -241,13 +225,13 @@ fn servers_over_http_sse_and_websocket_are_used_alike() {
 }
 
 #[test]
-fn servers_over_http_have_the_time_that_agent_yaml_gives_them() {
+fn request_timeouts_of_http_servers_apply() {
     let model = calls(vec![call("c1", "busy__echo", json!({})), call("c2", "mute__echo", json!({}))]);
-    // One tells of progress for ever, the other writes comments that are no messages.
-    let (busy, mute) = (Kit::start("progress"), Kit::start("comments"));
-    // This one takes connections, and says nothing.
-    let away = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let at = format!("http://{}/mcp", away.local_addr().expect("it has an address"));
+    // One server sends progress forever, the other sends SSE comments.
+    let (busy, mute) = (TestServer::start("progress"), TestServer::start("comments"));
+    // This one accepts connections and sends nothing.
+    let away = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let at = format!("http://{}/mcp", away.local_addr().expect("it is bound"));
     let tools = json!([
         { "type": "mcp", "name": "away", "transport": "http", "url": at, "timeout": "700ms" },
         { "type": "mcp", "name": "busy", "transport": "http", "url": busy.url("http", "mcp"), "request_timeout": "1s" },
@@ -262,7 +246,7 @@ fn servers_over_http_have_the_time_that_agent_yaml_gives_them() {
 
 #[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
-fn the_filesystem_server_of_others_is_used() {
+fn the_filesystem_server_is_used() {
     let peers = peers();
     let model = ScriptedModel::start(&json!([]));
     let program = agent_yaml(&model, json!([]));
@@ -280,7 +264,7 @@ fn the_filesystem_server_of_others_is_used() {
 }
 
 #[test]
-fn nothing_leaves_after_strangers_spoke() {
+fn the_policy_blocks_sending_after_untrusted_content() {
     let rule = "@id(\"strangers\") forbid(principal, action == Action::\"call\", resource) when { context.tainted && resource.server != \"\" };";
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": "one" }))] },
@@ -294,37 +278,28 @@ fn nothing_leaves_after_strangers_spoke() {
     let program = project(&model, &json!({ "registries": { "mcp": "mcp.json" } }));
     program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
     program.write("policy.cedar", rule);
-    let texts = |run: &Run| -> Vec<String> {
+    let texts = |run: &RunOutput| -> Vec<String> {
         let results = events(run).into_iter().filter(|event| event["event"] == "result");
         results.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
     };
     let first = run(&program, "go");
-    let told = texts(&first);
-    assert!(told[0].contains("\"one\"") && told[1].contains("the policy forbids it: strangers"), "{first}");
+    let results = texts(&first);
+    assert!(
+        results[0].contains("\"one\"") && results[1].contains("the policy forbids it: strangers"),
+        "{first}"
+    );
     let id = program.run("runs --json").json()[0]["run"].as_str().unwrap().to_owned();
     let resumed = program.run_list(&["run", "--json", "--resume", &id]);
     assert!(
         texts(&resumed)[0].contains("the policy forbids it: strangers"),
-        "also when it goes on: {resumed}"
+        "also after a resume: {resumed}"
     );
     let fresh = run(&program, "again");
     assert!(texts(&fresh)[0].contains("\"four\""), "another run has read nothing: {fresh}");
 }
 
-/// Gives a task, and reads until the end of the answer.
-pub(crate) fn stream(door: &Door, key: &str, task: &Json) -> String {
-    let key = format!("X-API-Key: {key}");
-    let request = request("POST /v1/runs", &[&key, "Content-Type: application/json"], &task.to_string());
-    let mut connection = door.connect();
-    connection.write_all(request.as_bytes()).expect("it is sent");
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).expect("it ends");
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    answer.replace("\r\n", "\n")
-}
-
 #[test]
-fn tasks_come_over_http_and_act_as_their_caller() {
+fn runs_over_http_act_as_their_caller() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "echo", json!({ "message": "hi" }))] },
         { "text": "It says hi." },
@@ -336,10 +311,10 @@ fn tasks_come_over_http_and_act_as_their_caller() {
         { "id": "bob", "permissions": ["runs:start"], "api_key": "key-of-bob" },
         { "id": "eve", "permissions": ["kit:*"], "api_key": "key-of-eve" },
     ]);
-    let door = Door::open(&json!({ "agent": { "model": model.model() }, "callers": callers,
+    let gateway = Gateway::start(&json!({ "agent": { "model": model.model() }, "callers": callers,
         "toolbox": { "mcps": [{ "name": "kit", "mode": "dynamic", "default_tool_config": {}, "command": testkit(), "args": ["good"] }] } }));
     let task = json!({ "task": "say hi" });
-    let answer = stream(&door, "key-of-ann", &task);
+    let answer = stream(&gateway, "key-of-ann", &task);
     let data = answer.lines().filter_map(|line| line.strip_prefix("data: "));
     let events: Vec<Json> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
     let end = events.last().unwrap();
@@ -349,29 +324,29 @@ fn tasks_come_over_http_and_act_as_their_caller() {
         "{answer}"
     );
     assert!(answer.contains("event: begun\ndata: {\"event\":\"begun\""), "{answer}");
-    // The same policy: whoever may not call may not have it called.
-    let answer = stream(&door, "key-of-bob", &task);
+    // The same policy applies: a caller without the permission cannot have the agent call the tool.
+    let answer = stream(&gateway, "key-of-bob", &task);
     assert!(answer.contains("error tool_not_found"), "{answer}");
-    assert_eq!(door.post("/v1/runs", "key-of-eve", &task).status, 403);
-    // Everybody sees one's own.
-    let own = |key: &str| door.get("/v1/runs", key).json()["runs"].as_array().unwrap().len();
+    assert_eq!(gateway.post("/v1/runs", "key-of-eve", &task).status, 403);
+    // Callers see their own runs only.
+    let own = |key: &str| gateway.get("/v1/runs", key).json()["runs"].as_array().unwrap().len();
     assert_eq!([own("key-of-ann"), own("key-of-bob"), own("key-of-eve"), own(OWNER)], [1, 1, 0, 2]);
     let id = end["run"].as_str().unwrap();
-    let show = |key: &str| door.get(&format!("/v1/runs/{id}"), key);
+    let show = |key: &str| gateway.get(&format!("/v1/runs/{id}"), key);
     assert_eq!(show("key-of-ann").json()["entries"][1]["kind"], "asked");
     assert_eq!([show("key-of-bob").status, show(OWNER).status], [404, 200]);
     let resume = json!({ "resume": id });
-    assert_eq!(door.post("/v1/runs", "key-of-bob", &resume).status, 404);
-    assert_eq!(door.post("/v1/runs", "key-of-ann", &resume).status, 409, "it has ended");
+    assert_eq!(gateway.post("/v1/runs", "key-of-bob", &resume).status, 404);
+    assert_eq!(gateway.post("/v1/runs", "key-of-ann", &resume).status, 409, "it has ended");
     for wrong in
         [json!({}), json!({ "task": " " }), json!({ "task": "x", "resume": "y" }), json!({ "tasks": "x" })]
     {
-        assert_eq!(door.post("/v1/runs", "key-of-ann", &wrong).status, 400, "{wrong}");
+        assert_eq!(gateway.post("/v1/runs", "key-of-ann", &wrong).status, 400, "{wrong}");
     }
 }
 
 #[test]
-fn a_skill_is_read_when_it_is_needed() {
+fn a_skill_is_read_when_needed() {
     let model = calls(vec![
         call("c1", "load_skill", json!({ "name": "reports" })),
         call("c2", "read_skill_file", json!({ "skill": "reports", "path": "scripts/sum.py" })),
@@ -390,8 +365,8 @@ fn a_skill_is_read_when_it_is_needed() {
     assert_eq!(results[1], "print(7)");
     assert_eq!(results[2], "error: `../../toolgate.yaml` is not a file of skill `reports`");
     assert!(ran.stderr.contains("skill ignored: "), "{ran}");
-    let told = model.seen()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
-    assert!(told.contains("- reports: Sums up tables.") && !told.contains("Run scripts"), "{told}");
+    let prompt = model.seen()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert!(prompt.contains("- reports: Sums up tables.") && !prompt.contains("Run scripts"), "{prompt}");
 }
 
 #[test]
@@ -412,15 +387,15 @@ fn a_script_of_a_skill_is_run_by_code_execution() {
     program.write("skills/reports/scripts/sum.py", script);
     let ran = run(&program, "sum up this table");
     let results = results(&ran);
-    assert_eq!(results[1], script, "the model gets the script as it is, and gives it on: {ran}");
+    assert_eq!(results[1], script, "the model gets the script unchanged and passes it on: {ran}");
     assert!(results[2].contains("\"stdout\":\"7\\n\"") || results[2].starts_with('7'), "{ran}");
-    // The road is that of every call.
+    // The call takes the same pipeline as every call.
     assert!(program.run("log --tool code_execution --json").stdout.contains("csv.DictReader"));
 }
 
-/// A server tells that its tools have changed while the agent works: the next turn has the new ones.
+/// A server sends `tools/list_changed` during a run: the next turn has the new tools.
 #[test]
-fn tools_that_change_in_the_middle_of_a_run_are_seen_by_the_next_turn() {
+fn changed_tools_are_seen_by_the_next_turn() {
     let model = ScriptedModel::start(&json!([
         { "calls": [call("c1", "change", json!({}))] },
         { "calls": [call("c2", "second", json!({}))] },
@@ -440,7 +415,7 @@ fn tools_that_change_in_the_middle_of_a_run_are_seen_by_the_next_turn() {
     let change = json!({ "name": "change", "description": "Changes what the server has.", "script_path": "change.sh",
         "input_schema": { "type": "object" }, "env": { "FILE": file } });
     program.write("tools/tools.json", json!({ "tools": [change] }).to_string());
-    // The server looks a hundred times a second, and tells at once.
+    // The server polls the file a hundred times a second.
     let script = "#!/bin/sh\ncat > /dev/null\nmv \"$FILE.next\" \"$FILE\"\nsleep 0.3\necho '{}'\n";
     write_script(&program, "change.sh", script);
     let ran = run(&program, "go");
@@ -450,16 +425,16 @@ fn tools_that_change_in_the_middle_of_a_run_are_seen_by_the_next_turn() {
     assert!(names(1).contains("\"second\"") && !names(1).contains("\"first\""), "{}", names(1));
 }
 
-/// What `terminate_on_close` says: the session of the server ends with the run, or is left to it.
+/// `terminate_on_close` decides if the HTTP session of a server ends with the run.
 #[test]
-fn a_session_over_http_ends_with_the_run_where_that_is_wanted() {
+fn terminate_on_close_ends_the_session_with_the_run() {
     for (ends, key) in [
         (true, json!({})),
         (true, json!({ "terminate_on_close": true })),
         (false, json!({ "terminate_on_close": false })),
     ] {
         let model = calls(vec![call("c1", "echo", json!({ "message": "hi" }))]);
-        let kit = Kit::start("good session=the-one");
+        let kit = TestServer::start("good session=the-one");
         let mut server =
             json!({ "type": "mcp", "name": "kit", "transport": "http", "url": kit.url("http", "mcp") });
         server.as_object_mut().expect("a map").extend(key.as_object().expect("a map").clone());

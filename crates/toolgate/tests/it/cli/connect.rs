@@ -1,11 +1,11 @@
-//! `toolgate connect`: what is written into the files of other programs, and that it goes again.
+//! `toolgate connect` and `disconnect`: entries in the configuration files of MCP clients.
 
 use insta::assert_snapshot;
 
-use crate::program::{Program, Run};
+use crate::support::program::{Program, RunOutput};
 
-/// Without the place of the executable under test.
-fn told(run: &Run) -> String {
+/// Replaces the path of the executable under test.
+fn normalized(run: &RunOutput) -> String {
     run.to_string().replace(env!("CARGO_BIN_EXE_toolgate"), "[toolgate]")
 }
 
@@ -14,9 +14,9 @@ fn text(program: &Program, name: &str) -> String {
     program.read(name).replace(env!("CARGO_BIN_EXE_toolgate"), "[toolgate]").replace(&project, "[project]")
 }
 
-/// Every client: its file, how it looks with the entry, and byte by byte as before without it.
+/// For every client: its file with the entry, and byte for byte as before after `disconnect`.
 #[test]
-fn every_client_and_back() {
+fn every_client_is_connected_and_disconnected() {
     let servers = "{\n  // Mine.\n  \"servers\": {\n    \"files\": { \"command\": \"files\" }\n  }\n}\n";
     let json =
         "{\n  \"theme\": \"dark\",\n  \"mcpServers\": {\n    \"files\": { \"command\": \"files\" }\n  }\n}\n";
@@ -45,7 +45,7 @@ fn every_client_and_back() {
             "{written}"
         );
         assert!(written.contains("files"), "{written}");
-        // What was written is what we can read: its servers are found again.
+        // `import` finds the servers again in the written file.
         let import =
             program.run_list(&["import", program.path(file).to_str().unwrap(), "--dry-run", "--json"]);
         assert!(import.stdout.contains("\"name\": \"toolgate\""), "{import}");
@@ -59,9 +59,9 @@ fn every_client_and_back() {
 }
 
 #[test]
-fn a_new_file() {
+fn creates_a_new_file() {
     let program = Program::new(&[]);
-    assert_snapshot!(told(&program.run("connect cursor --scope project")), @"
+    assert_snapshot!(normalized(&program.run("connect cursor --scope project")), @"
     exit code 0
     ----- stdout
     ----- stderr
@@ -78,7 +78,7 @@ fn a_new_file() {
       }
     }
     "#);
-    assert_snapshot!(told(&program.run("connect cursor --scope project --http http://127.0.0.1:7332/mcp --dry-run")), @r#"
+    assert_snapshot!(normalized(&program.run("connect cursor --scope project --http http://127.0.0.1:7332/mcp --dry-run")), @r#"
     exit code 0
     ----- stdout
     @@ -4,2 +4,4 @@
@@ -92,7 +92,7 @@ fn a_new_file() {
     toolgate would be written to [project]/.cursor/mcp.json
     next: run it again without `--dry-run` to write this
     "#);
-    assert_snapshot!(told(&program.run("connect codex --http http://127.0.0.1:7332/mcp")), @"
+    assert_snapshot!(normalized(&program.run("connect codex --http http://127.0.0.1:7332/mcp")), @"
     exit code 0
     ----- stdout
     ----- stderr
@@ -113,7 +113,7 @@ fn a_new_file() {
 }
 
 #[test]
-fn what_is_refused() {
+fn rejected_files_stay_unchanged() {
     let other = r#"{ "mcpServers": { "toolgate": { "command": "mine" } } }"#;
     let program = Program::new(&[("~/.cursor/mcp.json", other), ("~/.claude.json", "{ nonsense")]);
     let before = program.files();

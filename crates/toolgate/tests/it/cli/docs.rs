@@ -1,10 +1,10 @@
-//! What is written about the executable is what it does: examples, schemas, the reference page, the README.
+//! The docs match the executable: examples, schemas, the reference page, the README.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
-use crate::program::Program;
+use crate::support::program::Program;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -14,7 +14,7 @@ fn read(name: &str) -> String {
     fs_err::read_to_string(root().join(name)).expect("the file is part of the repository")
 }
 
-/// The file is what the command prints.
+/// Checks that a file equals the output of a command.
 fn fresh(name: &str, arguments: &str) {
     let printed = Program::new(&[]).run(arguments).stdout;
     assert!(
@@ -24,12 +24,12 @@ fn fresh(name: &str, arguments: &str) {
 }
 
 #[test]
-fn the_reference_page_is_fresh() {
+fn the_reference_page_is_current() {
     fresh("docs/configuration.md", "schema --reference");
 }
 
 #[test]
-fn the_schemas_are_fresh() {
+fn the_schemas_are_current() {
     fresh("docs/schema/toolgate.schema.json", "schema project");
     fresh("docs/schema/tools.schema.json", "schema tools");
     fresh("docs/schema/mcp.schema.json", "schema mcp");
@@ -37,7 +37,7 @@ fn the_schemas_are_fresh() {
 }
 
 #[test]
-fn every_example_is_good() {
+fn every_example_is_valid() {
     let mut count = 0;
     for entry in fs_err::read_dir(root().join("examples")).unwrap() {
         let folder = entry.unwrap().path();
@@ -52,7 +52,7 @@ fn every_example_is_good() {
 }
 
 #[test]
-fn the_example_fits_its_schema() {
+fn the_example_matches_its_schema() {
     let schema: Json = serde_json::from_str(&read("docs/schema/tools.schema.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let mut tools: Json = serde_json::from_str(&read("examples/quickstart/tools/tools.json")).unwrap();
@@ -63,15 +63,15 @@ fn the_example_fits_its_schema() {
     assert!(!validator.is_valid(&tools), "the schema lets an unknown key pass");
 }
 
-/// The README shows what is said: of a mistake, and of the example.
+/// The README shows the output for an error and for the example.
 #[test]
-fn the_readme_is_fresh() {
+fn the_readme_is_current() {
     let readme = read("README.md");
     let program = Program::new(&[("toolgate.yaml", "# A toolbox\n\ntoolbox:\n  default_timeot: 5s\n")]);
-    let said = program.run("check").stderr;
-    let problem = said.split("\n\n").next().expect("a text has a first part");
+    let output = program.run("check").stderr;
+    let problem = output.split("\n\n").next().expect("a text has a first part");
     assert!(readme.contains(problem), "README.md does not show:\n{problem}");
     let example = root().join("examples/quickstart");
-    let said = program.run_list(&["-C", example.to_str().expect("the path is UTF-8"), "check"]).stderr;
-    assert!(readme.contains(&said), "README.md does not show:\n{said}");
+    let output = program.run_list(&["-C", example.to_str().expect("the path is UTF-8"), "check"]).stderr;
+    assert!(readme.contains(&output), "README.md does not show:\n{output}");
 }

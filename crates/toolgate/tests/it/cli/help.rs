@@ -1,11 +1,11 @@
-//! What the executable says about itself: help, schemas, completions, colours.
+//! Help, schemas, completions and colours.
 
 use insta::assert_snapshot;
 use serde_json::Value as Json;
 
-use crate::program::{Program, Run};
+use crate::support::program::{Program, RunOutput};
 
-fn run(arguments: &str) -> Run {
+fn run(arguments: &str) -> RunOutput {
     let run = Program::new(&[]).run(arguments);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run}");
     run
@@ -295,7 +295,7 @@ fn reference() {
 }
 
 #[test]
-fn a_schema_of_nothing() {
+fn an_unknown_schema_is_rejected() {
     assert_snapshot!(Program::new(&[]).run("schema toolgate.yaml"), @"
     exit code 2
     ----- stdout
@@ -367,19 +367,19 @@ mod colours {
     const BROKEN: [(&str, &str); 1] = [("toolgate.yaml", "toolbx: {}\ntoolbox: {}\n")];
     const GOOD: [(&str, &str); 1] = [("toolgate.yaml", "name: good\ntoolbox: {}\n")];
 
-    fn coloured(run: &Run) -> (bool, bool) {
+    fn coloured(run: &RunOutput) -> (bool, bool) {
         (run.stdout.contains('\u{1b}'), run.stderr.contains('\u{1b}'))
     }
 
     #[test]
-    fn none_where_nobody_looks() {
+    fn no_colours_without_a_terminal() {
         assert_eq!(coloured(&Program::new(&BROKEN).run("check")), (false, false));
         assert_eq!(coloured(&Program::new(&GOOD).run("check")), (false, false));
         assert_eq!(coloured(&Program::new(&GOOD).run("--color never check")), (false, false));
     }
 
     #[test]
-    fn always_means_always() {
+    fn colours_always_if_requested() {
         assert_eq!(coloured(&Program::new(&GOOD).run("--color always check")), (true, true));
         assert_eq!(coloured(&Program::new(&BROKEN).run("check --color always")), (false, true));
         assert_eq!(
@@ -389,13 +389,13 @@ mod colours {
     }
 
     #[test]
-    fn a_document_has_none() {
+    fn no_colours_in_json() {
         let run = Program::new(&GOOD).run("--color always --json check");
         assert_eq!(coloured(&run), (false, true));
         assert_eq!(run.json()["name"], "good");
     }
 
-    /// On a terminal of its own, which `script` makes. Its output has carriage returns.
+    /// Runs on a pseudo-terminal made by `script`. The output has carriage returns.
     #[cfg(target_os = "linux")]
     #[expect(clippy::disallowed_methods, reason = "the executable is what is tested")]
     fn on_a_terminal(variables: &[(&str, &str)]) -> Option<String> {
@@ -417,8 +417,8 @@ mod colours {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn on_a_terminal_unless_it_objects() {
-        // Without `script` there is no terminal to be had.
+    fn colours_on_a_terminal_unless_disabled() {
+        // Without `script`, no terminal can be created.
         let Some(text) = on_a_terminal(&[]) else { return };
         assert!(text.contains("\u{1b}["), "{text:?}");
         for objection in [("NO_COLOR", "1"), ("TERM", "dumb")] {

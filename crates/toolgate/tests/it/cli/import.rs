@@ -1,10 +1,10 @@
-//! `toolgate import`: what other programs have becomes ours, and what does not is said.
+//! `toolgate import`: what is imported from other programs, and what is reported as skipped.
 
 use insta::assert_snapshot;
 
-use crate::program::Program;
+use crate::support::program::Program;
 
-/// Imports, and checks the project after it. All that was said, then what was written.
+/// Imports, then checks the project. Returns the output followed by the written files.
 fn import(program: &Program, arguments: &str) -> String {
     let run = program.run(&format!("import {arguments}"));
     assert_eq!(run.code, 0, "{run}");
@@ -17,7 +17,7 @@ fn import(program: &Program, arguments: &str) -> String {
     all
 }
 
-/// Fails, and leaves every file as it was.
+/// Fails and leaves all files unchanged.
 fn refused(program: &Program, arguments: &str) -> String {
     let before = program.files();
     let run = program.run(arguments);
@@ -94,7 +94,7 @@ fn vscode() {
     30 |   "sandbox": { "network": {} }
        |   ^^^^^^^^^
 
-    note: MCP server `remote` was taken from .vscode/mcp.json already
+    note: MCP server `remote` was already imported from .vscode/mcp.json
       --> [home]/.config/Code/User/mcp.json:1:16
     1 | { "servers": { "remote": { "url": "https://other.example.com/mcp" }, "mine": { "command": "mine" } } }
       |                ^^^^^^^^
@@ -425,7 +425,7 @@ fn codex() {
 }
 
 #[test]
-fn codex_in_a_home_of_its_own() {
+fn codex_with_its_own_home() {
     let program = Program::new(&[("~/elsewhere/config.toml", CODEX)]);
     let home = program.path("~/elsewhere").display().to_string();
     let program = program.with("CODEX_HOME", &home);
@@ -600,7 +600,7 @@ tools:
 }
 
 #[test]
-fn one_file_for_programs() {
+fn one_file_as_json() {
     let files = [(
         "elsewhere.json",
         r#"{ "mcpServers": { "a": { "command": "a", "icon": "x.png", "env": { "TOKEN": "abc" } } } }"#,
@@ -693,7 +693,7 @@ fn a_dry_run_writes_nothing() {
 }
 
 #[test]
-fn what_is_there_stays_as_it_is_written() {
+fn existing_entries_stay_unchanged() {
     let files = [
         ("toolgate.yaml", "registries:\n  mcp: servers/mcp.json\n"),
         (
@@ -726,7 +726,7 @@ fn what_is_there_stays_as_it_is_written() {
         },
     }
     "#);
-    assert!(!program.path(".env").exists(), "a secret of a server that was left alone");
+    assert!(!program.path(".env").exists(), "a secret of a server that was not imported");
     let again = program.files();
     assert_snapshot!(program.run("import new.json"), @"
     exit code 0
@@ -762,7 +762,7 @@ fn what_is_there_stays_as_it_is_written() {
 }
 
 #[test]
-fn lines_of_env_are_added_and_never_changed() {
+fn env_lines_are_added_and_never_changed() {
     let files = [
         (".env", "# Mine.\nTOKEN=\"one that differs\"\nSAME_KEY=same"),
         (
@@ -802,7 +802,7 @@ fn lines_of_env_are_added_and_never_changed() {
 }
 
 #[test]
-fn a_project_elsewhere() {
+fn imports_into_another_folder() {
     let program = Program::new(&[("new.json", r#"{ "servers": { "a": { "command": "a" } } }"#)]);
     program.run("init other");
     assert_snapshot!(program.run("-C other import new.json"), @"
@@ -816,7 +816,7 @@ fn a_project_elsewhere() {
 }
 
 #[test]
-fn a_project_file_that_names_no_registry() {
+fn a_project_file_without_registries() {
     let files =
         [("toolgate.yaml", "toolbox: {}\n"), ("new.json", r#"{ "servers": { "a": { "command": "a" } } }"#)];
     assert_snapshot!(import(&Program::new(&files), "new.json"), @r#"
@@ -837,7 +837,7 @@ fn a_project_file_that_names_no_registry() {
 }
 
 #[test]
-fn a_registry_that_cannot_be_added_to() {
+fn a_registry_that_cannot_be_extended() {
     let new = ("new.json", r#"{ "servers": { "a": { "command": "a", "env": { "TOKEN": "abc" } } } }"#);
     let broken = Program::new(&[new, ("mcp.json", "{ \"servers\": { \"mine\": }\n")]);
     assert_snapshot!(refused(&broken, "import new.json"), @"
@@ -975,7 +975,7 @@ fn a_file_that_cannot_be_written() {
 }
 
 #[test]
-fn wrong_usage() {
+fn invalid_usage() {
     assert_snapshot!(Program::new(&[]).run("import"), @"
     exit code 2
     ----- stdout

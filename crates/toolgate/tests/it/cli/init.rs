@@ -1,13 +1,13 @@
-//! `toolgate init`: a project to start from, and never a file overwritten.
+//! `toolgate init`: creates a project and never overwrites a file.
 
 use std::path::Path;
 
 use insta::assert_snapshot;
 
-use crate::program::Program;
+use crate::support::program::Program;
 
 #[test]
-fn here() {
+fn in_an_empty_folder() {
     let program = Program::new(&[]);
     assert_snapshot!(program.run("init"), @"
     exit code 0
@@ -61,7 +61,7 @@ fn in_the_project_folder() {
 }
 
 #[test]
-fn for_programs() {
+fn as_json() {
     let program = Program::new(&[]);
     let run = program.run("--json init new");
     assert_eq!(run.json()["files"].as_array().unwrap().len(), 6);
@@ -113,7 +113,7 @@ fn nothing_is_overwritten() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made() {
+fn a_folder_that_cannot_be_created() {
     let program = Program::new(&[("file", "")]);
     let before = program.files();
     assert_snapshot!(program.run("init file/new"), @"
@@ -127,7 +127,7 @@ fn a_folder_that_cannot_be_made() {
 }
 
 #[test]
-fn the_files_are_those_of_the_example() {
+fn the_files_equal_the_quickstart() {
     let program = Program::new(&[]);
     program.run("init");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
@@ -139,7 +139,7 @@ fn the_files_are_those_of_the_example() {
 
 #[cfg(unix)]
 #[test]
-fn scripts_can_be_run() {
+fn scripts_are_executable() {
     use std::os::unix::fs::PermissionsExt;
 
     let program = Program::new(&[]);

@@ -1,13 +1,13 @@
-//! `toolgate policy test`: what other rules would have decided about the calls that were made.
+//! `toolgate policy test`: replays logged calls against other rules.
 
 use serde_json::json;
 
-use crate::program::Program;
-use crate::servers::testkit;
+use crate::support::program::Program;
+use crate::support::test_server::testkit;
 
 const CALLERS: &str = "callers: [{ id: ann, permissions: ['s:*'] }, { id: bob, permissions: ['s:fail'] }]\nregistries: { mcp: mcp.json }\n";
 
-/// A project in which ann called three times, once with a secret, and bob once, which was refused.
+/// Creates a project where `ann` called three times, once with a secret, and `bob` once, which was denied.
 fn project() -> Program {
     let server = json!({ "command": testkit(), "args": ["good"] });
     let program = Program::new(&[
@@ -30,17 +30,17 @@ fn project() -> Program {
 fn test(program: &Program, rules: &str, flags: &str) -> (i32, String) {
     program.write("candidate.cedar", rules);
     let run = program.run(&format!("policy test candidate.cedar {flags}"));
-    // Ids differ from run to run.
+    // Ids differ between runs.
     let without_id = |line: &str| line.split_once(", for example ").map_or(line, |(text, _)| text).to_owned();
     (run.code, run.stdout.lines().map(without_id).collect::<Vec<_>>().join("\n"))
 }
 
 #[test]
-fn rules_that_change_nothing() {
+fn equal_rules_change_nothing() {
     let program = project();
-    let (code, told) = test(&program, r#"forbid(principal == Caller::"eve", action, resource);"#, "");
+    let (code, output) = test(&program, r#"forbid(principal == Caller::"eve", action, resource);"#, "");
     assert_eq!(
-        (code, told.as_str()),
+        (code, output.as_str()),
         (
             0,
             "4 calls: 0 would change, 4 would not; 1 with incomplete arguments in the record, of which 0 would change"
@@ -49,24 +49,27 @@ fn rules_that_change_nothing() {
 }
 
 #[test]
-fn what_would_flip_and_for_whom() {
+fn changed_decisions_are_listed_by_caller() {
     let program = project();
     let rules = r#"
         @id("no-large") forbid(principal, action == Action::"call", resource)
           when { context.arguments.hasTag("message") && context.arguments.getTag("message") == "large" };
         @id("bob-too") permit(principal == Caller::"bob", action, resource);
     "#;
-    let (code, told) = test(&program, rules, "");
-    insta::assert_snapshot!(format!("{code}\n{told}"), @"
+    let (code, output) = test(&program, rules, "");
+    insta::assert_snapshot!(format!("{code}\n{output}"), @"
     1
     allow → deny  ann  echo  1 call by no-large
     allow → deny  ann  echo  1 call by no-large, uncertain: the record does not have all arguments
     deny → allow  bob  echo  1 call by bob-too
     4 calls: 3 would change, 1 would not; 1 with incomplete arguments in the record, of which 1 would change
     ");
-    let (code, told) = test(&program, rules, "--caller bob");
-    assert_eq!(code, 1, "{told}");
-    assert!(told.starts_with("deny → allow  bob  echo  1 call by bob-too\n1 call: 1 would change"), "{told}");
+    let (code, output) = test(&program, rules, "--caller bob");
+    assert_eq!(code, 1, "{output}");
+    assert!(
+        output.starts_with("deny → allow  bob  echo  1 call by bob-too\n1 call: 1 would change"),
+        "{output}"
+    );
     assert_eq!(test(&program, rules, "--tool fail").0, 0);
     assert_eq!(test(&program, rules, "--since 2099-01-01").0, 0);
     let asks = r#"@id("sure") @ask("Sure?") forbid(principal == Caller::"ann", action == Action::"call", resource);"#;
@@ -86,29 +89,29 @@ fn what_would_flip_and_for_whom() {
     assert!(document["policy"].as_str().is_some_and(|version| version.starts_with("sha256:")));
 }
 
-/// What was asked about and answered with no was asked about: with the same rule nothing flips.
+/// A declined approval counts as `ask`: the same rule changes nothing.
 #[test]
-fn a_question_stays_a_question() {
+fn a_declined_approval_still_counts_as_ask() {
     let program = project();
     let asks = r#"@ask("Sure?") forbid(principal, action == Action::"call", resource == Tool::"fail");"#;
     program.write("policy.cedar", asks);
     program.run("tools call fail --as ann");
-    let (code, told) = test(&program, asks, "--tool fail");
-    assert_eq!(code, 0, "{told}");
-    assert!(told.starts_with("1 call: 0 would change"), "{told}");
+    let (code, output) = test(&program, asks, "--tool fail");
+    assert_eq!(code, 0, "{output}");
+    assert!(output.starts_with("1 call: 0 would change"), "{output}");
 }
 
 #[test]
-fn what_is_gone_is_passed_over() {
+fn removed_tools_and_callers_are_skipped() {
     let program = project();
     program.write("toolgate.yaml", CALLERS.replace("bob", "eve"));
-    let (code, told) = test(&program, "permit(principal, action, resource);", "");
-    assert_eq!(code, 0, "{told}");
-    assert!(told.ends_with("1 call skipped: the tool or the caller no longer exists"), "{told}");
+    let (code, output) = test(&program, "permit(principal, action, resource);", "");
+    assert_eq!(code, 0, "{output}");
+    assert!(output.ends_with("1 call skipped: the tool or the caller no longer exists"), "{output}");
 }
 
 #[test]
-fn rules_that_are_wrong() {
+fn invalid_rules_are_rejected() {
     let program = project();
     program.write(
         "candidate.cedar",

@@ -1,18 +1,18 @@
-//! Tool search: which tools fit, for whom, what to do with a query, and how often that is right.
+//! Tool search: ranking, permissions, advice, and accuracy on labelled queries.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
-use crate::door::{Door, OWNER, until};
-use crate::program::{Program, Run};
-use crate::servers::testkit;
+use crate::support::gateway::{Gateway, OWNER, wait_until};
+use crate::support::program::{Program, RunOutput};
+use crate::support::test_server::testkit;
 
 fn gold(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../eval").join(name)
 }
 
-fn eval(flags: &str) -> Run {
+fn eval(flags: &str) -> RunOutput {
     let (lines, tools) = (gold("gold.jsonl"), gold("tools.json"));
     let (lines, tools) = (lines.to_string_lossy(), tools.to_string_lossy());
     let mut arguments = vec!["eval", &lines, "--tools", &tools];
@@ -20,7 +20,7 @@ fn eval(flags: &str) -> Run {
     Program::new(&[]).run_list(&arguments)
 }
 
-/// A project with a server, and a caller that may know of none of its tools.
+/// Creates a project with a server and a caller that may see none of its tools.
 fn project() -> Program {
     let server = json!({ "command": testkit(), "args": ["good"] });
     Program::new(&[
@@ -33,7 +33,7 @@ fn project() -> Program {
     .with("TOOLGATE_LOG", "off")
 }
 
-fn names(run: &Run) -> Vec<String> {
+fn names(run: &RunOutput) -> Vec<String> {
     let list = run.json();
     list.as_array()
         .expect("a list")
@@ -42,9 +42,9 @@ fn names(run: &Run) -> Vec<String> {
         .collect()
 }
 
-/// The bars of the project. The seed is that of the command, where none is given.
+/// The project's own thresholds, with the default seed.
 #[test]
-fn the_gold_set_is_reached() {
+fn the_labelled_queries_reach_the_threshold() {
     let run = eval("--suite core --json --min-tool-top1 0.86 --min-recall5 0.97 --min-top1 0.85");
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run}");
     let report = run.json();
@@ -59,12 +59,12 @@ fn the_gold_set_is_reached() {
 }
 
 #[test]
-fn a_bar_that_is_not_reached_fails() {
+fn a_missed_threshold_fails() {
     let run = eval("--suite core --min-top1 0.999 --min-recall5 0.1");
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stderr.starts_with("below --min-top1 0.999: 0."), "{run}");
     assert!(run.stdout.contains("expected") && run.stdout.contains("suite core: 320 lines"), "{run}");
-    // What is not in the lines does not reach a bar.
+    // A kind without queries does not reach its threshold.
     let program =
         Program::new(&[("gold.jsonl", "{\"query\": \"x\", \"kind\": \"none\"}\n"), ("tools.json", "[]")]);
     let run = program.run("eval gold.jsonl --tools tools.json --min-recall5 0.1");
@@ -72,7 +72,7 @@ fn a_bar_that_is_not_reached_fails() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told() {
+fn invalid_query_files_are_rejected() {
     let program = Program::new(&[
         ("bad.jsonl", "\n{\"query\": \"x\", \"kind\": \"tool\"}\n{\"query\": 3}\n"),
         ("other.jsonl", "{\"query\": \"x\", \"kind\": \"tool\", \"catalog\": \"c\"}\n"),
@@ -80,7 +80,7 @@ fn what_cannot_be_measured_is_told() {
         ("tools.json", "{\"catalogs\": {\"a\": [], \"b\": []}}"),
         ("no-tools.json", "{}"),
     ]);
-    for (arguments, told) in [
+    for (arguments, expected) in [
         ("eval bad.jsonl --tools tools.json", "bad.jsonl:3: "),
         ("eval other.jsonl --tools tools.json", "line 1 names an unknown catalog: `c`"),
         ("eval other.jsonl --tools no-tools.json", "no-tools.json contains no tools"),
@@ -89,12 +89,12 @@ fn what_cannot_be_measured_is_told() {
     ] {
         let run = program.run(arguments);
         assert_eq!(run.code, 1, "{run}");
-        assert!(run.stderr.contains(told), "{run}");
+        assert!(run.stderr.contains(expected), "{run}");
     }
 }
 
 #[test]
-fn own_tools_are_measured() {
+fn tools_of_a_project_are_measured() {
     let program = project();
     program.write(
         "gold.jsonl",
@@ -130,7 +130,7 @@ fn tools_are_searched() {
 }
 
 #[test]
-fn nobody_finds_what_he_may_not_know_of() {
+fn search_hides_tools_the_caller_may_not_see() {
     let program = project();
     assert_eq!(names(&program.run("tools search --json --as bob echo a message")), Vec::<String>::new());
     let choice = program.run("tools search --json --decide --as bob echo").json();
@@ -138,7 +138,7 @@ fn nobody_finds_what_he_may_not_know_of() {
 }
 
 #[test]
-fn a_door_is_searched_and_follows_changes() {
+fn search_over_http_follows_changes() {
     let server = json!({ "command": testkit(), "args": ["good"] });
     let callers = json!([
         { "id": "owner", "permissions": ["*:*"] },
@@ -152,8 +152,9 @@ fn a_door_is_searched_and_follows_changes() {
         ("tools/whales.py", ""),
         ("mcp.json", &json!({ "servers": { "s": server } }).to_string()),
     ]);
-    let door = Door::of(program.with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER));
-    let found = |words: &str, key: &str| door.get(&format!("/v1/tools/search?q={words}&limit=1"), key).json();
+    let gateway = Gateway::serve(program.with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER));
+    let found =
+        |words: &str, key: &str| gateway.get(&format!("/v1/tools/search?q={words}&limit=1"), key).json();
     let answer = found("echo", OWNER);
     assert_eq!(
         (&answer["tools"][0]["name"], &answer["decision"]),
@@ -163,20 +164,20 @@ fn a_door_is_searched_and_follows_changes() {
     assert_eq!((&answer["tool"], &answer["missing"]), (&json!("echo"), &json!([])));
     assert_eq!(found("echo", "low-key")["tools"], json!([]));
     assert_eq!(
-        door.get("/v1/tools/search?q=x&colour=red", OWNER).told(),
+        gateway.get("/v1/tools/search?q=x&colour=red", OWNER).status_and_code(),
         (400, "invalid_request".to_owned())
     );
-    assert_eq!(door.get("/v1/tools/search", OWNER).told(), (404, "tool_not_found".to_owned()));
-    // One that is called as the route is still a tool.
+    assert_eq!(gateway.get("/v1/tools/search", OWNER).status_and_code(), (404, "tool_not_found".to_owned()));
+    // A tool named like a route is still a tool.
     let city =
         json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
     let entry = json!({ "name": "search", "description": "Finds whales in the sea.", "input_schema": city, "script_path": "whales.py" });
-    assert_eq!(door.post("/v1/tools", OWNER, &entry).status, 201);
-    until("it is found", || found("whales", OWNER)["tools"][0]["name"] == "search");
-    assert_eq!(door.get("/v1/tools/search", OWNER).json()["name"], "search");
+    assert_eq!(gateway.post("/v1/tools", OWNER, &entry).status, 201);
+    wait_until("it is found", || found("whales", OWNER)["tools"][0]["name"] == "search");
+    assert_eq!(gateway.get("/v1/tools/search", OWNER).json()["name"], "search");
     let answer = found("find%20whales", OWNER);
     assert_eq!((&answer["decision"], &answer["missing"]), (&json!("ask"), &json!(["city"])), "{answer}");
-    let gone = door.request("DELETE /v1/tools/search", &[&format!("X-API-Key: {OWNER}")], "");
+    let gone = gateway.request("DELETE /v1/tools/search", &[&format!("X-API-Key: {OWNER}")], "");
     assert_eq!(gone.status, 204, "{gone:?}");
-    until("it is gone", || found("whales", OWNER)["tools"][0]["name"] != "search");
+    wait_until("it is gone", || found("whales", OWNER)["tools"][0]["name"] != "search");
 }

@@ -1,11 +1,11 @@
-//! The first two minutes, as docs/tools.md tells them: a project, a tool, a change by hand, a call, its examples.
+//! The tutorial of docs/tools.md: a project, a tool, an edit, a call, its examples.
 
 use serde_json::{Value as Json, json};
 
-use crate::door::until;
-use crate::program::Program;
+use crate::support::gateway::wait_until;
+use crate::support::program::Program;
 
-/// A file of the project `cards`, changed as in an editor.
+/// Edits a file of the project `cards`.
 fn edit(program: &Program, file: &str, change: impl FnOnce(&mut Json)) {
     let path = format!("cards/{file}");
     let mut document: Json = serde_json::from_str(&program.read(&path)).expect("a document");
@@ -14,8 +14,8 @@ fn edit(program: &Program, file: &str, change: impl FnOnce(&mut Json)) {
 }
 
 #[test]
-fn what_the_page_says_is_what_happens() {
-    let page = include_str!("../../../../docs/tools.md");
+fn the_tutorial_works_as_written() {
+    let page = include_str!("../../../../../docs/tools.md");
     let program = Program::new(&[]);
     let type_in = |line: &str| {
         assert!(page.contains(&format!("$ toolgate {line}\n")), "docs/tools.md does not say `{line}`");
@@ -30,13 +30,13 @@ fn what_the_page_says_is_what_happens() {
     assert!(run.stderr.starts_with("wrote tools/shout.py\n"), "{run}");
     assert_eq!(type_in("tools call shout text=hello").stdout, "{\"text\":\"hello\",\"length\":5}\n");
 
-    // Now it is to be louder, when it is told to.
+    // Adds the argument `loud`.
     let script = program.read("cards/tools/shout.py").replace(
         "    text = args[\"text\"]\n",
         "    text = args[\"text\"].upper() + \"!\" * args.get(\"marks\", 0)\n",
     );
     program.write("cards/tools/shout.py", script);
-    // The example says still what it did before.
+    // The existing example still passes.
     let run = type_in("tools test shout");
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stdout.contains("    got      {\"text\":\"HELLO\",\"length\":5}"), "{run}");
@@ -58,7 +58,7 @@ fn what_the_page_says_is_what_happens() {
     let refused = call("text=hey marks=9");
     assert_eq!(refused.code, 1, "{refused}");
     assert!(refused.stderr.contains("`marks`: 9 is greater than the maximum of 3"), "{refused}");
-    until("the examples hold", || {
+    wait_until("the examples hold", || {
         let run = type_in("tools test shout");
         run.code == 0 && run.stdout.lines().last() == Some("1 passed, 0 failed")
     });

@@ -1,34 +1,33 @@
-//! What `check` promises whatever it is given: a broken registry is refused at once and at its place, and
-//! nothing is started, written or changed.
+//! `check` rejects broken registries with the location, starts nothing and changes no file.
 
 use std::time::Duration;
 
-use crate::program::{Program, Run};
+use crate::support::program::{Program, RunOutput};
 
 const PROJECT: (&str, &str) = ("toolgate.yaml", "registries: { tools: tools/tools.json }\n");
 const TOOL: &str = r#"{ "name": "echo", "description": "Says it again.", "input_schema": {} }"#;
 
-/// Refused within a second, with this place in the message; every byte stays as it was.
-fn refused(program: &Program, place: &str) -> Run {
+/// Fails within a second with this location; all files stay unchanged.
+fn refused(program: &Program, location: &str) -> RunOutput {
     let before = program.files();
-    // The best of three: another process may have had the processor.
+    // The fastest of three runs, because the machine may be busy.
     let runs = [(); 3].map(|()| program.run("check"));
-    let fastest = runs.iter().map(|run| run.took).min().expect("there are three");
+    let fastest = runs.iter().map(|run| run.took).min().expect("three runs");
     let [run, ..] = runs;
     assert!(fastest <= Duration::from_secs(1), "{fastest:?}");
     assert_eq!((run.code, run.stdout.as_str()), (78, ""), "{run}");
-    assert!(run.stderr.contains(&format!("--> {place}\n")), "{place} is not in {run}");
+    assert!(run.stderr.contains(&format!("--> {location}\n")), "{location} is not in {run}");
     assert!(program.files() == before, "a file was changed");
     run
 }
 
-fn tools(text: &str, place: &str) {
+fn tools(text: &str, location: &str) {
     let program = Program::new(&[PROJECT, ("tools/tools.json", text), ("tools/echo.py", "")]);
-    refused(&program, place);
+    refused(&program, location);
 }
 
 #[test]
-fn a_truncated_registry() {
+fn rejects_a_truncated_registry() {
     let whole = format!("{{\n  \"tools\": [\n    {TOOL}\n  ]\n}}\n");
     for length in 0..whole.trim_end().len() {
         let text = &whole[..length];
@@ -42,36 +41,36 @@ fn a_truncated_registry() {
 }
 
 #[test]
-fn an_empty_registry() {
+fn rejects_an_empty_registry() {
     tools("{}", "tools/tools.json:1:1");
     tools("", "tools/tools.json:1:1");
 }
 
 #[test]
-fn a_name_given_twice() {
+fn rejects_a_duplicate_name() {
     tools(&format!("{{ \"tools\": [\n  {TOOL},\n  {TOOL}\n] }}\n"), "tools/tools.json:3:13");
 }
 
 #[test]
-fn an_unknown_field() {
+fn rejects_an_unknown_field() {
     let tool = TOOL.replace("\"name\"", "\"colour\": \"red\", \"name\"");
     tools(&format!("{{ \"tools\": [\n  {tool}\n] }}\n"), "tools/tools.json:2:5");
 }
 
 #[test]
-fn a_byte_order_mark() {
+fn rejects_a_byte_order_mark() {
     tools(&format!("\u{feff}{{ \"tools\": [{TOOL}] }}\n"), "tools/tools.json:1:1");
 }
 
 #[test]
-fn a_missing_registry() {
+fn rejects_a_missing_registry() {
     let run = refused(&Program::new(&[PROJECT]), "toolgate.yaml:1:22");
     assert!(run.stderr.contains("the registry `tools/tools.json` does not exist"), "{run}");
     assert!(run.stderr.contains("`toolgate init`"), "{run}");
 }
 
 #[test]
-fn an_unresolved_variable_in_mcp_json() {
+fn rejects_an_unresolved_variable_in_mcp_json() {
     let files = [
         ("toolgate.yaml", "registries: { mcp: mcp.json }\n"),
         (
@@ -84,16 +83,16 @@ fn an_unresolved_variable_in_mcp_json() {
 }
 
 #[test]
-fn a_dynamic_server_without_defaults() {
+fn rejects_a_dynamic_server_without_defaults() {
     let text =
         "toolbox:\n  mcps:\n    - { name: customers, url: 'http://localhost:8180/mcp', mode: dynamic }\n";
-    let said = "error: MCP server 'customers' is configured with mode='dynamic' but missing required field \
+    let message = "error: MCP server 'customers' is configured with mode='dynamic' but missing required field \
                 'default_tool_config'\n";
     let run = refused(&Program::new(&[("toolgate.yaml", text)]), "toolgate.yaml:3:66");
-    assert!(run.stderr.starts_with(said), "{run}");
+    assert!(run.stderr.starts_with(message), "{run}");
     let myai = format!("myai:\n  {}", text.replace('\n', "\n  "));
     let run = refused(&Program::new(&[("config.yaml", &myai)]), "config.yaml:4:68");
-    assert!(run.stderr.starts_with(said), "{run}");
+    assert!(run.stderr.starts_with(message), "{run}");
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! `toolgate check`: what it understood, where each value came from, and how it ends.
+//! `toolgate check`: its output, the origin of each value, and its exit codes.
 
 use insta::assert_snapshot;
 use serde_json::Value as Json;
 
-use crate::program::{Program, Run};
+use crate::support::program::{Program, RunOutput};
 
-fn check(files: &[(&str, &str)], arguments: &str) -> Run {
+fn check(files: &[(&str, &str)], arguments: &str) -> RunOutput {
     Program::new(files).run(arguments)
 }
 
-/// A project with everything in it that `check` shows.
+/// A project with everything that `check` shows.
 pub(crate) const WHOLE: [(&str, &str); 5] = [
     (
         "toolgate.yaml",
@@ -87,7 +87,7 @@ fn the_quickstart() {
         max_disk    256MiB  default
 
     tools
-      word_count · Counts the lines, words and characters of a text. Use it when somebody asks how long a text is; it returns three numbers.
+      word_count · Counts the lines, words and characters of a text. Use it to find out how long a text is; it returns three numbers.
         script            tools/word_count.py run()  tools/tools.json:4:15
         arguments         text: string               tools/tools.json:7:23
         timeout           10s                        response_time
@@ -98,7 +98,7 @@ fn the_quickstart() {
         response_time     medium                     tools/tools.json:26:24
         idempotent        true                       tools/tools.json:27:21
         tags              text                       tools/tools.json:29:15
-      disk_usage · Tells how much space a folder takes. Use it for questions about disk space; it returns kilobytes.
+      disk_usage · Measures how much disk space a folder takes. Use it for questions about disk space; it returns kilobytes.
         script      tools/disk_usage.sh  tools/tools.json:39:15
         arguments   folder?: string      tools/tools.json:42:23
         timeout     10s                  toolgate.yaml:32:16
@@ -251,7 +251,7 @@ fn no_file() {
 }
 
 #[test]
-fn a_project_of_registries_alone() {
+fn registries_without_a_project_file() {
     let files = [
         ("tools.json", r#"{"tools": []}"#),
         (".vscode/mcp.json", r#"{"servers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}"#),
@@ -312,7 +312,7 @@ fn an_empty_project_file() {
 }
 
 #[test]
-fn a_file_of_another_name() {
+fn a_project_file_with_another_name() {
     let files = [
         ("toolgate.yaml", "broken: ["),
         ("other.toml", "[mcp_servers.docs]\nurl = 'https://docs.example.com/mcp'\n"),
@@ -352,7 +352,7 @@ fn a_file_of_another_name() {
 }
 
 #[test]
-fn a_project_elsewhere() {
+fn a_project_in_another_folder() {
     let files = [("inner/toolgate.yaml", "name: inner\ntoolbox: { max_concurrent: 0 }\n")];
     assert_snapshot!(check(&files, "check -C inner"), @"
     exit code 78
@@ -686,7 +686,7 @@ mod overrides {
     }
 
     #[test]
-    fn wrong_ones_are_told_by_their_name() {
+    fn invalid_variables_are_reported_by_name() {
         let variables = [
             ("TOOLGATE__TOOLBOX__MCPS__0__MODE", "dynamical"),
             ("TOOLGATE__TOOLBOX__MAX_CONCURRENT", "-1"),
@@ -764,7 +764,7 @@ mod usage {
     }
 
     #[test]
-    fn a_wrong_command() {
+    fn an_unknown_command() {
         assert_snapshot!(check(&[], "chek"), @"
         exit code 2
         ----- stdout
@@ -780,7 +780,7 @@ mod usage {
     }
 
     #[test]
-    fn a_wrong_flag() {
+    fn an_unknown_flag() {
         assert_snapshot!(check(&[], "check --jsn"), @"
         exit code 2
         ----- stdout
@@ -796,7 +796,7 @@ mod usage {
     }
 
     #[test]
-    fn an_argument_too_many() {
+    fn an_extra_argument() {
         assert_snapshot!(check(&[], "check folder"), @"
         exit code 2
         ----- stdout
@@ -824,7 +824,7 @@ const CARD: &str = r#"{"tools": [{
 }]}"#;
 
 #[test]
-fn the_whole_contract() {
+fn the_tool_contract() {
     let files = [("tools.json", CARD), ("get-card.py", "")];
     assert_snapshot!(check(&files, "check --contract full"), @"
     exit code 0
@@ -874,12 +874,12 @@ fn the_whole_contract() {
     not met: 4 of 14 rules in 1 tool.
     next: fix the unmet rules and run `toolgate check --contract full` again
     ");
-    // The usual level asks for none of it.
+    // The default level does not require any of it.
     assert_eq!(check(&files, "check").code, 0);
 }
 
 #[test]
-fn the_whole_contract_for_programs() {
+fn the_tool_contract_as_json() {
     let run = check(&[("tools.json", CARD)], "check --contract full --json");
     let answer: Json = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((run.code, &answer["ok"]), (1, &Json::from(false)));
@@ -925,7 +925,7 @@ egress: { canaries: [the blue heron], secrets: true }
     good: 0 MCP servers and 0 tools.
     next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");
-    // Nothing starts with rules that are wrong.
+    // Nothing starts with invalid rules.
     let wrong = rule.replace("risk", "rsk");
     let files = [("toolgate.yaml", project), ("policy.cedar", wrong.as_str())];
     assert_snapshot!(check(&files, "check"), @r#"

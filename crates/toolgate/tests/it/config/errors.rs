@@ -1,29 +1,29 @@
-//! Every kind of mistake in a configuration, as the person who made it sees it.
+//! Every kind of configuration error, as the user sees it.
 
 mod files;
 mod keys;
 mod servers;
-mod texts;
+mod syntax;
 mod tools;
 
-use crate::program::{Program, Run};
+use crate::support::program::{Program, RunOutput};
 
-/// Refused, with nothing on stdout.
-fn check(files: &[(&str, &str)]) -> Run {
+/// Runs `check`, which must fail with nothing on stdout.
+fn check(files: &[(&str, &str)]) -> RunOutput {
     check_in(Program::new(files))
 }
 
-fn check_in(program: Program) -> Run {
+fn check_in(program: Program) -> RunOutput {
     let run = program.run("check");
     assert_eq!((run.code, run.stdout.as_str()), (78, ""), "{run}");
     run
 }
 
-fn project(text: &str) -> Run {
+fn project(text: &str) -> RunOutput {
     check(&[("toolgate.yaml", text)])
 }
 
-fn tool(keys: &str) -> Run {
+fn tool(keys: &str) -> RunOutput {
     let tools = format!(
         r#"{{ "tools": [
   {{ "name": "echo", "description": "Says it again.", "script_path": "echo.py",

@@ -1,9 +1,8 @@
-//! Secrets stay secret: whatever is wrong with a configuration, nothing that a person or a program is shown
-//! holds one.
+//! Output for an invalid configuration never contains a secret.
 
-use crate::program::Program;
+use crate::support::program::Program;
 
-/// Twelve kinds of secret, each with a value that can be found.
+/// Kinds of secrets, each with a distinct value.
 const SECRETS: [(&str, &str); 16] = [
     ("a value in env by its name", "plainENVsecret01"),
     ("a value in env by no name at all", "otherENVsecret02"),
@@ -23,7 +22,7 @@ const SECRETS: [(&str, &str); 16] = [
     ("a default of a variable", "DEFAULTsecret16"),
 ];
 
-/// A server for each way to connect, with all of the secrets between them. `{BREAK}` is where a mistake goes.
+/// A server per transport, with all of the secrets. `{BREAK}` marks where an error is inserted.
 const MCP: &str = r#"{
   "servers": {
     "program": { "command": "run", {BREAK}"args": ["--token", "FLAGsecret05", "--password=EQUALSsecret06", "sk-abcdefGHIJKLMNsecret13", "--x=${MY_VAR}"], "env": { "API_TOKEN": "plainENVsecret01", "NOTE": "otherENVsecret02", "GH": "ghp_abcdefGHIJKLsecret12", "FROM_FILE": "${MY_FILE_VAR}", "PASSWORD": "${NOT_SET:-DEFAULTsecret16}" }, "config": { "nested": { "value": "CONFIGsecret11" } } },
@@ -32,7 +31,7 @@ const MCP: &str = r#"{
 }
 "#;
 
-/// Mistakes of every stage: of syntax, of shape, of meaning.
+/// Errors of syntax, of schema and of meaning.
 const BREAKS: [&str; 9] = [
     "",
     "\"type\" \"stdio\", ",
@@ -69,7 +68,7 @@ fn nothing_leaks(files: &[(&str, &str)]) {
 }
 
 #[test]
-fn nothing_is_shown_of_a_registry() {
+fn errors_in_a_registry_show_no_secret() {
     for mistake in BREAKS {
         let mcp = MCP.replace("{BREAK}", mistake);
         nothing_leaks(&[
@@ -80,9 +79,9 @@ fn nothing_is_shown_of_a_registry() {
     }
 }
 
-/// The same as one server per line of YAML, each value on a line of its own.
+/// The same as YAML, one value per line.
 #[test]
-fn nothing_is_shown_of_a_project() {
+fn errors_in_a_project_file_show_no_secret() {
     for mistake in ["", "zzz: 1", "mode: loose", "mode: dynamic", "\ttab: 1", "url: [x", "env_file: missing"]
     {
         let text = format!(
@@ -123,9 +122,9 @@ fn nothing_is_shown_of_a_project() {
     }
 }
 
-/// Every line of a broken `.env` may be a piece of a secret.
+/// Any line of a broken `.env` may be part of a secret.
 #[test]
-fn nothing_is_shown_of_an_env_file() {
+fn errors_in_an_env_file_show_no_secret() {
     for text in [
         "DOTENVsecret10\n",
         "MY_FILE_VAR=\"DOTENVsecret10\n",
@@ -143,9 +142,9 @@ fn nothing_is_shown_of_an_env_file() {
     }
 }
 
-/// A variable stands in texts that are shown: nothing of it is.
+/// Values of variables appear in strings that are shown; they must be masked.
 #[test]
-fn nothing_is_shown_of_a_variable_in_a_good_project() {
+fn a_valid_project_shows_no_value_of_a_variable() {
     let text = "name: ours
 description: uses ${MY_VAR}
 registries: { mcp: mcp.json, tools: tools.json }
@@ -185,7 +184,7 @@ fn references_stay_references() {
     for reference in ["--x=${MY_VAR}", "\"${MY_FILE_VAR}\"", "\"X-Var\": \"${MY_VAR}\""] {
         assert!(written.contains(reference), "{reference} is not in\n{written}");
     }
-    // What could be told to be a secret went to the file that is not committed.
+    // Detected secrets were moved to `.env`, which is not committed.
     let moved = ["plainENV", "ghp_", "BEARER", "FLAG", "EQUALS", "USER", "QUERY", "sk-", "AKIA", "eyJ"];
     for secret in moved {
         assert!(!written.contains(secret), "{secret} is in\n{written}");

@@ -1,104 +1,104 @@
-//! Who gets in where: every door, every way to say who one is, every thing that can be asked for.
+//! Access matrix: every endpoint with every credential and every operation.
 //!
-//! The cells are made from three lists, so a request that is documented and not in the list, or a credential that
-//! opens what it should not, fails here.
+//! The cells are the product of three lists: a documented operation that is missing, or a credential with too much
+//! access, fails here.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value as Json, json};
 
-use crate::door::{Answer, Door, OWNER, project};
-use crate::door_tls::{Authority, Client, Identity, secured};
-use crate::issuer::{AUDIENCE, Issuer, Signer, now};
+use crate::support::gateway::{Gateway, HttpResponse, OWNER, project};
+use crate::support::issuer::{AUDIENCE, Issuer, Signer, now};
+use crate::support::tls::{Authority, Client, Identity, secured};
 
-/// What a credential makes of whoever shows it.
+/// The caller a credential authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Is {
-    /// No connection at all.
-    Stranger,
-    /// Nobody that is known.
-    Nobody,
-    /// Somebody who was given nothing here.
+enum CredentialKind {
+    /// No TLS connection.
+    NoConnection,
+    /// Not authenticated.
+    Unauthenticated,
+    /// A caller without permissions here.
     Low,
-    /// Somebody who was given the tools of the server.
+    /// A caller with permission to call the tools of the server.
     Calls,
     /// The owner.
     Owner,
 }
 
-/// What is shown: headers, and a certificate by its number.
+/// A credential: headers, and a client certificate by its index.
 struct Credential {
     name: &'static str,
-    is: Is,
+    is: CredentialKind,
     headers: Vec<String>,
     certificate: Option<usize>,
 }
 
-/// What is asked for, and how it ends for who is `Low`, `Calls` and `Owner`; `go` is anything but a refusal.
-struct Verb {
+/// A REST request and its expected outcome for `Low`, `Calls` and `Owner`; `go` is anything but a refusal.
+struct RestRequest {
     first: &'static str,
     body: Json,
     ends: [&'static str; 3],
 }
 
-fn verbs() -> Vec<Verb> {
+fn rest_requests() -> Vec<RestRequest> {
     let call = json!({ "arguments": { "message": "x" } });
     let execute = json!({ "name": "echo", "arguments": { "message": "x" } });
-    let verb = |first, body: &Json, ends| Verb { first, body: body.clone(), ends };
+    let request_case = |first, body: &Json, ends| RestRequest { first, body: body.clone(), ends };
     let (none, some) = (Json::Null, json!({}));
     vec![
-        verb("GET /v1/tools", &none, ["200", "200", "200"]),
-        verb("GET /v1/tools/echo", &none, ["404", "200", "200"]),
-        verb("GET /v1/tools/search?q=echo", &none, ["200", "200", "200"]),
-        verb("POST /v1/tools", &some, ["403", "403", "go"]),
-        verb("PUT /v1/tools/none", &some, ["403", "403", "go"]),
-        verb("PATCH /v1/tools/none", &some, ["403", "403", "go"]),
-        verb("DELETE /v1/tools/none", &none, ["403", "403", "go"]),
-        verb("POST /v1/tools/echo/call", &call, ["404", "200", "200"]),
-        verb("POST /v1/tools/execute", &execute, ["404", "200", "200"]),
-        verb("GET /v1/servers", &none, ["403", "403", "200"]),
-        verb("GET /v1/servers/s", &none, ["403", "403", "200"]),
-        verb("POST /v1/servers", &some, ["403", "403", "go"]),
-        verb("PUT /v1/servers/none", &some, ["403", "403", "go"]),
-        verb("PATCH /v1/servers/none", &some, ["403", "403", "go"]),
-        verb("DELETE /v1/servers/none", &none, ["403", "403", "go"]),
-        verb("POST /v1/servers/none/reconnect", &some, ["403", "403", "404"]),
-        verb("POST /v1/servers/none/approve", &some, ["403", "403", "404"]),
-        verb("GET /v1/callers", &none, ["403", "403", "200"]),
-        verb("GET /v1/callers/low", &none, ["403", "403", "200"]),
-        verb("POST /v1/callers", &some, ["403", "403", "400"]),
-        verb("DELETE /v1/callers/none", &none, ["403", "403", "404"]),
-        verb("GET /v1/executions", &none, ["403", "403", "200"]),
-        verb("GET /v1/executions/none", &none, ["403", "403", "go"]),
-        // One that is let in would not end.
-        verb("GET /v1/executions/stream?limit=1", &none, ["403", "403", "400"]),
-        verb("GET /v1/human-input", &none, ["403", "403", "200"]),
-        verb("GET /v1/human-input/none", &none, ["403", "403", "404"]),
-        verb("POST /v1/human-input/none", &some, ["403", "403", "go"]),
-        verb("GET /v1/approvals", &none, ["403", "403", "200"]),
-        verb("GET /v1/approvals/none", &none, ["403", "403", "404"]),
-        verb("POST /v1/approvals/none", &some, ["403", "403", "go"]),
-        // One that is good would not end at once.
-        verb("POST /v1/runs", &some, ["403", "403", "400"]),
-        verb("GET /v1/runs", &none, ["200", "200", "200"]),
-        verb("GET /v1/runs/none", &none, ["404", "404", "404"]),
-        verb("GET /v1/runs/none/events", &none, ["404", "404", "404"]),
-        verb("DELETE /v1/runs/none", &none, ["404", "404", "404"]),
-        verb("POST /sse/messages?session=none", &some, ["404", "404", "404"]),
-        verb("POST /mcp/none", &some, ["404", "404", "404"]),
-        verb("GET /mcp/none", &none, ["404", "404", "404"]),
-        verb("GET /sse/none", &none, ["404", "404", "404"]),
-        verb("GET /ws/none", &none, ["404", "404", "404"]),
-        verb("POST /v1/policy/why", &json!({ "tool": "echo" }), ["403", "403", "200"]),
-        verb("GET /metrics", &none, ["403", "403", "200"]),
+        request_case("GET /v1/tools", &none, ["200", "200", "200"]),
+        request_case("GET /v1/tools/echo", &none, ["404", "200", "200"]),
+        request_case("GET /v1/tools/search?q=echo", &none, ["200", "200", "200"]),
+        request_case("POST /v1/tools", &some, ["403", "403", "go"]),
+        request_case("PUT /v1/tools/none", &some, ["403", "403", "go"]),
+        request_case("PATCH /v1/tools/none", &some, ["403", "403", "go"]),
+        request_case("DELETE /v1/tools/none", &none, ["403", "403", "go"]),
+        request_case("POST /v1/tools/echo/call", &call, ["404", "200", "200"]),
+        request_case("POST /v1/tools/execute", &execute, ["404", "200", "200"]),
+        request_case("GET /v1/servers", &none, ["403", "403", "200"]),
+        request_case("GET /v1/servers/s", &none, ["403", "403", "200"]),
+        request_case("POST /v1/servers", &some, ["403", "403", "go"]),
+        request_case("PUT /v1/servers/none", &some, ["403", "403", "go"]),
+        request_case("PATCH /v1/servers/none", &some, ["403", "403", "go"]),
+        request_case("DELETE /v1/servers/none", &none, ["403", "403", "go"]),
+        request_case("POST /v1/servers/none/reconnect", &some, ["403", "403", "404"]),
+        request_case("POST /v1/servers/none/approve", &some, ["403", "403", "404"]),
+        request_case("GET /v1/callers", &none, ["403", "403", "200"]),
+        request_case("GET /v1/callers/low", &none, ["403", "403", "200"]),
+        request_case("POST /v1/callers", &some, ["403", "403", "400"]),
+        request_case("DELETE /v1/callers/none", &none, ["403", "403", "404"]),
+        request_case("GET /v1/executions", &none, ["403", "403", "200"]),
+        request_case("GET /v1/executions/none", &none, ["403", "403", "go"]),
+        // An accepted stream would not end.
+        request_case("GET /v1/executions/stream?limit=1", &none, ["403", "403", "400"]),
+        request_case("GET /v1/human-input", &none, ["403", "403", "200"]),
+        request_case("GET /v1/human-input/none", &none, ["403", "403", "404"]),
+        request_case("POST /v1/human-input/none", &some, ["403", "403", "go"]),
+        request_case("GET /v1/approvals", &none, ["403", "403", "200"]),
+        request_case("GET /v1/approvals/none", &none, ["403", "403", "404"]),
+        request_case("POST /v1/approvals/none", &some, ["403", "403", "go"]),
+        // A valid request would not end at once.
+        request_case("POST /v1/runs", &some, ["403", "403", "400"]),
+        request_case("GET /v1/runs", &none, ["200", "200", "200"]),
+        request_case("GET /v1/runs/none", &none, ["404", "404", "404"]),
+        request_case("GET /v1/runs/none/events", &none, ["404", "404", "404"]),
+        request_case("DELETE /v1/runs/none", &none, ["404", "404", "404"]),
+        request_case("POST /sse/messages?session=none", &some, ["404", "404", "404"]),
+        request_case("POST /mcp/none", &some, ["404", "404", "404"]),
+        request_case("GET /mcp/none", &none, ["404", "404", "404"]),
+        request_case("GET /sse/none", &none, ["404", "404", "404"]),
+        request_case("GET /ws/none", &none, ["404", "404", "404"]),
+        request_case("POST /v1/policy/why", &json!({ "tool": "echo" }), ["403", "403", "200"]),
+        request_case("GET /metrics", &none, ["403", "403", "200"]),
     ]
 }
 
-/// What anybody may ask for.
+/// Requests that need no credential.
 const OPEN: [&str; 4] = ["GET /healthz", "GET /readyz", "GET /v1/openapi.json", "GET /v1/docs"];
 
-/// What MCP clients ask for in each era, and what comes of it: tools that are listed, or whether a call works.
+/// MCP methods of each era and their outcome: the listed tools, or if a call works.
 const MCP: [(&str, [&str; 3]); 4] = [
     ("tools/list", ["0 tools", "5 tools", "5 tools"]),
     ("tools/call", ["refused", "works", "works"]),
@@ -106,30 +106,30 @@ const MCP: [(&str, [&str; 3]); 4] = [
     ("resources/list", ["works", "works", "works"]),
 ];
 
-/// A door and how it is reached.
-struct Way {
+/// A gateway and how clients connect to it.
+struct GatewayAccess {
     name: &'static str,
-    door: Door,
+    gateway: Gateway,
     authority: Option<Authority>,
     identities: Vec<Identity>,
 }
 
-impl Way {
-    fn ask(&self, credential: &Credential, first: &str, more: &[&str], body: &str) -> Option<Answer> {
+impl GatewayAccess {
+    fn ask(&self, credential: &Credential, first: &str, more: &[&str], body: &str) -> Option<HttpResponse> {
         let headers = credential.headers.iter().map(String::as_str);
         let headers: Vec<_> =
             headers.chain(more.iter().copied()).chain(["Content-Type: application/json"]).collect();
         match &self.authority {
-            None => Some(self.door.request(first, &headers, body)),
+            None => Some(self.gateway.request(first, &headers, body)),
             Some(authority) => {
                 let shows = credential.certificate.map(|number| &self.identities[number]);
-                Client::new(authority, shows).request(&self.door, first, &headers, body)
+                Client::new(authority, shows).request(&self.gateway, first, &headers, body)
             }
         }
     }
 
-    /// The status of what begins and does not end.
-    fn begins(&self, credential: &Credential, first: &str, more: &[&str]) -> Option<u16> {
+    /// Returns the status of a response that does not end.
+    fn status_only(&self, credential: &Credential, first: &str, more: &[&str]) -> Option<u16> {
         let headers = credential.headers.iter().map(String::as_str).chain(more.iter().copied());
         let mut head = format!("{first} HTTP/1.1\r\nHost: localhost\r\n");
         headers.for_each(|header| head.push_str(&format!("{header}\r\n")));
@@ -137,13 +137,13 @@ impl Way {
         let mut line = String::new();
         match &self.authority {
             None => {
-                let mut stream = self.door.connect();
+                let mut stream = self.gateway.connect();
                 stream.write_all(head.as_bytes()).ok()?;
                 BufReader::new(stream).read_line(&mut line).ok()?;
             }
             Some(authority) => {
                 let shows = credential.certificate.map(|number| &self.identities[number]);
-                let mut stream = Client::new(authority, shows).connect(&self.door);
+                let mut stream = Client::new(authority, shows).connect(&self.gateway);
                 stream.write_all(head.as_bytes()).ok()?;
                 BufReader::new(stream).read_line(&mut line).ok()?;
             }
@@ -151,8 +151,8 @@ impl Way {
         line.split(' ').nth(1)?.parse().ok()
     }
 
-    /// A request of the newest revision, which stands alone.
-    fn modern(&self, credential: &Credential, method: &str) -> Option<Answer> {
+    /// Sends a request of the newest revision, which has no session.
+    fn modern(&self, credential: &Credential, method: &str) -> Option<HttpResponse> {
         let method_header = format!("Mcp-Method: {method}");
         let mut headers = vec![ACCEPT, "MCP-Protocol-Version: 2026-07-28", method_header.as_str()];
         if method == "tools/call" {
@@ -167,14 +167,14 @@ impl Way {
         self.ask(credential, "POST /mcp", &headers, &body.to_string())
     }
 
-    /// A session of an older one.
-    fn session(&self, credential: &Credential) -> Option<Answer> {
+    /// Starts a session of an older revision.
+    fn session(&self, credential: &Credential) -> Option<HttpResponse> {
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
         self.ask(credential, "POST /mcp", &[ACCEPT], &body.to_string())
     }
 
-    fn in_session(&self, credential: &Credential, session: &str, method: &str) -> Option<Answer> {
+    fn in_session(&self, credential: &Credential, session: &str, method: &str) -> Option<HttpResponse> {
         let session = format!("Mcp-Session-Id: {session}");
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params(method) });
         let headers = [ACCEPT, "MCP-Protocol-Version: 2025-11-25", session.as_str()];
@@ -198,12 +198,12 @@ fn params(method: &str) -> Json {
     }
 }
 
-/// What came of a question of MCP.
-fn outcome(answer: &Answer) -> String {
-    if matches!(answer.status, 401 | 403 | 429) {
-        return answer.status.to_string();
+/// Returns the outcome of an MCP request.
+fn outcome(response: &HttpResponse) -> String {
+    if matches!(response.status, 401 | 403 | 429) {
+        return response.status.to_string();
     }
-    let result = &answer.json()["result"];
+    let result = &response.json()["result"];
     match (result["tools"].as_array(), result.is_object() && result["isError"] != true) {
         (Some(tools), _) => format!("{} tools", tools.len()),
         (None, true) => "works".to_owned(),
@@ -224,163 +224,191 @@ fn credentials(issuer: &Issuer, signer: &Signer, revoked: &str) -> Vec<Credentia
     let key = |key: &str| vec![format!("X-API-Key: {key}")];
     let bearer = |token: &str| vec![format!("Authorization: Bearer {token}")];
     let claims = |key: &str, value: Json| {
-        // Each of them is about somebody of its own.
+        // Each credential has a caller of its own.
         let mut claims =
             issuer.claims(&format!("{key}-{}", value.as_str().unwrap_or_default().len()), "tools");
         claims[key] = value;
         claims
     };
-    let stranger = Signer::new("one", Algorithm::ES256);
+    let outsider = Signer::new("one", Algorithm::ES256);
     vec![
-        credential("nothing", Is::Nobody, &[]),
-        credential("an empty key", Is::Nobody, &key("")),
-        credential("a wrong key", Is::Nobody, &key("wrong")),
-        credential("a key that was taken back", Is::Nobody, &key(revoked)),
+        credential("nothing", CredentialKind::Unauthenticated, &[]),
+        credential("an empty key", CredentialKind::Unauthenticated, &key("")),
+        credential("a wrong key", CredentialKind::Unauthenticated, &key("wrong")),
+        credential("a key that was taken back", CredentialKind::Unauthenticated, &key(revoked)),
         credential(
             "a name and a password",
-            Is::Nobody,
+            CredentialKind::Unauthenticated,
             &["Authorization: Basic b3duZXI6b3duZXI=".to_owned()],
         ),
         credential(
             "a token that has expired",
-            Is::Nobody,
+            CredentialKind::Unauthenticated,
             &bearer(&signer.sign(&claims("exp", json!(now(-60))))),
         ),
         credential(
             "a token for others",
-            Is::Nobody,
+            CredentialKind::Unauthenticated,
             &bearer(&signer.sign(&claims("aud", json!("https://other.test")))),
         ),
-        credential("a token of others", Is::Nobody, &bearer(&stranger.sign(&claims("sub", json!("ann"))))),
+        credential(
+            "a token of another issuer",
+            CredentialKind::Unauthenticated,
+            &bearer(&outsider.sign(&claims("sub", json!("ann")))),
+        ),
         credential(
             "a token without a scope",
-            Is::Low,
+            CredentialKind::Low,
             &bearer(&signer.sign(&claims("scope", json!("other")))),
         ),
-        credential("a token", Is::Calls, &bearer(&signer.sign(&claims("sub", json!("ann"))))),
-        credential("a key without permission", Is::Low, &key("key-of-low")),
-        credential("a key", Is::Calls, &key("key-of-calls")),
-        credential("a key as a bearer's", Is::Calls, &bearer("key-of-calls")),
-        credential("the owner's key", Is::Owner, &key(OWNER)),
-        Credential { certificate: Some(0), ..credential("a certificate", Is::Calls, &[]) },
-        Credential { certificate: Some(1), ..credential("a certificate without permission", Is::Low, &[]) },
-        Credential { certificate: Some(2), ..credential("a certificate of nobody", Is::Nobody, &[]) },
+        credential("a token", CredentialKind::Calls, &bearer(&signer.sign(&claims("sub", json!("ann"))))),
+        credential("a key without permission", CredentialKind::Low, &key("key-of-low")),
+        credential("a key", CredentialKind::Calls, &key("key-of-calls")),
+        credential("a key as a bearer's", CredentialKind::Calls, &bearer("key-of-calls")),
+        credential("the owner's key", CredentialKind::Owner, &key(OWNER)),
+        Credential { certificate: Some(0), ..credential("a certificate", CredentialKind::Calls, &[]) },
         Credential {
-            certificate: Some(3),
-            ..credential("a certificate of another authority", Is::Stranger, &[])
+            certificate: Some(1),
+            ..credential("a certificate without permission", CredentialKind::Low, &[])
+        },
+        Credential {
+            certificate: Some(2),
+            ..credential("a certificate without a caller", CredentialKind::Unauthenticated, &[])
         },
         Credential {
             certificate: Some(3),
-            ..credential("that, and the owner's key", Is::Stranger, &key(OWNER))
+            ..credential("a certificate of another authority", CredentialKind::NoConnection, &[])
+        },
+        Credential {
+            certificate: Some(3),
+            ..credential("that, and the owner's key", CredentialKind::NoConnection, &key(OWNER))
         },
     ]
 }
 
-/// Fails unless it ended as it should.
-fn check(way: &Way, credential: &Credential, what: &str, ends: [&str; 3], ended: Option<String>) {
+/// Fails unless the outcome is the expected one.
+fn check(
+    access: &GatewayAccess,
+    credential: &Credential,
+    what: &str,
+    ends: [&str; 3],
+    outcome_seen: Option<String>,
+) {
     let expected = match credential.is {
-        Is::Stranger => return assert_eq!(ended, None, "{} with {}: {what}", way.name, credential.name),
-        Is::Nobody => "401",
-        Is::Low => ends[0],
-        Is::Calls => ends[1],
-        Is::Owner => ends[2],
+        CredentialKind::NoConnection => {
+            return assert_eq!(outcome_seen, None, "{} with {}: {what}", access.name, credential.name);
+        }
+        CredentialKind::Unauthenticated => "401",
+        CredentialKind::Low => ends[0],
+        CredentialKind::Calls => ends[1],
+        CredentialKind::Owner => ends[2],
     };
-    let ended = ended.unwrap_or_else(|| "no connection".to_owned());
+    let outcome_seen = outcome_seen.unwrap_or_else(|| "no connection".to_owned());
     let fits = match expected {
-        "go" => !["401", "403", "429", "no connection"].contains(&ended.as_str()),
-        // From the sixth of a minute on a wrong key is told to wait.
-        "401" => ended == "401" || ended == "429",
-        expected => ended == expected,
+        "go" => !["401", "403", "429", "no connection"].contains(&outcome_seen.as_str()),
+        // From the sixth failure within a minute on, invalid keys get 429.
+        "401" => outcome_seen == "401" || outcome_seen == "429",
+        expected => outcome_seen == expected,
     };
-    assert!(fits, "{} with {}: {what} ended with {ended}, not {expected}", way.name, credential.name);
+    assert!(
+        fits,
+        "{} with {}: {what} ended with {outcome_seen}, not {expected}",
+        access.name, credential.name
+    );
 }
 
-fn ways(issuer: &Issuer) -> [Way; 2] {
+fn all_access(issuer: &Issuer) -> [GatewayAccess; 2] {
     let (authority, other) = (Authority::new(), Authority::new());
     let mut identities: Vec<_> =
-        ["calls.test", "low.test", "nobody.test"].iter().map(|name| authority.certify(name)).collect();
+        ["calls.test", "low.test", "unmapped.test"].iter().map(|name| authority.certify(name)).collect();
     identities.push(other.certify("calls.test"));
     let tls = json!({ "client_ca": "ca.pem", "client_certificate": "optional" });
-    let secure = Door::of(secured(&authority, tls, &config(issuer)));
+    let secure = Gateway::serve(secured(&authority, tls, &config(issuer)));
     let mut plain = config(issuer);
     for caller in plain["callers"].as_array_mut().expect("a list") {
         caller.as_object_mut().expect("a map").remove("certificate");
     }
-    let plain = Door::of(project(&plain));
+    let plain = Gateway::serve(project(&plain));
     [
-        Way { name: "http", door: plain, authority: None, identities: Vec::new() },
-        Way { name: "https", door: secure, authority: Some(authority), identities },
+        GatewayAccess { name: "http", gateway: plain, authority: None, identities: Vec::new() },
+        GatewayAccess { name: "https", gateway: secure, authority: Some(authority), identities },
     ]
 }
 
-/// A key that was good.
-fn revoked(way: &Way) -> String {
+/// A key that was revoked.
+fn revoked(access: &GatewayAccess) -> String {
     let owner = Credential {
         name: "owner",
-        is: Is::Owner,
+        is: CredentialKind::Owner,
         headers: vec![format!("X-API-Key: {OWNER}")],
         certificate: None,
     };
     let body = json!({ "id": "gone", "permissions": ["*:*"] }).to_string();
-    let made = way.ask(&owner, "POST /v1/callers", &[], &body).expect("an answer").json();
-    let removed = way.ask(&owner, "DELETE /v1/callers/gone", &[], "").expect("an answer");
+    let made = access.ask(&owner, "POST /v1/callers", &[], &body).expect("an answer").json();
+    let removed = access.ask(&owner, "DELETE /v1/callers/gone", &[], "").expect("an answer");
     assert_eq!(removed.status, 204);
     made["key"].as_str().expect("a key").to_owned()
 }
 
 #[test]
-fn every_door_every_credential_every_verb() {
+fn every_endpoint_with_every_credential_and_operation() {
     let signer = Signer::new("one", Algorithm::ES256);
     let issuer = Issuer::start(&[&signer]);
     let mut cells = 0;
-    for way in ways(&issuer) {
-        let credentials = credentials(&issuer, &signer, &revoked(&way));
-        for credential in credentials.iter().filter(|it| it.certificate.is_none() || way.authority.is_some())
+    for access in all_access(&issuer) {
+        let credentials = credentials(&issuer, &signer, &revoked(&access));
+        for credential in
+            credentials.iter().filter(|it| it.certificate.is_none() || access.authority.is_some())
         {
-            for Verb { first, body, ends } in verbs() {
+            for RestRequest { first, body, ends } in rest_requests() {
                 let body = if body.is_null() { String::new() } else { body.to_string() };
-                let ended = way.ask(credential, first, &[], &body).map(|answer| answer.status.to_string());
-                check(&way, credential, first, ends, ended);
+                let outcome_seen =
+                    access.ask(credential, first, &[], &body).map(|response| response.status.to_string());
+                check(&access, credential, first, ends, outcome_seen);
                 cells += 1;
             }
             for first in OPEN {
-                let ended = way.ask(credential, first, &[], "").map(|answer| answer.status);
-                let expected = (credential.is != Is::Stranger).then_some(200);
-                assert_eq!(ended, expected, "{} with {}: {first}", way.name, credential.name);
+                let outcome_seen = access.ask(credential, first, &[], "").map(|response| response.status);
+                let expected = (credential.is != CredentialKind::NoConnection).then_some(200);
+                assert_eq!(outcome_seen, expected, "{} with {}: {first}", access.name, credential.name);
                 cells += 1;
             }
-            let began = way.session(credential);
-            let session = began.as_ref().and_then(|answer| answer.session()).map(ToOwned::to_owned);
-            check(&way, credential, "initialize", ["works"; 3], began.as_ref().map(outcome));
+            let began = access.session(credential);
+            let session = began.as_ref().and_then(|response| response.session()).map(ToOwned::to_owned);
+            check(&access, credential, "initialize", ["works"; 3], began.as_ref().map(outcome));
             for (method, ends) in MCP {
-                let modern = way.modern(credential, method);
-                check(&way, credential, method, ends, modern.as_ref().map(outcome));
+                let modern = access.modern(credential, method);
+                check(&access, credential, method, ends, modern.as_ref().map(outcome));
                 let session = session.as_deref().unwrap_or("none");
-                let legacy = way.in_session(credential, session, method);
-                check(&way, credential, method, ends, legacy.as_ref().map(outcome));
+                let legacy = access.in_session(credential, session, method);
+                check(&access, credential, method, ends, legacy.as_ref().map(outcome));
                 cells += 2;
             }
             for (first, headers, status) in [("GET /sse", &[][..], "200"), ("GET /ws", &WEBSOCKET, "101")] {
-                let ended = way.begins(credential, first, headers);
-                check(&way, credential, first, [status; 3], ended.map(|status| status.to_string()));
-                // A page of another origin opens nothing, whatever it knows.
+                let outcome_seen = access.status_only(credential, first, headers);
+                check(&access, credential, first, [status; 3], outcome_seen.map(|status| status.to_string()));
+                // A page of another origin is refused even with a valid key.
                 let evil: Vec<_> = headers.iter().chain(&["Origin: http://evil.test"]).copied().collect();
-                let ended = way.begins(credential, first, &evil);
-                let expected = (credential.is != Is::Stranger).then_some(403);
-                assert_eq!(ended, expected, "{} with {}: {first} from a page", way.name, credential.name);
+                let outcome_seen = access.status_only(credential, first, &evil);
+                let expected = (credential.is != CredentialKind::NoConnection).then_some(403);
+                assert_eq!(
+                    outcome_seen, expected,
+                    "{} with {}: {first} from a page",
+                    access.name, credential.name
+                );
                 cells += 2;
             }
             for first in ["GET /mcp", "DELETE /mcp"] {
-                let ended = way.ask(credential, first, &[], "").map(|answer| answer.status);
+                let outcome_seen = access.ask(credential, first, &[], "").map(|response| response.status);
                 match credential.is {
-                    Is::Stranger => assert_eq!(ended, None),
-                    Is::Nobody => assert!(
-                        matches!(ended, Some(401 | 429)),
-                        "{first} with {}: {ended:?}",
+                    CredentialKind::NoConnection => assert_eq!(outcome_seen, None),
+                    CredentialKind::Unauthenticated => assert!(
+                        matches!(outcome_seen, Some(401 | 429)),
+                        "{first} with {}: {outcome_seen:?}",
                         credential.name
                     ),
-                    Is::Low | Is::Calls | Is::Owner => {
-                        assert!(ended.is_some_and(|it| (400..500).contains(&it)), "{ended:?}")
+                    CredentialKind::Low | CredentialKind::Calls | CredentialKind::Owner => {
+                        assert!(outcome_seen.is_some_and(|it| (400..500).contains(&it)), "{outcome_seen:?}")
                     }
                 }
                 cells += 1;
@@ -390,20 +418,21 @@ fn every_door_every_credential_every_verb() {
     assert!(cells > 1000, "{cells}");
 }
 
-/// A session is its caller's: with the key of another, bent, or cut it is not there, and stays as it was.
+/// A session belongs to its caller: with the key of another caller, or with a changed id, it does not exist and stays
+/// intact.
 #[test]
-fn a_session_is_its_callers_alone() {
+fn a_session_belongs_to_its_caller() {
     let signer = Signer::new("one", Algorithm::ES256);
     let issuer = Issuer::start(&[&signer]);
-    let [way, _] = ways(&issuer);
+    let [access, _] = all_access(&issuer);
     let keyed = |key: &str| Credential {
         name: "key",
-        is: Is::Calls,
+        is: CredentialKind::Calls,
         headers: vec![format!("X-API-Key: {key}")],
         certificate: None,
     };
     let (ann, owner) = (keyed("key-of-calls"), keyed(OWNER));
-    let began = way.session(&ann).expect("an answer");
+    let began = access.session(&ann).expect("an answer");
     assert_eq!(began.status, 200, "{began:?}");
     let session = began.session().expect("a session").to_owned();
     let status = |credential: &Credential, session: &str, first: &str| {
@@ -411,7 +440,7 @@ fn a_session_is_its_callers_alone() {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} }).to_string();
         let body = if first.starts_with("POST") { body } else { String::new() };
         let headers = [ACCEPT, "MCP-Protocol-Version: 2025-11-25", session.as_str()];
-        way.ask(credential, first, &headers, &body).map(|answer| answer.status)
+        access.ask(credential, first, &headers, &body).map(|response| response.status)
     };
     assert_eq!(status(&ann, &session, "POST /mcp"), Some(200));
     let mut bent = session.clone().into_bytes();
@@ -425,14 +454,14 @@ fn a_session_is_its_callers_alone() {
     }
     assert_eq!(status(&ann, &session, "POST /mcp"), Some(200), "it stays as it was");
     for path in ["/healthz", "/readyz", "/metrics"] {
-        let shown = way.door.request(&format!("GET {path}"), &[&format!("X-API-Key: {OWNER}")], "");
+        let shown = access.gateway.request(&format!("GET {path}"), &[&format!("X-API-Key: {OWNER}")], "");
         assert!(!shown.body.contains(&session), "{path}");
     }
 }
 
-/// Nor is it anywhere else: another process knows no session of this one, and whoever tries takes nothing away.
+/// A session is unknown to other processes, and a request there does not affect it.
 #[test]
-fn a_session_is_its_doors_alone() {
+fn a_session_belongs_to_its_process() {
     let callers = json!([
         { "id": "ann", "permissions": ["*:*"], "api_key": "key-of-ann" },
         { "id": "owner", "permissions": ["*:*", "servers:exec"] },
@@ -440,13 +469,13 @@ fn a_session_is_its_doors_alone() {
     let [here, there] = [(); 2].map(|()| {
         let program = project(&json!({ "callers": callers, "registries": { "mcp": "mcp.json" } }));
         program.write("mcp.json", r#"{"servers": {}}"#);
-        Door::of(program)
+        Gateway::serve(program)
     });
-    let session = |door: &Door| {
+    let session = |gateway: &Gateway| {
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": { "name": "t", "version": "1" } });
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-        door.post("/mcp", "key-of-ann", &body).session().expect("a session").to_owned()
+        gateway.post("/mcp", "key-of-ann", &body).session().expect("a session").to_owned()
     };
     let (id, of_before) = (session(&here), session(&there));
     let headers = |key: &str, id: &str| {
@@ -458,51 +487,52 @@ fn a_session_is_its_doors_alone() {
             format!("Mcp-Session-Id: {id}"),
         ]
     };
-    let send_as = |door: &Door, key: &str, id: &str, first: &str| {
+    let send_as = |gateway: &Gateway, key: &str, id: &str, first: &str| {
         let headers = headers(key, id);
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
         let body = if first.starts_with("POST") { body } else { String::new() };
-        let mut stream = door.connect();
+        let mut stream = gateway.connect();
         let headers: Vec<_> = headers.iter().map(String::as_str).collect();
-        let request = crate::door::request(first, &headers, &body);
+        let request = crate::support::gateway::request(first, &headers, &body);
         std::io::Write::write_all(&mut stream, request.as_bytes()).expect("it is sent");
         stream
     };
-    let send = |door: &Door, key: &str, first: &str| send_as(door, key, &id, first);
-    let status = |stream| Answer::read(&mut std::io::BufReader::new(stream)).expect("an answer").status;
-    let mut stream = crate::client::Events::read(send(&here, "key-of-ann", "GET /mcp"));
+    let send = |gateway: &Gateway, key: &str, first: &str| send_as(gateway, key, &id, first);
+    let status = |stream| HttpResponse::read(&mut std::io::BufReader::new(stream)).expect("an answer").status;
+    let mut stream = crate::support::mcp_client::EventStream::read(send(&here, "key-of-ann", "GET /mcp"));
     assert_eq!(stream.status, 200);
     for first in ["POST /mcp", "GET /mcp", "DELETE /mcp"] {
-        for (door, key) in [(&there, "key-of-ann"), (&there, OWNER), (&here, OWNER)] {
-            assert_eq!(status(send(door, key, first)), 404, "{first} with {key}");
+        for (gateway, key) in [(&there, "key-of-ann"), (&there, OWNER), (&here, OWNER)] {
+            assert_eq!(status(send(gateway, key, first)), 404, "{first} with {key}");
         }
     }
-    // Its stream is still there, and all that it gets is its own.
-    let added = json!({ "name": "new", "command": crate::servers::testkit(), "args": ["good"] });
+    // The stream is still open and receives its own messages only.
+    let added = json!({ "name": "new", "command": crate::support::test_server::testkit(), "args": ["good"] });
     assert_eq!(here.post("/v1/servers", OWNER, &added).status, 201);
     assert_eq!(stream.message()["method"], "notifications/tools/list_changed");
     assert!(!here.program.read("seen").contains(&id) && !here.program.run("log --json").stdout.contains(&id));
-    // One that was ended is over, and so is one of a process that is gone.
-    let ended = session(&here);
-    assert!((200..300).contains(&status(send_as(&here, "key-of-ann", &ended, "DELETE /mcp"))));
-    let Door { program, running, .. } = there;
+    // A deleted session is over, and so is a session of an ended process.
+    let outcome_seen = session(&here);
+    assert!((200..300).contains(&status(send_as(&here, "key-of-ann", &outcome_seen, "DELETE /mcp"))));
+    let Gateway { program, running, .. } = there;
     drop(running);
-    let there = Door::of(program);
+    let there = Gateway::serve(program);
     for first in ["POST /mcp", "GET /mcp", "DELETE /mcp"] {
-        assert_eq!(status(send_as(&here, "key-of-ann", &ended, first)), 404, "{first}");
+        assert_eq!(status(send_as(&here, "key-of-ann", &outcome_seen, first)), 404, "{first}");
         assert_eq!(status(send_as(&there, "key-of-ann", &of_before, first)), 404, "{first}");
     }
-    assert_eq!(status(send(&here, "key-of-ann", "POST /mcp")), 200, "that of somebody else goes on");
+    assert_eq!(
+        status(send(&here, "key-of-ann", "POST /mcp")),
+        200,
+        "the session of the other caller continues"
+    );
 }
 
-/// What is documented is in the list.
+/// Every documented request is in the list.
 #[test]
-fn the_matrix_has_all_that_can_be_asked_for() {
-    let page = include_str!("../../../../docs/serve.md");
-    let rows = page
-        .lines()
-        .skip_while(|line| *line != "## What can be asked for")
-        .filter(|line| line.starts_with("| `"));
+fn the_matrix_has_every_documented_request() {
+    let page = include_str!("../../../../../docs/serve.md");
+    let rows = page.lines().skip_while(|line| *line != "## REST API").filter(|line| line.starts_with("| `"));
     let mut documented = Vec::new();
     for row in rows.take_while(|row| !row.starts_with("| 4")) {
         let cell = row.split(" | ").next().expect("a cell");
@@ -519,7 +549,8 @@ fn the_matrix_has_all_that_can_be_asked_for() {
         let path = first.split('?').next().unwrap_or_default();
         path.split(['/', ' ']).map(ToOwned::to_owned).collect()
     };
-    let listed: Vec<_> = verbs().iter().map(|verb| shape(verb.first)).chain(OPEN.map(shape)).collect();
+    let listed: Vec<_> =
+        rest_requests().iter().map(|request_case| shape(request_case.first)).chain(OPEN.map(shape)).collect();
     for first in &documented {
         let fits = |listed: &Vec<String>| {
             let documented = shape(first);

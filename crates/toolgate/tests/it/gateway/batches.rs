@@ -1,27 +1,27 @@
-//! Several messages in one request, as 2025-03-26 has them.
+//! JSON-RPC batches, as in revision 2025-03-26.
 
 use serde_json::{Value as Json, json};
 
-use crate::client::{Session, asked, called};
-use crate::door::{Door, OWNER};
+use crate::support::gateway::{Gateway, OWNER};
+use crate::support::mcp_client::{McpSession, call_message, request_message};
 
 fn echo(id: u32, message: &str) -> Json {
-    called(id, "echo", &json!({ "message": message }))
+    call_message(id, "echo", &json!({ "message": message }))
 }
 
 #[test]
-fn requests_are_answered_together() {
-    let door = Door::open(&json!({}));
-    let session = Session::begin(&door, OWNER, "2025-03-26", &json!({}));
-    let told = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+fn a_batch_gets_one_response() {
+    let gateway = Gateway::start(&json!({}));
+    let session = McpSession::begin(&gateway, OWNER, "2025-03-26", &json!({}));
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let answer = json!({ "jsonrpc": "2.0", "id": 99, "result": {} });
     let mixed = json!([
         echo(1, "one"),
-        told,
-        asked(2, "ping", &json!({})),
+        notification,
+        request_message(2, "ping", &json!({})),
         answer,
         echo(3, "three"),
-        asked(4, "what", &json!({}))
+        request_message(4, "what", &json!({}))
     ]);
     let answers = session.post(&mixed);
     assert_eq!(
@@ -41,17 +41,17 @@ fn requests_are_answered_together() {
     assert_eq!(of(2)["result"], json!({}));
     assert_eq!(of(3)["result"]["content"][0]["text"], "three");
     assert_eq!(of(4)["error"]["code"], -32601);
-    assert_eq!(door.seen().len(), 2);
-    let one = session.post(&json!([asked(5, "ping", &json!({}))])).json();
+    assert_eq!(gateway.seen().len(), 2);
+    let one = session.post(&json!([request_message(5, "ping", &json!({}))])).json();
     assert_eq!(one, json!([{ "jsonrpc": "2.0", "id": 5, "result": {} }]), "one of them is a batch, too");
-    let none = session.post(&json!([told, answer]));
+    let none = session.post(&json!([notification, answer]));
     assert_eq!((none.status, none.body.as_str()), (202, ""), "nothing to be answered");
 }
 
 #[test]
-fn batches_that_are_none() {
-    let door = Door::open(&json!({}));
-    let session = Session::begin(&door, OWNER, "2025-03-26", &json!({}));
+fn invalid_batches_are_rejected() {
+    let gateway = Gateway::start(&json!({}));
+    let session = McpSession::begin(&gateway, OWNER, "2025-03-26", &json!({}));
     let many: Vec<_> = (0..101).map(|id| echo(id, "x")).collect();
     let good = echo(1, "x");
     let nameless = json!({ "jsonrpc": "2.0", "id": null, "method": "ping" });
@@ -68,8 +68,8 @@ fn batches_that_are_none() {
         assert_eq!((refused.status, code), (400, json!(-32600)), "{what}: {refused:?}");
     }
     for revision in ["2025-06-18", "2025-11-25"] {
-        let refused = Session::begin(&door, OWNER, revision, &json!({})).post(&json!([good]));
+        let refused = McpSession::begin(&gateway, OWNER, revision, &json!({})).post(&json!([good]));
         assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!(-32600)), "{revision}");
     }
-    assert!(door.seen().is_empty(), "nothing of any of them was done");
+    assert!(gateway.seen().is_empty(), "nothing of any of them was done");
 }

@@ -1,4 +1,4 @@
-//! Callers that are made while the door is open: over HTTP, by command, and after a restart.
+//! Callers created while the gateway runs: over HTTP, by command, and after a restart.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,30 +7,30 @@ use std::os::unix::fs::PermissionsExt as _;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value as Json, json};
 
-use crate::door::{Answer, Door, OWNER, project, until};
-use crate::issuer::{AUDIENCE, Issuer, Signer, now};
-use crate::program::Program;
+use crate::support::gateway::{Gateway, HttpResponse, OWNER, project, wait_until};
+use crate::support::issuer::{AUDIENCE, Issuer, Signer, now};
+use crate::support::program::Program;
 
-fn made(door: &Door, key: &str, body: &Json) -> Answer {
-    door.post("/v1/callers", key, body)
+fn create_caller(gateway: &Gateway, key: &str, body: &Json) -> HttpResponse {
+    gateway.post("/v1/callers", key, body)
 }
 
-fn removed(door: &Door, key: &str, id: &str) -> Answer {
-    door.request(&format!("DELETE /v1/callers/{id}"), &[&format!("X-API-Key: {key}")], "")
+fn delete_caller(gateway: &Gateway, key: &str, id: &str) -> HttpResponse {
+    gateway.request(&format!("DELETE /v1/callers/{id}"), &[&format!("X-API-Key: {key}")], "")
 }
 
-/// Its key.
-fn key(answer: &Answer) -> String {
-    assert_eq!(answer.status, 201, "{answer:?}");
-    answer.json()["key"].as_str().expect("a key").to_owned()
+/// Returns the key of a created caller.
+fn key(response: &HttpResponse) -> String {
+    assert_eq!(response.status, 201, "{response:?}");
+    response.json()["key"].as_str().expect("a key").to_owned()
 }
 
-fn calls(door: &Door, key: &str) -> u16 {
-    door.call(key, "echo", &json!({ "message": "x" })).status
+fn calls(gateway: &Gateway, key: &str) -> u16 {
+    gateway.call(key, "echo", &json!({ "message": "x" })).status
 }
 
-/// Whether the door for MCP knows a key, and how many tools it shows.
-fn over_mcp(door: &Door, key: &str) -> (u16, usize) {
+/// Returns the status of the MCP endpoint for a key and the number of listed tools.
+fn over_mcp(gateway: &Gateway, key: &str) -> (u16, usize) {
     let key = format!("X-API-Key: {key}");
     let headers = [
         key.as_str(),
@@ -43,64 +43,79 @@ fn over_mcp(door: &Door, key: &str) -> (u16, usize) {
         "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" },
         "io.modelcontextprotocol/clientCapabilities": {} });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta } });
-    let answer = door.request("POST /mcp", &headers, &body.to_string());
-    (answer.status, answer.json()["result"]["tools"].as_array().map_or(0, Vec::len))
+    let response = gateway.request("POST /mcp", &headers, &body.to_string());
+    (response.status, response.json()["result"]["tools"].as_array().map_or(0, Vec::len))
 }
 
 #[test]
-fn a_caller_is_made_used_and_taken_away() {
-    let door = Door::open(&json!({}));
-    let answer =
-        made(&door, OWNER, &json!({ "id": "ci/nightly", "description": "at night", "permissions": ["s:*"] }));
-    assert_eq!(answer.header("location"), Some("/v1/callers/ci%2fnightly"), "the head is in lower case here");
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
-    let ci = key(&answer);
+fn a_caller_is_created_used_and_deleted() {
+    let gateway = Gateway::start(&json!({}));
+    let response = create_caller(
+        &gateway,
+        OWNER,
+        &json!({ "id": "ci/nightly", "description": "at night", "permissions": ["s:*"] }),
+    );
+    assert_eq!(
+        response.header("location"),
+        Some("/v1/callers/ci%2fnightly"),
+        "the head is in lower case here"
+    );
+    assert_eq!(response.header("cache-control"), Some("no-store"));
+    let ci = key(&response);
     assert!(ci.starts_with("tg_") && ci.len() > 40, "{ci}");
-    assert_eq!((calls(&door, &ci), over_mcp(&door, &ci)), (200, (200, 5)), "at once, at every door");
-    assert_eq!(door.executions("caller=ci/nightly").len(), 2 - 1, "it is written down who it was");
-    let listed = door.get("/v1/callers", OWNER);
+    assert_eq!(
+        (calls(&gateway, &ci), over_mcp(&gateway, &ci)),
+        (200, (200, 5)),
+        "effective at once on every endpoint"
+    );
+    assert_eq!(gateway.executions("caller=ci/nightly").len(), 2 - 1, "the record names the caller");
+    let listed = gateway.get("/v1/callers", OWNER);
     assert!(!listed.body.contains(&ci) && !listed.body.contains("sha256"), "{listed:?}");
-    let one = door.get("/v1/callers/ci%2Fnightly", OWNER).json();
+    let one = gateway.get("/v1/callers/ci%2Fnightly", OWNER).json();
     assert_eq!(listed.json()["callers"].as_array().expect("a list").last(), Some(&one));
     assert_eq!((&one["source"], &one["by"]), (&json!("made"), &json!("owner")));
-    let why = door.post("/v1/policy/why", OWNER, &json!({ "caller": "ci/nightly", "tool": "echo" }));
+    let why = gateway.post("/v1/policy/why", OWNER, &json!({ "caller": "ci/nightly", "tool": "echo" }));
     assert_eq!(why.json()["decision"], "allow");
-    // Only a hash is on the disk, for its owner alone.
-    let file = door.program.read(".toolgate/keys.json");
+    // The file has only a hash and is readable by its owner alone.
+    let file = gateway.program.read(".toolgate/keys.json");
     assert!(!file.contains(&ci), "{file}");
     let mode =
-        fs_err::metadata(door.program.path(".toolgate/keys.json")).expect("a file").permissions().mode();
+        fs_err::metadata(gateway.program.path(".toolgate/keys.json")).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // It is there after a restart.
-    let Door { program, running, .. } = door;
+    // The caller exists after a restart.
+    let Gateway { program, running, .. } = gateway;
     drop(running);
-    let door = Door::of(program);
-    assert_eq!(calls(&door, &ci), 200);
-    assert_eq!(removed(&door, OWNER, "ci%2Fnightly").status, 204);
-    assert_eq!((calls(&door, &ci), over_mcp(&door, &ci).0), (401, 401), "at once, at every door");
-    assert_eq!(removed(&door, OWNER, "ci%2Fnightly").status, 404);
-    let Door { program, running, .. } = door;
+    let gateway = Gateway::serve(program);
+    assert_eq!(calls(&gateway, &ci), 200);
+    assert_eq!(delete_caller(&gateway, OWNER, "ci%2Fnightly").status, 204);
+    assert_eq!(
+        (calls(&gateway, &ci), over_mcp(&gateway, &ci).0),
+        (401, 401),
+        "effective at once on every endpoint"
+    );
+    assert_eq!(delete_caller(&gateway, OWNER, "ci%2Fnightly").status, 404);
+    let Gateway { program, running, .. } = gateway;
     drop(running);
-    assert_eq!(calls(&Door::of(program), &ci), 401, "it stays away");
+    assert_eq!(calls(&Gateway::serve(program), &ci), 401, "it stays away");
 }
 
 #[test]
-fn nobody_gives_more_than_it_has() {
+fn a_caller_cannot_grant_more_than_it_has() {
     let caller = |id: &str, permissions: &[&str]| json!({ "id": id, "permissions": permissions, "api_key": format!("key-of-{id}") });
     let program = project(&json!({ "callers": [
         caller("lead", &["s:*", "callers:*"]), caller("reads", &["callers:read"]), caller("none", &["s:*"]),
         caller("runs", &["*:*", "servers:exec"])] }));
     program.write("policy.cedar", r#"permit(principal == Caller::"ruled", action, resource);"#);
-    let door = Door::of(program);
+    let gateway = Gateway::serve(program);
     let status = |key: &str, id: &str, permissions: &[&str]| {
-        made(&door, key, &json!({ "id": id, "permissions": permissions })).status
+        create_caller(&gateway, key, &json!({ "id": id, "permissions": permissions })).status
     };
-    assert_eq!(door.request("GET /v1/callers", &[], "").status, 401);
-    assert_eq!(door.get("/v1/callers", "key-of-none").status, 403);
-    assert_eq!(door.get("/v1/callers", "key-of-reads").status, 200);
+    assert_eq!(gateway.request("GET /v1/callers", &[], "").status, 401);
+    assert_eq!(gateway.get("/v1/callers", "key-of-none").status, 403);
+    assert_eq!(gateway.get("/v1/callers", "key-of-reads").status, 200);
     assert_eq!(status("key-of-none", "x", &[]), 403);
     assert_eq!(status("key-of-reads", "x", &[]), 403, "reading is not writing");
-    assert_eq!(removed(&door, "key-of-reads", "x").status, 403);
+    assert_eq!(delete_caller(&gateway, "key-of-reads", "x").status, 403);
     for (permissions, expected) in [
         (vec!["s:*"], 201),
         (vec!["s:echo", "callers:write"], 201),
@@ -113,38 +128,53 @@ fn nobody_gives_more_than_it_has() {
         assert_eq!(status("key-of-lead", &id, &permissions), expected, "{permissions:?}");
     }
     assert_eq!(status(OWNER, "o1", &["*:*"]), 201);
-    assert_eq!(status(OWNER, "o2", &["servers:exec"]), 403, "no star gives it, and no star gives it on");
+    assert_eq!(status(OWNER, "o2", &["servers:exec"]), 403, "`servers:exec` is not part of `*:*`");
     assert_eq!(status("key-of-runs", "o2", &["servers:exec"]), 201);
-    assert_eq!(removed(&door, "key-of-lead", "o1").status, 403, "who has more is not taken away");
-    assert_eq!(status("key-of-lead", "ruled", &[]), 403, "a rule gives it more");
-    // Ids of others, and what is none.
+    assert_eq!(
+        delete_caller(&gateway, "key-of-lead", "o1").status,
+        403,
+        "a caller with more permissions cannot be deleted"
+    );
+    assert_eq!(status("key-of-lead", "ruled", &[]), 403, "the policy grants `ruled` more");
+    // Ids of other callers, and invalid ids.
     for (id, expected) in
         [("owner", 409), ("anonymous", 409), ("lead", 409), ("o1", 409), ("a b", 422), ("", 422)]
     {
         assert_eq!(status(OWNER, id, &[]), expected, "{id:?}");
     }
     assert_eq!(status(OWNER, "y", &["everything"]), 422);
-    assert_eq!(made(&door, OWNER, &json!({ "id": "y", "api_key": "mine" })).status, 400, "keys are made");
-    assert_eq!((removed(&door, OWNER, "lead").status, removed(&door, OWNER, "owner").status), (409, 409));
-    let nobody = key(&made(&door, "key-of-lead", &json!({ "id": "nobody" })));
-    assert_eq!(calls(&door, &nobody), 404, "who was given nothing sees nothing");
+    assert_eq!(
+        create_caller(&gateway, OWNER, &json!({ "id": "y", "api_key": "mine" })).status,
+        400,
+        "keys are generated"
+    );
+    assert_eq!(
+        (delete_caller(&gateway, OWNER, "lead").status, delete_caller(&gateway, OWNER, "owner").status),
+        (409, 409)
+    );
+    let powerless = key(&create_caller(&gateway, "key-of-lead", &json!({ "id": "nobody" })));
+    assert_eq!(calls(&gateway, &powerless), 404, "a caller without permissions sees no tool");
 }
 
 #[test]
-fn many_are_made_at_once() {
-    let door = Door::open(&json!({}));
+fn callers_are_created_concurrently() {
+    let gateway = Gateway::start(&json!({}));
     let keys: Vec<String> = std::thread::scope(|scope| {
         let made: Vec<_> = (0..16)
             .map(|n| {
-                let door = &door;
+                let gateway = &gateway;
                 scope.spawn(move || {
-                    key(&made(door, OWNER, &json!({ "id": format!("c{n}"), "permissions": ["s:*"] })))
+                    key(&create_caller(
+                        gateway,
+                        OWNER,
+                        &json!({ "id": format!("c{n}"), "permissions": ["s:*"] }),
+                    ))
                 })
             })
             .collect();
         made.into_iter().map(|made| made.join().expect("it ends")).collect()
     });
-    assert!(keys.iter().all(|key| calls(&door, key) == 200));
+    assert!(keys.iter().all(|key| calls(&gateway, key) == 200));
 }
 
 fn run(program: &Program, line: &str) -> Json {
@@ -153,7 +183,7 @@ fn run(program: &Program, line: &str) -> Json {
     run.json()
 }
 
-/// By command: with a server that runs, and without.
+/// By command: with a running gateway and without.
 #[test]
 fn callers_by_command() {
     let program =
@@ -169,13 +199,13 @@ fn callers_by_command() {
     assert_eq!(program.run("callers add ann").code, 1);
     assert_eq!(program.run("callers remove ann").code, 1);
     assert_eq!(program.run("callers add x --permission all").code, 1);
-    assert_eq!(run(&program, "why early echo")["decision"], "allow", "the command line knows it, too");
-    let door = Door::of(program);
+    assert_eq!(run(&program, "why early echo")["decision"], "allow", "the command line knows the caller");
+    let gateway = Gateway::serve(program);
     let before = before.as_str().expect("a key");
-    assert_eq!(calls(&door, before), 200);
-    let program = &door.program;
+    assert_eq!(calls(&gateway, before), 200);
+    let program = &gateway.program;
     let added = run(program, "callers add late --permission *:* --permission servers:exec");
-    assert_eq!(calls(&door, added["key"].as_str().expect("a key")), 200, "at once");
+    assert_eq!(calls(&gateway, added["key"].as_str().expect("a key")), 200, "effective at once");
     assert_eq!(ids(program), ["ann", "owner", "early", "late"]);
     let shown = program.run("callers list").stdout;
     assert!(
@@ -187,49 +217,52 @@ fn callers_by_command() {
     assert!(program.run("callers add late").stderr.contains("caller `late` already exists"));
     assert!(program.run("callers remove ann").stderr.contains("change it in toolgate.yaml"));
     assert_eq!(run(program, "callers remove early"), json!({ "id": "early", "removed": true }));
-    assert_eq!(calls(&door, before), 401, "at once");
-    // What somebody else wrote is seen, too; what is broken changes nothing.
+    assert_eq!(calls(&gateway, before), 401, "effective at once");
+    // Edits of the file are picked up; an invalid file changes nothing.
     let file = program.read(".toolgate/keys.json");
     program.write(".toolgate/keys.json", "{");
-    assert_eq!(calls(&door, added["key"].as_str().expect("a key")), 200);
+    assert_eq!(calls(&gateway, added["key"].as_str().expect("a key")), 200);
     let mut without: Json = serde_json::from_str(&file).expect("JSON");
     without["callers"] = json!([]);
     without["keys"] = json!([{ "caller": "owner", "sha256": "0".repeat(64) }]);
     program.write(".toolgate/keys.json", without.to_string());
-    until("the file counts", || calls(&door, added["key"].as_str().expect("a key")) == 401);
+    wait_until("the file counts", || calls(&gateway, added["key"].as_str().expect("a key")) == 401);
 }
 
-/// Ids that issuers give are theirs.
+/// Ids with the prefix of an issuer are reserved.
 #[test]
-fn ids_of_issuers_are_not_made() {
+fn ids_of_issuers_are_reserved() {
     let jwt = json!([{ "issuer": "https://id.test", "audience": ["x"], "caller_prefix": "id:" }]);
-    let door = Door::open(&json!({ "serve": { "jwt": jwt } }));
-    assert_eq!(made(&door, OWNER, &json!({ "id": "id:ann" })).told(), (409, "already_exists".to_owned()));
-    assert_eq!(made(&door, OWNER, &json!({ "id": "ann" })).status, 201);
+    let gateway = Gateway::start(&json!({ "serve": { "jwt": jwt } }));
+    assert_eq!(
+        create_caller(&gateway, OWNER, &json!({ "id": "id:ann" })).status_and_code(),
+        (409, "already_exists".to_owned())
+    );
+    assert_eq!(create_caller(&gateway, OWNER, &json!({ "id": "ann" })).status, 201);
 }
 
-/// What was open ends with what let it in: a key that is taken back, a token that expires.
+/// Open streams end with their credential: a deleted key or an expired token.
 #[test]
-fn streams_end_with_what_let_them_in() {
+fn streams_end_with_their_credential() {
     let signer = Signer::new("one", Algorithm::ES256);
     let issuer = Issuer::start(&[&signer]);
     let jwt = json!([{ "issuer": issuer.url, "audience": [AUDIENCE], "leeway": "1s", "scopes": { "all": ["s:*"] } }]);
-    let door = Door::open(&json!({ "serve": { "jwt": jwt } }));
-    let ci = key(&made(&door, OWNER, &json!({ "id": "ci", "permissions": ["s:*"] })));
-    let other = key(&made(&door, OWNER, &json!({ "id": "other", "permissions": ["s:*"] })));
+    let gateway = Gateway::start(&json!({ "serve": { "jwt": jwt } }));
+    let ci = key(&create_caller(&gateway, OWNER, &json!({ "id": "ci", "permissions": ["s:*"] })));
+    let other = key(&create_caller(&gateway, OWNER, &json!({ "id": "other", "permissions": ["s:*"] })));
     let open = |path: &str, key: &str| {
         let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
         let upgrade = if path == "/ws" { upgrade } else { "" };
         let head =
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n{upgrade}\r\n");
-        let mut stream = BufReader::new(door.connect());
+        let mut stream = BufReader::new(gateway.connect());
         stream.get_mut().write_all(head.as_bytes()).expect("it is sent");
         let mut line = String::new();
         stream.read_line(&mut line).expect("an answer");
         assert!(line.contains(" 200 ") || line.contains(" 101 "), "{path}: {line}");
         stream
     };
-    // It is read up to its end, which comes within the patience of the connection.
+    // Reads to the end of the stream, which must come before the read timeout.
     let ended = |mut stream: BufReader<TcpStream>| {
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).is_ok()
@@ -240,26 +273,26 @@ fn streams_end_with_what_let_them_in() {
     claims["exp"] = json!(now(3));
     let token = signer.sign(&claims);
     streams.extend([open("/sse", &token), open("/ws", &token)]);
-    assert_eq!(removed(&door, OWNER, "ci").status, 204);
+    assert_eq!(delete_caller(&gateway, OWNER, "ci").status, 204);
     for stream in streams {
         assert!(ended(stream), "it is still open");
     }
     stays.get_ref().set_nonblocking(true).expect("a socket");
     let mut rest = Vec::new();
-    let error = stays.into_inner().read_to_end(&mut rest).expect_err("it goes on");
+    let error = stays.into_inner().read_to_end(&mut rest).expect_err("the stream continues");
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
 
-/// Only a hash of a key is kept, but while the door is open it knows those it made, and masks them in its log.
+/// The gateway stores only the hash of a key but masks the keys it created in its log.
 #[test]
-fn a_made_key_is_not_shown_again() {
-    let door = Door::open(&json!({}));
-    let ci = key(&made(&door, OWNER, &json!({ "id": "ci", "permissions": ["s:*"] })));
-    let answer = door.call(OWNER, "echo", &json!({ "message": format!("it is {ci}, is it not?") }));
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let lines = door.get("/v1/executions?limit=10", OWNER).body;
+fn a_created_key_is_masked_in_the_log() {
+    let gateway = Gateway::start(&json!({}));
+    let ci = key(&create_caller(&gateway, OWNER, &json!({ "id": "ci", "permissions": ["s:*"] })));
+    let response = gateway.call(OWNER, "echo", &json!({ "message": format!("it is {ci}, is it not?") }));
+    assert_eq!(response.status, 200, "{response:?}");
+    let lines = gateway.get("/v1/executions?limit=10", OWNER).body;
     assert!(lines.contains("it is ***") && !lines.contains(&ci), "{lines}");
-    let ours = door.program.files().into_iter().filter(|(path, _)| !path.ends_with("seen"));
+    let ours = gateway.program.files().into_iter().filter(|(path, _)| !path.ends_with("seen"));
     for (path, text) in ours {
         assert!(!String::from_utf8_lossy(&text).contains(&ci), "{}", path.display());
     }

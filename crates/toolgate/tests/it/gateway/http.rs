@@ -1,33 +1,36 @@
-//! What comes over the wire: what is not a request, not for us, not JSON, or not the same to every reader.
+//! HTTP: invalid, oversized or ambiguous requests.
 
 use std::io::{Read as _, Write as _};
 
 use serde_json::{Value as Json, json};
 
-use crate::door::{Door, OWNER, request};
+use crate::support::gateway::{Gateway, OWNER, request};
 
-/// A body for a call, whose arguments are a text.
+/// Returns the body of a call with these arguments.
 fn arguments(text: &str) -> String {
     format!(r#"{{"arguments":{text}}}"#)
 }
 
-fn posted(door: &Door, body: &str) -> (u16, String) {
-    door.post_text("/v1/tools/echo/call", OWNER, body).told()
+fn post_call(gateway: &Gateway, body: &str) -> (u16, String) {
+    gateway.post_text("/v1/tools/echo/call", OWNER, body).status_and_code()
 }
 
 #[test]
-fn bodies_that_are_too_much() {
-    let door = Door::open(&json!({}));
+fn rejects_oversized_bodies() {
+    let gateway = Gateway::start(&json!({}));
     let large = arguments(&format!(r#"{{"message":"{}"}}"#, "x".repeat(10 << 20)));
-    assert_eq!(posted(&door, &large), (413, "too_large".to_owned()));
+    assert_eq!(post_call(&gateway, &large), (413, "too_large".to_owned()));
     let keys: Vec<_> = (0..1_000_000).map(|n| format!(r#""{n}":0"#)).collect();
-    assert_eq!(posted(&door, &arguments(&format!("{{{}}}", keys.join(",")))), (413, "too_large".to_owned()));
+    assert_eq!(
+        post_call(&gateway, &arguments(&format!("{{{}}}", keys.join(",")))),
+        (413, "too_large".to_owned())
+    );
     let invalid = (400, "invalid_request".to_owned());
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    assert_eq!(posted(&door, &arguments(&format!(r#"{{"x":{deep}}}"#))), invalid);
-    assert_eq!(posted(&door, &"{\"a\":".repeat(100_000)), invalid);
-    assert_eq!(posted(&door, &format!("[{}{{}}]", "{},".repeat(100_000))), invalid);
-    // Without a length, it is counted as it comes.
+    assert_eq!(post_call(&gateway, &arguments(&format!(r#"{{"x":{deep}}}"#))), invalid);
+    assert_eq!(post_call(&gateway, &"{\"a\":".repeat(100_000)), invalid);
+    assert_eq!(post_call(&gateway, &format!("[{}{{}}]", "{},".repeat(100_000))), invalid);
+    // Without a content length, the body is counted as it arrives.
     let key = format!("X-API-Key: {OWNER}");
     let chunk = format!("{:x}\r\n{}\r\n", 1 << 20, " ".repeat(1 << 20));
     let head = request(
@@ -35,15 +38,15 @@ fn bodies_that_are_too_much() {
         &[&key, "Content-Type: application/json", "Transfer-Encoding: chunked"],
         "",
     );
-    let answer = door.raw(format!("{head}{}0\r\n\r\n", chunk.repeat(6)).as_bytes());
-    assert!(answer.is_none_or(|answer| answer.status == 413));
-    assert!(door.seen().is_empty());
-    assert_eq!(door.call(OWNER, "echo", &json!({ "message": "x" })).status, 200);
+    let response = gateway.raw(format!("{head}{}0\r\n\r\n", chunk.repeat(6)).as_bytes());
+    assert!(response.is_none_or(|response| response.status == 413));
+    assert!(gateway.seen().is_empty());
+    assert_eq!(gateway.call(OWNER, "echo", &json!({ "message": "x" })).status, 200);
 }
 
 #[test]
-fn bodies_that_two_readers_could_understand_differently() {
-    let door = Door::open(&json!({}));
+fn rejects_ambiguous_json() {
+    let gateway = Gateway::start(&json!({}));
     for bad in [
         r#"{"arguments":{"message":"a"},"arguments":{"message":"b"}}"#,
         r#"{"arguments":{"message":"a","message":"b"}}"#,
@@ -61,8 +64,8 @@ fn bodies_that_two_readers_could_understand_differently() {
         "",
         "null",
     ] {
-        let told = posted(&door, bad);
-        assert_eq!((told.0, told.1.as_str()), (400, "invalid_request"), "{bad}");
+        let reply = post_call(&gateway, bad);
+        assert_eq!((reply.0, reply.1.as_str()), (400, "invalid_request"), "{bad}");
     }
     let key = format!("X-API-Key: {OWNER}");
     let mut bytes = request(
@@ -72,40 +75,41 @@ fn bodies_that_two_readers_could_understand_differently() {
     )
     .into_bytes();
     bytes.extend(b"{\"\xff\"");
-    assert_eq!(door.raw(&bytes).map(|answer| answer.status), Some(400));
-    assert!(door.seen().is_empty());
+    assert_eq!(gateway.raw(&bytes).map(|response| response.status), Some(400));
+    assert!(gateway.seen().is_empty());
 }
 
-/// A number is what it was, digit by digit, on its way to the server and back.
+/// Numbers keep every digit on the way to the server and back.
 #[test]
-fn numbers_stay_as_they_are_written() {
-    let door = Door::open(&json!({}));
+fn numbers_keep_their_digits() {
+    let gateway = Gateway::start(&json!({}));
     let numbers = r#"{"fault":"verbatim","a":9007199254740993,"b":12345678901234567890123,"c":1.0,"d":-0,"e":1E2,"z":1,"f":0.1e-7,"text":"\u0000ä\"" }"#;
-    let answer = door.post_text("/v1/tools/echo/call", OWNER, &arguments(numbers));
-    assert_eq!(answer.status, 200, "{answer:?}");
-    assert!(answer.body.contains(&format!(r#""data":{numbers},"#)), "{}", answer.body);
-    // What comes from the server is held to the same.
+    let response = gateway.post_text("/v1/tools/echo/call", OWNER, &arguments(numbers));
+    assert_eq!(response.status, 200, "{response:?}");
+    assert!(response.body.contains(&format!(r#""data":{numbers},"#)), "{}", response.body);
+    // The same holds for numbers from the server.
     for bad in [r#"{"n":1e400}"#, r#"{"n":NaN}"#, r#"{"t":"\ud800"}"#, r#"{"a":1,"a":2}"#] {
-        let answer = door.call(OWNER, "echo", &json!({ "fault": "raw", "message": bad }));
-        assert_eq!(answer.json()["error"]["code"], "invalid_output", "{bad}: {answer:?}");
+        let response = gateway.call(OWNER, "echo", &json!({ "fault": "raw", "message": bad }));
+        assert_eq!(response.json()["error"]["code"], "invalid_output", "{bad}: {response:?}");
     }
-    let good = door.call(OWNER, "echo", &json!({ "fault": "raw", "message": r#"{"n":1.50}"# }));
+    let good = gateway.call(OWNER, "echo", &json!({ "fault": "raw", "message": r#"{"n":1.50}"# }));
     assert!(good.body.contains(r#""data":{"n":1.50}"#), "{}", good.body);
 }
 
 #[test]
-fn requests_that_are_not_for_us() {
-    let door = Door::open(&json!({}));
+fn rejects_requests_for_other_hosts_and_origins() {
+    let gateway = Gateway::start(&json!({}));
     let key = format!("X-API-Key: {OWNER}");
     let status = |headers: &[&str]| {
         let headers: Vec<_> =
             headers.iter().chain(&[key.as_str(), "Content-Type: application/json"]).copied().collect();
-        let answer = door.request("POST /v1/tools/echo/call", &headers, r#"{"arguments":{"message":"x"}}"#);
-        assert!(!answer.head.contains("access-control"), "{answer:?}");
-        answer.status
+        let response =
+            gateway.request("POST /v1/tools/echo/call", &headers, r#"{"arguments":{"message":"x"}}"#);
+        assert!(!response.head.contains("access-control"), "{response:?}");
+        response.status
     };
-    let own = format!("Host: 127.0.0.1:{}", door.port);
-    let origin = format!("Origin: http://127.0.0.1:{}", door.port);
+    let own = format!("Host: 127.0.0.1:{}", gateway.port);
+    let origin = format!("Origin: http://127.0.0.1:{}", gateway.port);
     assert_eq!((status(&[]), status(&[&own]), status(&[&own, &origin])), (200, 200, 200));
     for bad in [
         &["Host: evil.test"][..],
@@ -118,7 +122,7 @@ fn requests_that_are_not_for_us() {
     ] {
         assert_eq!(status(bad), 403, "{bad:?}");
     }
-    let preflight = door.request(
+    let preflight = gateway.request(
         "OPTIONS /v1/tools/echo/call",
         &["Origin: http://evil.test", "Access-Control-Request-Method: POST"],
         "",
@@ -126,23 +130,26 @@ fn requests_that_are_not_for_us() {
     assert_eq!(preflight.status, 403);
     assert!(!preflight.head.contains("access-control"), "{preflight:?}");
     assert_eq!(status(&["Content-Encoding: gzip"]), 415);
-    let plain =
-        door.request("POST /v1/tools/echo/call", &[&key, "Content-Type: text/plain"], r#"{"arguments":{}}"#);
-    assert_eq!(plain.told(), (415, "unsupported_media_type".to_owned()));
-    assert_eq!(door.seen().len(), 3);
+    let plain = gateway.request(
+        "POST /v1/tools/echo/call",
+        &[&key, "Content-Type: text/plain"],
+        r#"{"arguments":{}}"#,
+    );
+    assert_eq!(plain.status_and_code(), (415, "unsupported_media_type".to_owned()));
+    assert_eq!(gateway.seen().len(), 3);
 }
 
 #[test]
-fn heads_that_are_too_much() {
-    let door = Door::open(&json!({}));
+fn rejects_oversized_or_ambiguous_heads() {
+    let gateway = Gateway::start(&json!({}));
     let many: Vec<_> = (0..200).map(|n| format!("X-Header-{n}: x")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
-    assert_eq!(door.request("GET /healthz", &many[..40], "").status, 200);
-    let status = |bytes: &str| door.raw(bytes.as_bytes()).map(|answer| answer.status);
+    assert_eq!(gateway.request("GET /healthz", &many[..40], "").status, 200);
+    let status = |bytes: &str| gateway.raw(bytes.as_bytes()).map(|response| response.status);
     assert_eq!(status(&request("GET /healthz", &many, "")), Some(431));
     let long = format!("X-Long: {}", "x".repeat(64 << 10));
     assert!(matches!(status(&request("GET /healthz", &[&long], "")), Some(431) | None));
-    // A second request hidden in the first is none.
+    // A request smuggled in the body of the first one is not served.
     let key = format!("X-API-Key: {OWNER}");
     let json = "Content-Type: application/json";
     for bad in [
@@ -158,43 +165,43 @@ fn heads_that_are_too_much() {
         let hidden =
             request("POST /v1/tools/echo/call", &[&key, json], r#"{"arguments":{"message":"hidden"}}"#);
         let first = request("POST /v1/tools/nothing/call", &headers, "").replace("Connection: close\r\n", "");
-        let told = status(&format!("{first}0\r\n\r\n{hidden}"));
-        assert!(told.is_none_or(|told| (400..500).contains(&told)), "{bad:?}: {told:?}");
+        let reply = status(&format!("{first}0\r\n\r\n{hidden}"));
+        assert!(reply.is_none_or(|reply| (400..500).contains(&reply)), "{bad:?}: {reply:?}");
     }
     let call = request("POST /v1/tools/echo/call", &[&key, json], r#"{"arguments":{"message":"bare"}}"#);
     let bare = call.replace("json\r\n", "json\n");
     assert_ne!(bare, call);
-    let refused = door.raw(bare.as_bytes()).expect("an answer");
+    let refused = gateway.raw(bare.as_bytes()).expect("an answer");
     assert!(refused.status == 400 && refused.body.contains("end each line with CR LF"), "{refused:?}");
-    // Behind a good one, too, whatever stood in its body.
+    // Also after a valid request with a body.
     for (first, body) in [("GET /healthz", ""), ("POST /v1/tools/nothing/call", "{\n\n}")] {
         let first = request(first, &[&key, json], body).replace("Connection: close\r\n", "");
-        let (mut stream, mut told) = (door.connect(), vec![0; 64 << 10]);
+        let (mut stream, mut reply) = (gateway.connect(), vec![0; 64 << 10]);
         stream.write_all(first.as_bytes()).expect("it listens");
-        let length = stream.read(&mut told).expect("an answer");
+        let length = stream.read(&mut reply).expect("an answer");
         stream.write_all(bare.as_bytes()).expect("it listens");
-        told.truncate(length);
-        let _ = stream.read_to_end(&mut told);
-        let told = String::from_utf8_lossy(&told);
-        assert_eq!(told.matches("HTTP/1.1 ").count(), 1, "{told}");
+        reply.truncate(length);
+        let _ = stream.read_to_end(&mut reply);
+        let reply = String::from_utf8_lossy(&reply);
+        assert_eq!(reply.matches("HTTP/1.1 ").count(), 1, "{reply}");
     }
-    assert!(door.seen().is_empty(), "{:?}", door.seen());
+    assert!(gateway.seen().is_empty(), "{:?}", gateway.seen());
 }
 
-/// The ids of a request come back, and go on to the server.
+/// The ids of a request are returned and forwarded to the server.
 #[test]
-fn ids_come_back() {
-    let door = Door::open(&json!({}));
+fn correlation_and_trace_ids_are_returned() {
+    let gateway = Gateway::start(&json!({}));
     let key = format!("X-API-Key: {OWNER}");
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let call = |headers: &[&str], context: Json| {
         let headers: Vec<_> =
             headers.iter().chain(&[key.as_str(), "Content-Type: application/json"]).copied().collect();
         let body = json!({ "arguments": { "message": "x" }, "context": context });
-        door.request("POST /v1/tools/echo/call", &headers, &body.to_string())
+        gateway.request("POST /v1/tools/echo/call", &headers, &body.to_string())
     };
     let traceparent = format!("traceparent: 00-{trace}-00f067aa0ba902b7-01");
-    for answer in [
+    for response in [
         call(&["X-Correlation-Id: order-7", &traceparent], json!({})),
         call(&["X-Correlation-Id: order-7"], json!({ "traceId": trace, "correlationId": "other" })),
         call(
@@ -202,25 +209,25 @@ fn ids_come_back() {
             json!({ "traceId": trace, "correlationId": "order-7", "userId": "ann", "agentId": "a", "agentVersion": "1", "metadata": { "a": 1 } }),
         ),
     ] {
-        let metadata = &answer.json()["metadata"];
+        let metadata = &response.json()["metadata"];
         assert_eq!((&metadata["correlationId"], &metadata["traceId"]), (&json!("order-7"), &json!(trace)));
-        assert_eq!(answer.header("x-correlation-id"), Some("order-7"));
+        assert_eq!(response.header("x-correlation-id"), Some("order-7"));
         assert!(
-            answer.header("traceparent").is_some_and(|parent| parent.starts_with(&format!("00-{trace}-")))
+            response.header("traceparent").is_some_and(|parent| parent.starts_with(&format!("00-{trace}-")))
         );
     }
-    let meta = &door.seen()[0]["message"]["params"]["_meta"];
+    let meta = &gateway.seen()[0]["message"]["params"]["_meta"];
     assert_eq!(meta["toolgate/correlationId"], "order-7");
     for bad in ["a b", "a%0d%0aX-Admin: 1", &"x".repeat(129), &"x".repeat(4 << 10), "ä", ""] {
-        let answer = call(&[&format!("X-Correlation-Id: {bad}")], json!({}));
-        let id = answer.header("x-correlation-id").expect("an id").to_owned();
-        assert_eq!((answer.status, id.len()), (200, 36), "{bad} became {id}");
+        let response = call(&[&format!("X-Correlation-Id: {bad}")], json!({}));
+        let id = response.header("x-correlation-id").expect("an id").to_owned();
+        assert_eq!((response.status, id.len()), (200, 36), "{bad} became {id}");
     }
-    let error = door.request("GET /nothing", &["X-Correlation-Id: lost"], "").json();
+    let error = gateway.request("GET /nothing", &["X-Correlation-Id: lost"], "").json();
     assert_eq!(error["error"]["correlationId"], "lost");
-    assert_eq!(door.executions("grep=order-7").len(), 3);
-    // The newest comes first: those with ids of ours, and the three before them.
-    let from_client: Vec<_> = door
+    assert_eq!(gateway.executions("grep=order-7").len(), 3);
+    // Newest first: six requests with generated ids, then three with ids of the client.
+    let from_client: Vec<_> = gateway
         .executions("limit=1000")
         .iter()
         .map(|call| call["begin"]["correlation_from_client"] == true)

@@ -1,7 +1,8 @@
-//! The door for a while under many calls, and among servers that hang and flap, and clients that drip: what it holds does
-//! not grow, and who has nothing to do with it notices nothing.
+//! The gateway under load, with servers that hang or flap and slow clients: its resource usage does not grow, and other
+//! calls are not affected.
 //!
-//! Here for some seconds and without a look at the clock; [`crate::soak`] does the same for long, with figures.
+//! These tests take seconds and assert no times; [`crate::gateway::soak`] runs the same loads for long and prints
+//! figures.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -12,22 +13,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::door::{Door, OWNER, project, until};
-use crate::servers::testkit;
+use crate::support::gateway::{Gateway, OWNER, project, wait_until};
+use crate::support::test_server::testkit;
 
-/// What a process holds.
+/// Resource usage of a process.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ResourceUsage {
     pub(crate) files: usize,
     children: usize,
     pub(crate) resident_kib: i64,
-    /// In ticks, of which there are a hundred in a second.
+    /// CPU time in ticks of 10 ms.
     pub(crate) processor: u64,
 }
 
-impl Held {
-    pub(crate) fn of(door: &Door) -> Self {
-        let process = format!("/proc/{}", door.running.child.id());
+impl ResourceUsage {
+    pub(crate) fn of(gateway: &Gateway) -> Self {
+        let process = format!("/proc/{}", gateway.running.child.id());
         let read = |name: &str| fs_err::read_to_string(format!("{process}/{name}")).unwrap_or_default();
         let resident = read("status")
             .lines()
@@ -46,16 +47,16 @@ impl Held {
         }
     }
 
-    /// What it holds when nobody wants anything.
-    pub(crate) fn at_rest(door: &Door) -> Self {
-        door.wait("the end of all calls", |door| {
-            door.get("/metrics", OWNER).body.contains("toolgate_calls_running 0")
+    /// Returns the usage of an idle gateway.
+    pub(crate) fn at_rest(gateway: &Gateway) -> Self {
+        gateway.wait("the end of all calls", |gateway| {
+            gateway.get("/metrics", OWNER).body.contains("toolgate_calls_running 0")
         });
-        Self::of(door)
+        Self::of(gateway)
     }
 }
 
-/// Servers over pipes, `s0` and so on; each has the mark of its name in its environment.
+/// Returns `count` stdio servers named `s0` and so on; each has its name in its environment.
 pub(crate) fn servers(count: usize) -> Vec<Json> {
     let server = |number: usize| {
         json!({ "name": format!("s{number}"), "command": testkit(), "args": ["faulty"], "mode": "dynamic",
@@ -65,21 +66,21 @@ pub(crate) fn servers(count: usize) -> Vec<Json> {
     (0..count).map(server).collect()
 }
 
-pub(crate) fn ready(door: &Door, count: usize) {
-    door.wait("all servers", |door| {
-        let servers = door.get("/v1/servers", OWNER).json();
+pub(crate) fn ready(gateway: &Gateway, count: usize) {
+    gateway.wait("all servers", |gateway| {
+        let servers = gateway.get("/v1/servers", OWNER).json();
         let all = servers["servers"].as_array().expect("a list");
         all.iter().filter(|server| server["state"] == "ready").count() == count
     });
 }
 
-/// Every twentieth call goes wrong in one of these ways.
+/// Every twentieth call has one of these faults.
 const FAULTS: [&str; 4] = ["is-error", "refuse", "raw", "twice"];
 
-/// Calls until it is enough, so many in a second where that is said; gives what came of them, good and bad.
+/// Makes calls until `enough`, at a rate if given; returns the numbers of successes and failures.
 #[expect(clippy::disallowed_methods, reason = "calls come at their real time")]
 pub(crate) fn calls(
-    door: &Door,
+    gateway: &Gateway,
     servers: usize,
     enough: impl Fn(usize) -> bool + Sync,
     rate: Option<f64>,
@@ -100,7 +101,7 @@ pub(crate) fn calls(
                     }
                     let fault = (number % 20 == 0).then(|| FAULTS[number / 20 % FAULTS.len()]);
                     let arguments = json!({ "message": "not JSON", "fault": fault.unwrap_or("none") });
-                    let answer = door.call(OWNER, &format!("s{}__echo", number % servers), &arguments);
+                    let answer = gateway.call(OWNER, &format!("s{}__echo", number % servers), &arguments);
                     let good = answer.status == 200;
                     assert_eq!(good, fault.is_none_or(|fault| fault == "twice"), "{fault:?}: {answer:?}");
                     ended[usize::from(!good)].fetch_add(1, Ordering::Relaxed);
@@ -111,53 +112,55 @@ pub(crate) fn calls(
     ended.map(AtomicUsize::into_inner)
 }
 
-/// What it holds after a while is what it held before, but for a little memory.
-pub(crate) fn holds_no_more(door: &Door, before: &Held, most_kib: i64) {
-    let after = Held::at_rest(door);
+/// Fails if the usage has grown, except for a little memory.
+pub(crate) fn holds_no_more(gateway: &Gateway, before: &ResourceUsage, most_kib: i64) {
+    let after = ResourceUsage::at_rest(gateway);
     assert!(after.files <= before.files + 8, "{before:?} {after:?}");
     assert_eq!(after.children, before.children, "{before:?} {after:?}");
     assert!(after.resident_kib - before.resident_kib <= most_kib, "{before:?} {after:?}");
-    let run = door.program.run("log verify --json");
+    let run = gateway.program.run("log verify --json");
     assert_eq!(run.json()["whole"], true, "{run}");
 }
 
 #[test]
-fn a_while_under_faults() {
-    let door = Door::of(project(&json!({ "mcps": servers(5) })));
-    ready(&door, 5);
-    calls(&door, 5, |number| number >= 400, None);
-    let before = Held::at_rest(&door);
-    let [good, bad] = calls(&door, 5, |number| number >= 1_000, None);
+fn usage_does_not_grow_under_faults() {
+    let gateway = Gateway::serve(project(&json!({ "mcps": servers(5) })));
+    ready(&gateway, 5);
+    calls(&gateway, 5, |number| number >= 400, None);
+    let before = ResourceUsage::at_rest(&gateway);
+    let [good, bad] = calls(&gateway, 5, |number| number >= 1_000, None);
     assert_eq!(good + bad, 1_000);
     assert!(bad > 30, "{bad}");
-    holds_no_more(&door, &before, 32 << 10);
+    holds_no_more(&gateway, &before, 32 << 10);
 }
 
-/// Sends a signal to the first of the servers.
+/// Sends a signal to the first server.
 #[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
 pub(crate) fn signal_first(name: &str) {
     let mark = format!("TOOLGATE_TEST_NAME=s0-of-{}", std::process::id());
-    for process in crate::servers::processes_with(&mark) {
+    for process in crate::support::test_server::processes_with(&mark) {
         let sent = Command::new("kill").args([name, &process.to_string()]).status();
-        assert!(sent.expect("there is `kill`").success());
+        assert!(sent.expect("`kill` is installed").success());
     }
 }
 
-/// One of many servers stops in the middle of everything. Only who calls it waits.
+/// One of many servers hangs. Only its own calls wait.
 #[test]
-fn a_server_that_hangs_is_in_nobodys_way() {
-    let door = Door::of(project(&json!({ "mcps": servers(20) })));
-    ready(&door, 20);
+fn a_hanging_server_delays_only_its_own_calls() {
+    let gateway = Gateway::serve(project(&json!({ "mcps": servers(20) })));
+    ready(&gateway, 20);
     signal_first("-STOP");
     std::thread::scope(|scope| {
-        let hangs = scope.spawn(|| door.call(OWNER, "s0__echo", &json!({ "message": "x" })));
-        door.wait("the call", |door| door.get("/metrics", OWNER).body.contains("toolgate_calls_running 1"));
+        let hangs = scope.spawn(|| gateway.call(OWNER, "s0__echo", &json!({ "message": "x" })));
+        gateway.wait("the call", |gateway| {
+            gateway.get("/metrics", OWNER).body.contains("toolgate_calls_running 1")
+        });
         for round in 0..5 {
             for server in 1..20 {
-                let answer = door.call(OWNER, &format!("s{server}__echo"), &json!({ "message": "x" }));
+                let answer = gateway.call(OWNER, &format!("s{server}__echo"), &json!({ "message": "x" }));
                 assert_eq!(answer.status, 200, "{round}: {answer:?}");
             }
-            let tools = door.get("/v1/tools", OWNER).json();
+            let tools = gateway.get("/v1/tools", OWNER).json();
             assert_eq!(tools["tools"].as_array().map(Vec::len), Some(100), "its tools are still listed");
         }
         assert!(!hangs.is_finished(), "it hangs all the while");
@@ -166,10 +169,10 @@ fn a_server_that_hangs_is_in_nobodys_way() {
     });
 }
 
-/// Servers that come and go are tried again a few times and then now and then, and the others do not notice.
+/// Flapping servers are retried with backoff, and other servers are not affected.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "pauses between attempts are real")]
-fn servers_that_flap() {
+fn flapping_servers_are_retried_with_backoff() {
     const FLAPPING: usize = 30;
     let over = Arc::new(AtomicBool::new(false));
     let (mut flapping, mut counts) = (json!({}), Vec::new());
@@ -178,7 +181,7 @@ fn servers_that_flap() {
         let port = listener.local_addr().expect("it is bound").port();
         let (count, over) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&over));
         counts.push(Arc::clone(&count));
-        // Whoever connects is let in, and sent away.
+        // Connections are accepted and closed.
         std::thread::spawn(move || {
             for _ in listener.incoming().map_while(Result::ok) {
                 count.fetch_add(1, Ordering::SeqCst);
@@ -192,33 +195,33 @@ fn servers_that_flap() {
     }
     let program = project(&json!({ "mcps": servers(1), "registries": { "mcp": "mcp.json" } }));
     program.write("mcp.json", json!({ "servers": flapping }).to_string());
-    let door = Door::of(program);
+    let gateway = Gateway::serve(program);
     let start = Instant::now();
-    ready(&door, 1);
-    let before = Held::of(&door);
-    until("four attempts each", || counts.iter().all(|count| count.load(Ordering::SeqCst) >= 4));
+    ready(&gateway, 1);
+    let before = ResourceUsage::of(&gateway);
+    wait_until("four attempts each", || counts.iter().all(|count| count.load(Ordering::SeqCst) >= 4));
     for _ in 0..50 {
-        assert_eq!(door.call(OWNER, "s0__echo", &json!({ "message": "x" })).status, 200);
+        assert_eq!(gateway.call(OWNER, "s0__echo", &json!({ "message": "x" })).status, 200);
     }
     let most = counts.iter().map(|count| count.load(Ordering::SeqCst)).max().unwrap_or_default();
-    // Two connections for an attempt: the newest revision is asked for, and then the one before.
+    // Each attempt makes two connections: for the newest revision, then for the previous one.
     let due = 2 * (4 + usize::try_from(start.elapsed().as_secs()).expect("not for ever") + 1);
     assert!(most <= due, "{most} connections, {due} at most");
-    let after = Held::of(&door);
+    let after = ResourceUsage::of(&gateway);
     assert!(after.files <= before.files + FLAPPING + 8, "{before:?} {after:?}");
     assert!(after.resident_kib <= before.resident_kib + (128 << 10), "{before:?} {after:?}");
     over.store(true, Ordering::SeqCst);
 }
 
-/// Hundreds that send a head byte by byte and never come to its end: they are closed, and others are served meanwhile.
+/// Hundreds of clients send their request heads byte by byte: they time out, and other clients are served meanwhile.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is too slow takes real time")]
-fn many_that_drip() {
+fn slow_clients_time_out() {
     const DRIPPING: usize = 400;
-    let door = Door::open(&json!({}));
-    assert_eq!(door.call(OWNER, "echo", &json!({ "message": "x" })).status, 200);
-    let before = Held::at_rest(&door);
-    let mut dripping: Vec<_> = (0..DRIPPING).map(|_| door.connect()).collect();
+    let gateway = Gateway::start(&json!({}));
+    assert_eq!(gateway.call(OWNER, "echo", &json!({ "message": "x" })).status, 200);
+    let before = ResourceUsage::at_rest(&gateway);
+    let mut dripping: Vec<_> = (0..DRIPPING).map(|_| gateway.connect()).collect();
     let head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ";
     let start = Instant::now();
     for stream in &mut dripping {
@@ -226,22 +229,22 @@ fn many_that_drip() {
     }
     for round in 0..10 {
         for stream in &mut dripping {
-            // Whom it has closed already cannot be written to.
+            // Writes to closed connections fail.
             let _ = stream.write_all(b"x");
         }
         for _ in 0..10 {
-            assert_eq!(door.call(OWNER, "echo", &json!({ "message": "x" })).status, 200, "{round}");
+            assert_eq!(gateway.call(OWNER, "echo", &json!({ "message": "x" })).status, 200, "{round}");
         }
     }
-    let during = Held::of(&door);
+    let during = ResourceUsage::of(&gateway);
     assert!(during.resident_kib <= before.resident_kib + (64 << 10), "{before:?} {during:?}");
     for mut stream in dripping {
-        let mut said = Vec::new();
-        let _ = stream.read_to_end(&mut said);
-        assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 408"), "{}", said.escape_ascii());
-        // Each has six to ten seconds; what is more is the machine's.
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        assert!(response.is_empty() || response.starts_with(b"HTTP/1.1 408"), "{}", response.escape_ascii());
+        // Each gets six to ten seconds; the rest is slack for a busy machine.
         let held = start.elapsed();
         assert!((5..20).contains(&held.as_secs()), "{held:?}");
     }
-    door.wait("their places", |door| Held::of(door).files <= before.files + 8);
+    gateway.wait("their places", |gateway| ResourceUsage::of(gateway).files <= before.files + 8);
 }

@@ -1,25 +1,25 @@
-//! What comes over the wire to `/mcp`: what is not a message, and heads that do not say what the body says.
+//! `/mcp`: invalid messages, and headers that contradict the body.
 
 use serde_json::{Value as Json, json};
 
-use crate::client::{Events, Session, Socket};
-use crate::door::{Answer, Door, OWNER, project, request};
-use crate::kit::Kit;
+use crate::support::gateway::{Gateway, HttpResponse, OWNER, project, request};
+use crate::support::mcp_client::{EventStream, McpSession, WebSocket};
+use crate::support::test_server::TestServer;
 
 const NEWEST: &str = "MCP-Protocol-Version: 2026-07-28";
 
-fn sent(door: &Door, headers: &[&str], body: &[u8]) -> Answer {
+fn send_raw(gateway: &Gateway, headers: &[&str], body: &[u8]) -> HttpResponse {
     let key = format!("X-API-Key: {OWNER}");
     let length = format!("Content-Length: {}", body.len());
     let mut all = vec![key.as_str(), length.as_str(), "Accept: application/json, text/event-stream"];
     all.extend(headers);
     let mut bytes = request("POST /mcp", &all, "").into_bytes();
     bytes.extend(body);
-    door.raw(&bytes).expect("an answer")
+    gateway.raw(&bytes).expect("an answer")
 }
 
-/// Status and code of the error.
-fn told(answer: &Answer) -> (u16, i64) {
+/// Returns the status and the error code.
+fn status_and_code(answer: &HttpResponse) -> (u16, i64) {
     (answer.status, answer.json()["error"]["code"].as_i64().unwrap_or_default())
 }
 
@@ -32,8 +32,8 @@ fn call(arguments: &Json) -> Json {
 }
 
 #[test]
-fn bodies_that_are_no_messages() {
-    let door = Door::open(&json!({}));
+fn rejects_invalid_messages() {
+    let gateway = Gateway::start(&json!({}));
     let json = "Content-Type: application/json";
     let headers = [json, NEWEST, "Mcp-Method: tools/call", "Mcp-Name: echo"];
     let good = call(&json!({ "message": "x" })).to_string();
@@ -53,73 +53,76 @@ fn bodies_that_are_no_messages() {
         ),
         ("another protocol", good.replacen("2.0", "1.0", 1), (400, -32600)),
     ] {
-        let answer = sent(&door, &headers, body.as_bytes());
-        assert_eq!(told(&answer), expected, "{what}: {answer:?}");
-        let whose = if what == "another protocol" { json!(1) } else { Json::Null };
-        assert_eq!(answer.json()["id"], whose, "{what}: {answer:?}");
+        let answer = send_raw(&gateway, &headers, body.as_bytes());
+        assert_eq!(status_and_code(&answer), expected, "{what}: {answer:?}");
+        let expected_id = if what == "another protocol" { json!(1) } else { Json::Null };
+        assert_eq!(answer.json()["id"], expected_id, "{what}: {answer:?}");
     }
-    let answer = sent(&door, &headers, b"{\"jsonrpc\":\"2.0\",\"id\":\"\xff\"}");
-    assert_eq!(told(&answer), (400, -32700), "{answer:?}");
-    // Without any id it is a notification, and of such there are none that call a tool.
-    let nameless = sent(&door, &headers, good.replacen("\"id\":1,", "", 1).as_bytes());
+    let answer = send_raw(&gateway, &headers, b"{\"jsonrpc\":\"2.0\",\"id\":\"\xff\"}");
+    assert_eq!(status_and_code(&answer), (400, -32700), "{answer:?}");
+    // Without an id it is a notification, and no notification calls a tool.
+    let nameless = send_raw(&gateway, &headers, good.replacen("\"id\":1,", "", 1).as_bytes());
     assert_eq!((nameless.status, nameless.body.as_str()), (202, ""));
-    assert_eq!(sent(&door, &["Content-Type: text/plain"], good.as_bytes()).status, 415);
-    assert_eq!(sent(&door, &[json, "Content-Encoding: gzip"], good.as_bytes()).status, 415);
-    assert!(door.seen().is_empty(), "{:?}", door.seen());
-    assert_eq!(sent(&door, &headers, good.as_bytes()).status, 200);
-    assert_eq!(door.seen().len(), 1);
+    assert_eq!(send_raw(&gateway, &["Content-Type: text/plain"], good.as_bytes()).status, 415);
+    assert_eq!(send_raw(&gateway, &[json, "Content-Encoding: gzip"], good.as_bytes()).status, 415);
+    assert!(gateway.seen().is_empty(), "{:?}", gateway.seen());
+    assert_eq!(send_raw(&gateway, &headers, good.as_bytes()).status, 200);
+    assert_eq!(gateway.seen().len(), 1);
 }
 
-/// Whoever finds an id in the head of an answer finds its call by it.
+/// The ids in the response headers are those of the record.
 #[test]
-fn the_ids_of_an_answer_are_those_of_its_call() {
-    let door = Door::open(&json!({}));
+fn response_ids_match_the_record() {
+    let gateway = Gateway::start(&json!({}));
     let head = ["Content-Type: application/json", NEWEST, "Mcp-Method: tools/call", "Mcp-Name: echo"];
     let body = call(&json!({ "message": "x" }));
     let ids = |headers: &[&str], body: &Json| {
-        let answer = sent(&door, &[&head, headers].concat(), body.to_string().as_bytes());
+        let answer = send_raw(&gateway, &[&head, headers].concat(), body.to_string().as_bytes());
         let metadata = answer.json()["result"]["_meta"]["toolgate/result"]["metadata"].clone();
         let of_call = metadata["correlationId"].as_str().expect("an id").to_owned();
         let trace = metadata["traceId"].as_str().expect("an id").to_owned();
         (answer.header("x-correlation-id").expect("an id").to_owned(), of_call, trace, answer)
     };
-    let (told, of_call, trace, answer) = ids(&[], &body);
-    assert_eq!(told, of_call);
+    let (header_id, of_call, trace, answer) = ids(&[], &body);
+    assert_eq!(header_id, of_call);
     assert!(answer.header("traceparent").expect("a trace").contains(&trace), "{answer:?}");
-    let (told, of_call, ..) = ids(&["X-Correlation-Id: order-7"], &body);
-    assert_eq!((told.as_str(), of_call.as_str()), ("order-7", "order-7"));
+    let (header_id, of_call, ..) = ids(&["X-Correlation-Id: order-7"], &body);
+    assert_eq!((header_id.as_str(), of_call.as_str()), ("order-7", "order-7"));
     let mut own = body;
     own["params"]["_meta"]["toolgate/correlationId"] = json!("mine");
     assert_eq!(ids(&[], &own).1, "mine");
 }
 
-/// Where answers come on a stream, what is no message is told there.
+/// Over SSE, errors for invalid messages come on the stream.
 #[test]
-fn what_is_no_message_over_events() {
-    let door = Door::open(&json!({}));
+fn invalid_messages_over_sse() {
+    let gateway = Gateway::start(&json!({}));
     let key = format!("X-API-Key: {OWNER}");
-    let mut stream = door.connect();
+    let mut stream = gateway.connect();
     std::io::Write::write_all(&mut stream, request("GET /sse", &[&key], "").as_bytes()).expect("it is sent");
-    let mut events = Events::read(stream);
+    let mut events = EventStream::read(stream);
     assert_eq!(events.status, 200);
-    let place = events.event().and_then(|event| event.data).expect("an address");
+    let endpoint = events.event().and_then(|event| event.data).expect("an endpoint event");
     for (body, code) in [
         (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600),
         (r#"{"jsonrpc":"2.0","id":1,"method":"ping""#, -32700),
     ] {
-        assert_eq!(door.post_text(&place, OWNER, body).status, 202);
-        let told = events.message();
-        assert_eq!((&told["error"]["code"], &told["id"]), (&json!(code), &Json::Null), "{told}");
+        assert_eq!(gateway.post_text(&endpoint, OWNER, body).status, 202);
+        let response = events.message();
+        assert_eq!((&response["error"]["code"], &response["id"]), (&json!(code), &Json::Null), "{response}");
     }
-    assert_eq!(door.post_text(&place, OWNER, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status, 202);
+    assert_eq!(
+        gateway.post_text(&endpoint, OWNER, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status,
+        202
+    );
     assert_eq!(events.message(), json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
 }
 
-/// And over a WebSocket, too; what comes after it is heard.
+/// Over a WebSocket, an invalid message gets an error, and the connection stays usable.
 #[test]
-fn what_is_no_message_over_a_websocket() {
-    let door = Door::open(&json!({}));
-    let mut socket = Socket::open(&door, OWNER);
+fn invalid_messages_over_a_websocket() {
+    let gateway = Gateway::start(&json!({}));
+    let mut socket = WebSocket::open(&gateway, OWNER);
     for (message, code) in [
         (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600),
         (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, -32600),
@@ -127,32 +130,36 @@ fn what_is_no_message_over_a_websocket() {
         (r#"{"jsonrpc":"2.0","id":1,"method":"ping""#, -32700),
     ] {
         socket.send(message);
-        let told: Json = serde_json::from_str(&socket.next()).expect("JSON");
-        assert_eq!((&told["error"]["code"], &told["id"]), (&json!(code), &Json::Null), "{message}: {told}");
+        let response: Json = serde_json::from_str(&socket.next()).expect("JSON");
+        assert_eq!(
+            (&response["error"]["code"], &response["id"]),
+            (&json!(code), &Json::Null),
+            "{message}: {response}"
+        );
     }
     socket.send(r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#);
     let pong: Json = serde_json::from_str(&socket.next()).expect("JSON");
     assert_eq!(pong, json!({ "jsonrpc": "2.0", "id": 7, "result": {} }));
 }
 
-/// A number is what it was, digit by digit, on its way to the server and back, for clients of all eras and ways.
+/// Numbers keep every digit on the way to the server and back, in all eras and transports.
 #[test]
-fn numbers_stay_as_they_are_written() {
-    let door = Door::open(&json!({}));
+fn numbers_keep_their_digits() {
+    let gateway = Gateway::start(&json!({}));
     let numbers = r#"{"fault":"verbatim","a":42,"b":42.0,"c":9007199254740993,"d":12345678901234567890123,"e":-0,"f":1E2,"g":0.1e-7}"#;
     let due = format!(r#""structuredContent":{numbers}"#);
     let params = format!(r#"{{"name":"echo","arguments":{numbers}}}"#);
     let plain = format!(r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{params}}}"#);
     let newest = call(&json!("ARGUMENTS")).to_string().replacen(r#""ARGUMENTS""#, numbers, 1);
     let headers = ["Content-Type: application/json", NEWEST, "Mcp-Method: tools/call", "Mcp-Name: echo"];
-    let answer = sent(&door, &headers, newest.as_bytes());
+    let answer = send_raw(&gateway, &headers, newest.as_bytes());
     assert!(answer.body.contains(&due), "{answer:?}");
     for revision in ["2025-03-26", "2025-11-25"] {
-        let session = Session::begin(&door, OWNER, revision, &json!({}));
+        let session = McpSession::begin(&gateway, OWNER, revision, &json!({}));
         let answer = session.post_text(&plain);
         assert!(answer.body.contains(&due), "{revision}: {answer:?}");
     }
-    let mut socket = Socket::open(&door, OWNER);
+    let mut socket = WebSocket::open(&gateway, OWNER);
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     socket.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }).to_string());
     socket.next();
@@ -162,7 +169,7 @@ fn numbers_stay_as_they_are_written() {
     assert!(answer.contains(&due), "{answer}");
 }
 
-/// An argument that a header mirrors: whole numbers are numbers there, and what cannot be told apart is refused.
+/// Arguments mirrored in headers: integers are compared as numbers, and ambiguous values are rejected.
 #[test]
 fn numbers_in_headers() {
     let program = project(&json!({}));
@@ -170,12 +177,12 @@ fn numbers_in_headers() {
         "number": { "type": "integer", "x-mcp-header": "Number" } } });
     let tool = json!({ "name": "echo", "description": "Says it back.", "inputSchema": schema });
     program.write("tools.json", json!([tool]).to_string());
-    let kit = Kit::start(&format!("good era=modern tools={}", program.path("tools.json").display()));
+    let kit = TestServer::start(&format!("good era=modern tools={}", program.path("tools.json").display()));
     let mut file: Json = serde_json::from_str(&program.read("toolgate.yaml")).expect("JSON");
     file["toolbox"]["mcps"] = json!([{ "name": "s", "url": kit.url("http", "mcp"), "mode": "dynamic",
         "default_tool_config": { "max_instances": 4, "timeout": "30s" } }]);
     program.write("toolgate.yaml", file.to_string());
-    let door = Door::of(program);
+    let gateway = Gateway::serve(program);
     let ask = |number: &str, header: Option<&str>| {
         let body = call(&json!("ARGUMENTS")).to_string();
         let body = body.replacen(r#""ARGUMENTS""#, &format!(r#"{{"number":{number}}}"#), 1);
@@ -183,13 +190,13 @@ fn numbers_in_headers() {
         let mut headers =
             vec!["Content-Type: application/json", NEWEST, "Mcp-Method: tools/call", "Mcp-Name: echo"];
         headers.extend(mirrored.as_deref());
-        sent(&door, &headers, body.as_bytes())
+        send_raw(&gateway, &headers, body.as_bytes())
     };
     let calls = || {
         let seen = kit.seen().into_iter().filter(|seen| seen["message"]["method"] == "tools/call");
         seen.collect::<Vec<_>>()
     };
-    for (number, header, told) in [
+    for (number, header, code) in [
         ("42", Some("43"), -32020),
         ("42", None, -32020),
         ("42", Some("042"), -32020),
@@ -199,9 +206,9 @@ fn numbers_in_headers() {
         ("12345678901234567890123", Some("12345678901234567890123"), -32602),
     ] {
         let answer = ask(number, header);
-        assert_eq!(self::told(&answer), (400, told), "{number} {header:?}: {answer:?}");
+        assert_eq!(status_and_code(&answer), (400, code), "{number} {header:?}: {answer:?}");
     }
-    assert!(calls().is_empty(), "none of them reached the server");
+    assert!(calls().is_empty(), "no rejected call reached the server");
     for (number, header) in [
         ("42", "42"),
         ("42", "42.0"),
@@ -213,7 +220,7 @@ fn numbers_in_headers() {
         let answer = ask(number, Some(header));
         assert_eq!(answer.status, 200, "{number} {header}: {answer:?}");
         let calls = calls();
-        assert_eq!(calls.len(), before + 1, "{number} {header}: once");
+        assert_eq!(calls.len(), before + 1, "{number} {header}: called once");
         let call = &calls[before];
         let body = call["body"].as_str().expect("a text");
         assert!(body.contains(&format!(r#""arguments":{{"number":{number}}}"#)), "as it was written: {body}");
@@ -223,12 +230,12 @@ fn numbers_in_headers() {
 }
 
 #[test]
-fn heads_that_say_something_else() {
-    let door = Door::open(&json!({}));
+fn rejects_headers_that_contradict_the_body() {
+    let gateway = Gateway::start(&json!({}));
     let good = call(&json!({ "message": "x" })).to_string();
     let with = |headers: &[&str]| {
         let headers: Vec<_> = headers.iter().chain(&["Content-Type: application/json"]).copied().collect();
-        sent(&door, &headers, good.as_bytes())
+        send_raw(&gateway, &headers, good.as_bytes())
     };
     let (method, name) = ("Mcp-Method: tools/call", "Mcp-Name: echo");
     for (what, headers) in [
@@ -241,24 +248,24 @@ fn heads_that_say_something_else() {
     ] {
         let answer = with(&headers);
         assert_eq!(answer.status, 400, "{what}: {answer:?}");
-        assert_eq!(told(&answer).1, -32020, "{what}: {answer:?}");
+        assert_eq!(status_and_code(&answer).1, -32020, "{what}: {answer:?}");
     }
     let unknown = with(&["MCP-Protocol-Version: 1999-01-01", method, name]);
     assert_eq!(unknown.status, 400, "{unknown:?}");
     let headers = ["MCP-Protocol-Version: 1999-01-01", method, name, "Content-Type: application/json"];
-    let unknown = sent(&door, &headers, good.replace("2026-07-28", "1999-01-01").as_bytes());
-    assert_eq!(told(&unknown), (400, -32022), "{unknown:?}");
-    assert!(door.seen().is_empty(), "{:?}", door.seen());
+    let unknown = send_raw(&gateway, &headers, good.replace("2026-07-28", "1999-01-01").as_bytes());
+    assert_eq!(status_and_code(&unknown), (400, -32022), "{unknown:?}");
+    assert!(gateway.seen().is_empty(), "{:?}", gateway.seen());
     for name in [name, "Mcp-Name: =?base64?ZWNobw==?="] {
         assert_eq!(with(&[NEWEST, method, name]).status, 200, "{name}");
     }
-    assert_eq!(door.seen().len(), 2, "each of them once");
+    assert_eq!(gateway.seen().len(), 2, "each was called once");
 }
 
-/// What a request needs and its client did not declare has a code of its own, with what is to be declared.
+/// Missing client capabilities have their own error code, with the required capabilities.
 #[test]
-fn what_was_not_declared() {
-    let door = Door::open(&json!({ "server": { "args": ["faulty", "modern"] } }));
+fn missing_capabilities_are_named() {
+    let gateway = Gateway::start(&json!({ "server": { "args": ["faulty", "modern"] } }));
     let ask = |method: &str, name: &str, params: Json, capabilities: &Json| {
         let mut body = call(&json!({}));
         let meta = body["params"]["_meta"].take();
@@ -267,30 +274,34 @@ fn what_was_not_declared() {
         body["params"]["_meta"] = meta;
         body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
         let (method, name) = (format!("Mcp-Method: {method}"), format!("Mcp-Name: {name}"));
-        sent(&door, &[NEWEST, &method, &name, "Content-Type: application/json"], body.to_string().as_bytes())
+        send_raw(
+            &gateway,
+            &[NEWEST, &method, &name, "Content-Type: application/json"],
+            body.to_string().as_bytes(),
+        )
     };
-    let needs = |answer: &Answer| answer.json()["error"]["data"]["requiredCapabilities"].clone();
+    let needs = |answer: &HttpResponse| answer.json()["error"]["data"]["requiredCapabilities"].clone();
     let question = json!({ "name": "ask", "arguments": { "message": "What size?" } });
     let refused = ask("tools/call", "ask", question.clone(), &json!({}));
-    assert_eq!(told(&refused), (400, -32021), "{refused:?}");
+    assert_eq!(status_and_code(&refused), (400, -32021), "{refused:?}");
     assert!(needs(&refused)["elicitation"].is_object(), "{refused:?}");
-    let asked = ask("tools/call", "ask", question, &needs(&refused)).json();
-    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let pending = ask("tools/call", "ask", question, &needs(&refused)).json();
+    assert_eq!(pending["result"]["resultType"], "input_required", "{pending}");
     let task = json!({ "taskId": "none" });
     let refused = ask("tasks/get", "none", task.clone(), &json!({}));
-    assert_eq!(told(&refused), (400, -32021), "{refused:?}");
+    assert_eq!(status_and_code(&refused), (400, -32021), "{refused:?}");
     let known = ask("tasks/get", "none", task, &needs(&refused));
-    assert_eq!(told(&known).1, -32602, "there is no such task: {known:?}");
+    assert_eq!(status_and_code(&known).1, -32602, "no such task: {known:?}");
 }
 
-/// A long list comes page by page, and a change at its end is a change.
+/// A long list is paginated, and a change on its last page is noticed.
 #[test]
-fn a_list_of_many_pages() {
+fn long_lists_are_paginated() {
     const COUNT: usize = 2_300;
     let tools = |last: &str| {
         let tool = |number: usize| {
-            let said = if number == COUNT - 1 { last } else { "Says it back." };
-            json!({ "name": format!("t{number:04}"), "type": "local", "description": said,
+            let description = if number == COUNT - 1 { last } else { "Says it back." };
+            json!({ "name": format!("t{number:04}"), "type": "local", "description": description,
                 "input_schema": { "type": "object" }, "config": { "script_path": "say.py" } })
         };
         json!({ "tools": (0..COUNT).map(tool).collect::<Vec<_>>() }).to_string()
@@ -298,8 +309,8 @@ fn a_list_of_many_pages() {
     let program = project(&json!({ "registries": { "tools": "tools/tools.json" }, "mcps": [] }));
     program.write("tools/tools.json", tools("Comes last."));
     program.write("tools/say.py", "def run(args):\n    return {'said': args}\n");
-    let door = Door::of(program);
-    let session = Session::begin(&door, OWNER, "2025-11-25", &json!({}));
+    let gateway = Gateway::serve(program);
+    let session = McpSession::begin(&gateway, OWNER, "2025-11-25", &json!({}));
     let page = |cursor: Option<&str>| {
         let params = cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor }));
         session.post(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params })).json()
@@ -323,9 +334,13 @@ fn a_list_of_many_pages() {
     for bad in ["7", "-1", "x", ""] {
         assert_eq!(page(Some(bad))["error"]["code"], -32602, "{bad}");
     }
-    assert_eq!(page(Some("9000"))["result"]["tools"], json!([]), "there were more when it was given out");
+    assert_eq!(
+        page(Some("9000"))["result"]["tools"],
+        json!([]),
+        "the list had more pages when the cursor was issued"
+    );
     let mut stream = session.listen(None);
-    door.program.write("tools/tools.json", tools("Is another."));
+    gateway.program.write("tools/tools.json", tools("Is another."));
     assert_eq!(stream.message()["method"], "notifications/tools/list_changed");
     assert_eq!(all()[COUNT - 1]["description"], "Is another.");
 }

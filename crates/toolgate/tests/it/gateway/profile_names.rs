@@ -1,13 +1,13 @@
-//! Names in profiles: each once, the same tomorrow; words that fit nothing; headers that say what arguments say.
+//! Tool names in profiles are unique and stable; patterns without a match are reported; mirrored headers are checked.
 
 use serde_json::{Value as Json, json};
 
-use crate::door::{Door, OWNER};
-use crate::profiles::{call, names, said};
-use crate::program::Program;
-use crate::servers::testkit;
+use crate::gateway::profiles::{call, names, tool_output};
+use crate::support::gateway::{Gateway, OWNER};
+use crate::support::program::Program;
+use crate::support::test_server::testkit;
 
-/// A project with own tools of these names.
+/// Creates a project with local tools of these names.
 fn project(tools: &[&str], config: &Json) -> Program {
     let tool = |name: &&str| {
         json!({ "name": name, "type": "local", "description": name,
@@ -27,33 +27,41 @@ fn project(tools: &[&str], config: &Json) -> Program {
 }
 
 #[test]
-fn two_tools_never_have_one_name() {
+fn names_are_unique() {
     let tools = ["a.b", "a_b", "one", "two", "search_tools", "call_tool"];
     let profiles = json!({
         "safe": { "provider": "any", "tools": ["a*"] },
         "given": { "tools": { "include": ["one", "two"], "as": { "two": { "name": "one" } } } },
         "find": { "exposure": "search", "tools": ["search_tools", "call_tool", "one"] },
     });
-    let door = Door::of(project(&tools, &json!({ "profiles": profiles })));
-    let safe = names(&door, "/mcp/safe", OWNER);
+    let gateway = Gateway::serve(project(&tools, &json!({ "profiles": profiles })));
+    let safe = names(&gateway, "/mcp/safe", OWNER);
     assert_eq!(safe[1], "a_b");
     assert!(safe[0].starts_with("a_b_") && safe[0].len() == 10, "{safe:?}");
-    let given = names(&door, "/mcp/given", OWNER);
-    assert_eq!(given[1], "one", "what the operator gives counts most");
+    let given = names(&gateway, "/mcp/given", OWNER);
+    assert_eq!(given[1], "one", "a configured name has precedence");
     assert!(given[0].starts_with("one_"), "{given:?}");
-    for (place, name, tool) in [
+    for (endpoint, name, tool) in [
         ("/mcp/safe", safe[0].as_str(), "a.b"),
         ("/mcp/safe", "a_b", "a_b"),
         ("/mcp/given", "one", "two"),
         ("/mcp/given", &given[0], "one"),
     ] {
-        let before = door.executions(&format!("tool={tool}")).len();
-        assert_eq!(said(&call(&door, place, name, &json!({ "x": 1 }))), json!({ "x": 1 }), "{place} {name}");
-        assert_eq!(door.executions(&format!("tool={tool}")).len(), before + 1, "{place} {name} is {tool}");
+        let before = gateway.executions(&format!("tool={tool}")).len();
+        assert_eq!(
+            tool_output(&call(&gateway, endpoint, name, &json!({ "x": 1 }))),
+            json!({ "x": 1 }),
+            "{endpoint} {name}"
+        );
+        assert_eq!(
+            gateway.executions(&format!("tool={tool}")).len(),
+            before + 1,
+            "{endpoint} {name} is {tool}"
+        );
     }
-    // The three tools of a search keep their names, and what has the same one has another.
-    assert_eq!(names(&door, "/mcp/find", OWNER), ["search_tools", "describe_tool", "call_tool"]);
-    let found = call(&door, "/mcp/find", "search_tools", &json!({ "query": "call_tool", "limit": 50 }));
+    // The three search tools keep their names; tools of the same name are renamed.
+    assert_eq!(names(&gateway, "/mcp/find", OWNER), ["search_tools", "describe_tool", "call_tool"]);
+    let found = call(&gateway, "/mcp/find", "search_tools", &json!({ "query": "call_tool", "limit": 50 }));
     let found: Vec<_> = found["result"]["structuredContent"]["tools"]
         .as_array()
         .unwrap_or_else(|| panic!("{found}"))
@@ -63,20 +71,20 @@ fn two_tools_never_have_one_name() {
     let other =
         found.iter().find(|name| name.starts_with("call_tool_")).unwrap_or_else(|| panic!("{found:?}"));
     let arguments = json!({ "name": other, "arguments": { "y": 2 } });
-    assert_eq!(said(&call(&door, "/mcp/find", "call_tool", &arguments)), json!({ "y": 2 }));
-    assert_eq!(door.executions("tool=call_tool").len(), 1);
-    // Names depend on themselves alone.
+    assert_eq!(tool_output(&call(&gateway, "/mcp/find", "call_tool", &arguments)), json!({ "y": 2 }));
+    assert_eq!(gateway.executions("tool=call_tool").len(), 1);
+    // Generated names depend on the tool alone.
     let alone = project(&["a.b"], &json!({ "profiles": { "safe": { "provider": "openai" } } }));
     assert_eq!(alone.run("tools list --profile safe --json").json()["tools"][0]["name"], safe[0]);
 }
 
-/// What servers offered when they were last seen is remembered, so a word that fits none of it is told.
+/// The tools last seen on servers are stored, so a pattern that matches none of them is reported.
 #[test]
-fn words_that_fit_nothing_that_was_seen() {
+fn patterns_without_a_match_are_reported() {
     let server = json!({ "name": "s", "command": testkit(), "args": ["good"], "mode": "dynamic", "default_tool_config": { "max_instances": 4 } });
     let profiles = json!({ "p": { "tools": ["ech", "s__ehco", "s__echo", "echo", "s__*", "own", "*cho"] } });
     let program = project(&["own"], &json!({ "profiles": profiles, "toolbox": { "mcps": [server] } }));
-    // Before anything was seen nobody knows.
+    // Before the first start no tools are known.
     assert!(!program.run("check").stderr.contains("fits no tool"));
     assert_eq!(program.run("tools list").code, 0);
     let checked = program.run("check");
@@ -96,9 +104,9 @@ fn words_that_fit_nothing_that_was_seen() {
     assert_eq!(problems[0]["line"], 1, "{problems}");
 }
 
-/// Arguments that a schema has mirrored in headers are checked where a client was shown that schema, and nowhere else.
+/// Mirrored headers are checked only if the client was shown their schema.
 #[test]
-fn headers_are_asked_of_who_knows_of_them() {
+fn mirrored_headers_are_checked_where_shown() {
     let region = json!({ "type": "string", "x-mcp-header": "Region" });
     let tool =
         json!({ "name": "ask", "inputSchema": { "type": "object", "properties": { "region": region } } });
@@ -111,21 +119,21 @@ fn headers_are_asked_of_who_knows_of_them() {
     let mut file: Json = serde_json::from_str(&program.read("toolgate.yaml")).unwrap();
     file["toolbox"] = json!({ "mcps": [server] });
     program.write("toolgate.yaml", file.to_string());
-    let door = Door::of(program);
+    let gateway = Gateway::serve(program);
     let arguments = json!({ "region": "eu" });
-    for (place, name, code) in [
+    for (endpoint, name, code) in [
         ("/mcp", "ask", json!(-32020)),
         ("/mcp/as_it_is", "query", json!(-32020)),
         ("/mcp/other", "ask", Json::Null),
     ] {
-        let answer = call(&door, place, name, &arguments);
-        assert_eq!(answer["error"]["code"], code, "{place}: {answer}");
+        let response = call(&gateway, endpoint, name, &arguments);
+        assert_eq!(response["error"]["code"], code, "{endpoint}: {response}");
     }
 }
 
-/// What takes the place of a tool goes by the name that it has in the profile, and by none where it has none.
+/// Replacements of a deprecated tool are named as in the profile, or omitted.
 #[test]
-fn replacements_go_by_the_names_of_the_profile() {
+fn replacements_are_named_as_in_the_profile() {
     let profiles = json!({
         "both": { "tools": { "as": { "new": { "name": "newer" } } } },
         "old": { "tools": ["old"] },
@@ -135,11 +143,11 @@ fn replacements_go_by_the_names_of_the_profile() {
     tools["tools"][0]["deprecated"] =
         json!({ "since": "2020-01-01", "replacement": "new", "removal_date": "2020-02-01" });
     program.write("tools/tools.json", tools.to_string());
-    let door = Door::of(program);
-    let hint = |place: &str| {
-        let answer = call(&door, place, "old", &json!({}));
-        let error = &answer["result"]["_meta"]["toolgate/result"]["error"];
-        assert_eq!(error["code"], "deprecated_removed", "{answer}");
+    let gateway = Gateway::serve(program);
+    let hint = |endpoint: &str| {
+        let response = call(&gateway, endpoint, "old", &json!({}));
+        let error = &response["result"]["_meta"]["toolgate/result"]["error"];
+        assert_eq!(error["code"], "deprecated_removed", "{response}");
         error["hint"].clone()
     };
     assert_eq!(hint("/mcp"), "use `new`");

@@ -1,10 +1,10 @@
-//! The door: what can be asked for, by whom, and how it opens and closes.
+//! REST API, keys, startup and shutdown.
 
 use serde_json::{Value as Json, json};
 
-use crate::door::{Door, OWNER, project};
-use crate::program::Program;
-use crate::servers::left_behind;
+use crate::support::gateway::{Gateway, OWNER, project};
+use crate::support::program::Program;
+use crate::support::test_server::processes_left;
 
 /// Callers with the keys `low-key` and `reads-key`.
 fn callers() -> Json {
@@ -17,24 +17,27 @@ fn callers() -> Json {
 #[test]
 fn tools_are_listed_filtered_shown_and_called() {
     let tools = json!([{ "name": "echo", "category": "query", "tags": ["words"] }]);
-    let door = Door::open(&json!({ "tools": tools }));
+    let gateway = Gateway::start(&json!({ "tools": tools }));
     let names = |query: &str| -> Vec<String> {
-        let list = door.get(&format!("/v1/tools{query}"), OWNER).json();
+        let list = gateway.get(&format!("/v1/tools{query}"), OWNER).json();
         let name = |tool: &Json| tool["name"].as_str().expect("a name").to_owned();
         list["tools"].as_array().expect("a list").iter().map(name).collect()
     };
     assert_eq!(names(""), ["echo", "environment", "fail", "ask", "picture"]);
     assert_eq!(names("?server=s&category=query&tag=words"), ["echo"]);
     assert!(names("?server=other").is_empty() && names("?tag=other").is_empty());
-    assert_eq!(door.get("/v1/tools?colour=red", OWNER).told(), (400, "invalid_request".to_owned()));
-    let tool = door.get("/v1/tools/s__echo", OWNER).json();
+    assert_eq!(
+        gateway.get("/v1/tools?colour=red", OWNER).status_and_code(),
+        (400, "invalid_request".to_owned())
+    );
+    let tool = gateway.get("/v1/tools/s__echo", OWNER).json();
     assert_eq!(
         (&tool["name"], &tool["server"], &tool["state"]),
         (&json!("echo"), &json!("s"), &json!("ready"))
     );
     assert_eq!(tool["inputSchema"]["type"], "object");
-    assert_eq!(door.get("/v1/tools/nothing", OWNER).told(), (404, "tool_not_found".to_owned()));
-    let good = door.call(OWNER, "echo", &json!({ "message": "hello" }));
+    assert_eq!(gateway.get("/v1/tools/nothing", OWNER).status_and_code(), (404, "tool_not_found".to_owned()));
+    let good = gateway.call(OWNER, "echo", &json!({ "message": "hello" }));
     let envelope = good.json();
     assert_eq!((good.status, &envelope["status"]), (200, &json!("success")));
     assert_eq!(envelope["data"][0]["text"], "hello");
@@ -42,17 +45,20 @@ fn tools_are_listed_filtered_shown_and_called() {
         assert!(envelope[member].is_object(), "{envelope}");
     }
     assert_eq!(
-        door.call(OWNER, "echo", &json!({ "message": 1 })).told(),
+        gateway.call(OWNER, "echo", &json!({ "message": 1 })).status_and_code(),
         (422, "invalid_arguments".to_owned())
     );
-    assert_eq!(door.call(OWNER, "nothing", &json!({})).told(), (404, "tool_not_found".to_owned()));
-    // The words of another protocol for the same.
+    assert_eq!(
+        gateway.call(OWNER, "nothing", &json!({})).status_and_code(),
+        (404, "tool_not_found".to_owned())
+    );
+    // The same request in the format of another protocol.
     for body in [
         json!({ "name": "echo", "arguments": { "message": "hello" } }),
         json!({ "tool": "echo", "input": { "message": "hello" } }),
         json!({ "tool": "echo", "args": { "message": "hello" }, "context": { "sessionId": "1" } }),
     ] {
-        let answer = door.post("/v1/tools/execute", OWNER, &body);
+        let answer = gateway.post("/v1/tools/execute", OWNER, &body);
         assert_eq!(answer.json()["data"][0]["text"], "hello", "{answer:?}");
     }
     for body in [
@@ -65,63 +71,67 @@ fn tools_are_listed_filtered_shown_and_called() {
         json!(["echo"]),
     ] {
         assert_eq!(
-            door.post("/v1/tools/execute", OWNER, &body).told(),
+            gateway.post("/v1/tools/execute", OWNER, &body).status_and_code(),
             (400, "invalid_request".to_owned()),
             "{body}"
         );
     }
-    assert_eq!(door.get("/v1/tools/execute", OWNER).told(), (404, "tool_not_found".to_owned()));
-    assert_eq!(door.get("/v1/nothing", OWNER).told(), (404, "not_found".to_owned()));
-    assert_eq!(door.post("/v1/servers/s", OWNER, &json!({})).told(), (405, "method_not_allowed".to_owned()));
+    assert_eq!(gateway.get("/v1/tools/execute", OWNER).status_and_code(), (404, "tool_not_found".to_owned()));
+    assert_eq!(gateway.get("/v1/nothing", OWNER).status_and_code(), (404, "not_found".to_owned()));
+    assert_eq!(
+        gateway.post("/v1/servers/s", OWNER, &json!({})).status_and_code(),
+        (405, "method_not_allowed".to_owned())
+    );
 }
 
 #[test]
-fn what_was_called_can_be_asked_for_page_by_page() {
-    let door = Door::open(&json!({}));
+fn executions_are_paginated() {
+    let gateway = Gateway::start(&json!({}));
     for n in 0..5 {
-        assert_eq!(door.call(OWNER, "echo", &json!({ "message": format!("number {n}") })).status, 200);
+        assert_eq!(gateway.call(OWNER, "echo", &json!({ "message": format!("number {n}") })).status, 200);
     }
-    door.call(OWNER, "echo", &json!({ "fault": "is-error", "message": "no" }));
-    let said = |call: &Json| call["begin"]["arguments"]["message"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(door.executions("status=error").iter().map(said).collect::<Vec<_>>(), ["no"]);
-    assert_eq!(door.executions("grep=number%203&since=1h&tool=echo&caller=owner").len(), 1);
-    assert!(door.executions("until=2020-01-01").is_empty() && door.executions("tool=other").is_empty());
+    gateway.call(OWNER, "echo", &json!({ "fault": "is-error", "message": "no" }));
+    let message_of =
+        |call: &Json| call["begin"]["arguments"]["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(gateway.executions("status=error").iter().map(message_of).collect::<Vec<_>>(), ["no"]);
+    assert_eq!(gateway.executions("grep=number%203&since=1h&tool=echo&caller=owner").len(), 1);
+    assert!(gateway.executions("until=2020-01-01").is_empty() && gateway.executions("tool=other").is_empty());
     let (mut pages, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = door.get(&format!("/v1/executions?limit=2&status=success{cursor}"), OWNER).json();
-        pages.push(page["executions"].as_array().expect("a list").iter().map(said).collect::<Vec<_>>());
+        let page = gateway.get(&format!("/v1/executions?limit=2&status=success{cursor}"), OWNER).json();
+        pages.push(page["executions"].as_array().expect("a list").iter().map(message_of).collect::<Vec<_>>());
         let Some(next) = page["next"].as_str() else { break };
         cursor = format!("&cursor={next}");
     }
     assert_eq!(pages, [vec!["number 4", "number 3"], vec!["number 2", "number 1"], vec!["number 0"]]);
-    let one = &door.executions("limit=1")[0];
+    let one = &gateway.executions("limit=1")[0];
     let id = one["begin"]["call"].as_str().expect("an id");
-    assert_eq!(door.get(&format!("/v1/executions/{id}"), OWNER).json(), *one);
-    assert_eq!(door.get("/v1/executions/nothing", OWNER).told(), (404, "not_found".to_owned()));
+    assert_eq!(gateway.get(&format!("/v1/executions/{id}"), OWNER).json(), *one);
+    assert_eq!(gateway.get("/v1/executions/nothing", OWNER).status_and_code(), (404, "not_found".to_owned()));
     for bad in ["since=tomorrow", "cursor=x", "limit=x", "colour=red"] {
         assert_eq!(
-            door.get(&format!("/v1/executions?{bad}"), OWNER).told(),
+            gateway.get(&format!("/v1/executions?{bad}"), OWNER).status_and_code(),
             (400, "invalid_request".to_owned()),
             "{bad}"
         );
     }
     // The command line reads the same log.
-    let run = door.program.run("log --json --status error");
+    let run = gateway.program.run("log --json --status error");
     assert_eq!(run.stdout.lines().count(), 1, "{run}");
 }
 
-/// Whoever may not, may not, on every path; and is told no more than it may know.
+/// Permissions are checked on every path, and errors reveal nothing else.
 #[test]
-fn who_may_ask_for_what() {
-    let door = Door::open(&json!({ "callers": callers() }));
+fn permissions_of_every_path() {
+    let gateway = Gateway::start(&json!({ "callers": callers() }));
     let id = {
-        door.call(OWNER, "echo", &json!({ "message": "x" }));
-        door.executions("limit=1")[0]["begin"]["call"].as_str().expect("an id").to_owned()
+        gateway.call(OWNER, "echo", &json!({ "message": "x" }));
+        gateway.executions("limit=1")[0]["begin"]["call"].as_str().expect("an id").to_owned()
     };
     let why = json!({ "tool": "echo" });
     let call = json!({ "arguments": { "message": "x" } });
     let execute = json!({ "name": "echo", "arguments": { "message": "x" } });
-    // No key, a wrong one, one of a caller with nothing here, one that reads, the owner's.
+    // Without a key, an invalid key, a caller without permissions, a reader, the owner.
     for (method, path, body, expected) in [
         ("GET", "/healthz", None, [200, 200, 200, 200, 200]),
         ("GET", "/readyz", None, [200, 200, 200, 200, 200]),
@@ -143,30 +153,30 @@ fn who_may_ask_for_what() {
             let headers: Vec<&str> =
                 key.iter().map(String::as_str).chain(["Content-Type: application/json"]).collect();
             let body = body.map(ToString::to_string).unwrap_or_default();
-            let answer = door.request(&format!("{method} {path}"), &headers, &body);
-            // From the sixth of a minute on a wrong key is told to wait.
+            let answer = gateway.request(&format!("{method} {path}"), &headers, &body);
+            // From the sixth failure within a minute on, invalid keys get 429.
             let fits =
                 answer.status == expected || (expected == 401 && key.is_some() && answer.status == 429);
             assert!(fits, "{method} {path} with {key:?}: {answer:?}");
         }
     }
-    let listed = |key: &str| door.get("/v1/tools", key).json()["tools"].as_array().map(Vec::len);
+    let listed = |key: &str| gateway.get("/v1/tools", key).json()["tools"].as_array().map(Vec::len);
     assert_eq!((listed("low-key"), listed("reads-key"), listed(OWNER)), (Some(0), Some(5), Some(5)));
-    let refused = door.get("/metrics", "reads-key");
+    let refused = gateway.get("/metrics", "reads-key");
     let expected = r#"bearer error="insufficient_scope", scope="metrics:read""#;
     assert_eq!(refused.header("www-authenticate"), Some(expected));
     assert_eq!(
-        door.request("GET /v1/tools", &[], "").header("www-authenticate"),
+        gateway.request("GET /v1/tools", &[], "").header("www-authenticate"),
         Some(r#"bearer realm="toolgate""#)
     );
     let body = json!({ "caller": "reader", "tool": "fail" });
-    let why = door.post("/v1/policy/why", OWNER, &body).json();
+    let why = gateway.post("/v1/policy/why", OWNER, &body).json();
     assert_eq!(
         (&why["decision"], &why["visible"], &why["caller"]),
         (&json!("deny"), &json!(true), &json!("reader"))
     );
-    assert_eq!(door.post("/v1/policy/why", OWNER, &json!({ "caller": "x", "tool": "fail" })).status, 404);
-    let servers = door.get("/v1/servers", OWNER).json();
+    assert_eq!(gateway.post("/v1/policy/why", OWNER, &json!({ "caller": "x", "tool": "fail" })).status, 404);
+    let servers = gateway.get("/v1/servers", OWNER).json();
     assert_eq!(
         (&servers["servers"][0]["name"], &servers["servers"][0]["state"]),
         (&json!("s"), &json!("ready"))
@@ -174,19 +184,19 @@ fn who_may_ask_for_what() {
 }
 
 #[test]
-fn wrong_keys_are_slow() {
-    let door = Door::open(&json!({}));
-    let statuses: Vec<_> = (0..7).map(|n| door.get("/v1/tools", &format!("wrong-{n}")).status).collect();
+fn invalid_keys_are_rate_limited() {
+    let gateway = Gateway::start(&json!({}));
+    let statuses: Vec<_> = (0..7).map(|n| gateway.get("/v1/tools", &format!("wrong-{n}")).status).collect();
     assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429]);
-    let told = door.get("/v1/tools", OWNER);
-    assert_eq!(told.status, 429, "whoever guesses is not told that it guessed well");
-    let wait: u64 = told.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
+    let response = gateway.get("/v1/tools", OWNER);
+    assert_eq!(response.status, 429, "a blocked client cannot tell if its guess was right");
+    let wait: u64 = response.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
     assert!((1..=60).contains(&wait), "{wait}");
-    assert_eq!(door.get("/healthz", "").status, 200);
+    assert_eq!(gateway.get("/healthz", "").status, 200);
 }
 
 #[test]
-fn a_key_is_made_once_and_shown_once() {
+fn a_key_is_generated_and_shown_once() {
     let program = Program::new(&[("toolgate.yaml", "{}")]).with("TOOLGATE_LOG", "off");
     let running = program.start("serve --json --listen 127.0.0.1:0");
     let (line, _) = running.line(|line| line.starts_with('{'));
@@ -197,22 +207,22 @@ fn a_key_is_made_once_and_shown_once() {
     let kept = program.read(".toolgate/keys.json");
     assert!(!kept.contains(&key) && kept.contains("sha256"), "{kept}");
     let mode = std::os::unix::fs::PermissionsExt::mode(
-        &fs_err::metadata(program.path(".toolgate/keys.json")).expect("it is there").permissions(),
+        &fs_err::metadata(program.path(".toolgate/keys.json")).expect("the file exists").permissions(),
     );
     assert_eq!(mode & 0o777, 0o600);
-    let mut door = Door::of(program);
-    assert_eq!((door.get("/v1/tools", &key).status, door.get("/v1/tools", "other").status), (200, 401));
+    let mut gateway = Gateway::serve(program);
+    assert_eq!((gateway.get("/v1/tools", &key).status, gateway.get("/v1/tools", "other").status), (200, 401));
     assert_eq!(
-        door.get("/readyz", &key).json()["ready"],
+        gateway.get("/readyz", &key).json()["ready"],
         true,
-        "without a server there is nothing to wait for"
+        "without servers there is nothing to wait for"
     );
-    door.signal("-INT");
-    assert_eq!(door.ended(), Some(0));
+    gateway.signal("-INT");
+    assert_eq!(gateway.wait_for_exit(), Some(0));
 }
 
 #[test]
-fn keys_that_everybody_knows_do_not_start() {
+fn weak_keys_are_rejected_at_startup() {
     for bad in ["secret-api-key", "changeme", "admin", ""] {
         let program = Program::new(&[("toolgate.yaml", "{}")]).with("TOOLGATE_API_KEY", bad);
         let run = program.run("serve --listen 127.0.0.1:0");
@@ -233,37 +243,38 @@ fn keys_that_everybody_knows_do_not_start() {
     assert!(run.stderr.contains("keys.json` is not a valid key file"), "{run}");
 }
 
-/// A key can be written down as its hash; a caller without a name is there where it was given something.
+/// Keys can be configured as hashes; the anonymous caller has the permissions configured for it.
 #[test]
-fn keys_by_their_hash_and_callers_without_one() {
+fn hashed_keys_and_the_anonymous_caller() {
     let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-    let door = Door::open(&json!({ "callers": [
+    let gateway = Gateway::start(&json!({ "callers": [
         { "id": "ci", "permissions": ["s:*"], "key_sha256": hash },
         { "id": "anonymous", "permissions": ["s:echo"] },
     ] }));
     let call = |headers: &[&str], tool: &str| {
         let headers: Vec<_> = headers.iter().chain(&["Content-Type: application/json"]).copied().collect();
-        door.request(&format!("POST /v1/tools/{tool}/call"), &headers, r#"{"arguments":{"message":"x"}}"#)
+        gateway
+            .request(&format!("POST /v1/tools/{tool}/call"), &headers, r#"{"arguments":{"message":"x"}}"#)
             .status
     };
     assert_eq!((call(&["X-API-Key: abc"], "fail"), call(&["X-API-Key: abd"], "fail")), (200, 401));
     assert_eq!((call(&[], "echo"), call(&[], "fail")), (200, 403));
-    assert_eq!(call(&["X-Forwarded-For: 10.1.1.1"], "echo"), 401, "somebody behind a proxy is not here");
-    let callers: Vec<_> = door.executions("").iter().map(|call| call["begin"]["caller"].clone()).collect();
+    assert_eq!(call(&["X-Forwarded-For: 10.1.1.1"], "echo"), 401, "a proxied client is not local");
+    let callers: Vec<_> = gateway.executions("").iter().map(|call| call["begin"]["caller"].clone()).collect();
     assert_eq!(callers, ["anonymous", "anonymous", "ci"]);
 }
 
 #[test]
-fn whoever_watches_is_told() {
-    let door = Door::open(
+fn health_readiness_and_metrics() {
+    let gateway = Gateway::start(
         &json!({ "tools": [{ "name": "environment", "cacheable": true, "cache_ttl": "1h", "category": "query" }] }),
     );
-    door.call(OWNER, "echo", &json!({ "message": "x" }));
-    door.call(OWNER, "echo", &json!({ "fault": "is-error", "message": "no" }));
-    door.call(OWNER, "environment", &json!({}));
-    door.call(OWNER, "environment", &json!({}));
-    door.call(OWNER, "made-up", &json!({}));
-    let metrics = door.get("/metrics", OWNER).body;
+    gateway.call(OWNER, "echo", &json!({ "message": "x" }));
+    gateway.call(OWNER, "echo", &json!({ "fault": "is-error", "message": "no" }));
+    gateway.call(OWNER, "environment", &json!({}));
+    gateway.call(OWNER, "environment", &json!({}));
+    gateway.call(OWNER, "made-up", &json!({}));
+    let metrics = gateway.get("/metrics", OWNER).body;
     for line in [
         r#"toolgate_tool_executions_total{tool="echo",status="success",code=""} 1"#,
         r#"toolgate_tool_executions_total{tool="echo",status="error",code="tool_execution_error"} 1"#,
@@ -274,99 +285,104 @@ fn whoever_watches_is_told() {
         "toolgate_servers_ready 1",
         "toolgate_calls_running 0",
     ] {
-        assert!(metrics.lines().any(|told| told == line), "{line} is not in {metrics}");
+        assert!(metrics.lines().any(|response| response == line), "{line} is not in {metrics}");
     }
-    // A server that is gone is told of, with its reason and its next try, to who may know.
+    // An unavailable server is listed with its reason and next attempt, for callers with the permission.
     let lazy = json!([{ "name": "gone", "url": "http://127.0.0.1:1/mcp", "mode": "dynamic", "startup": "optional",
         "default_tool_config": { "max_instances": 1 } }]);
-    let door = Door::open(&json!({ "mcps": lazy }));
-    let ready = door.get("/readyz", OWNER);
-    let told = ready.json();
-    assert_eq!((ready.status, &told["ready"], &told["down"]), (503, &json!(false), &json!(1)), "{told}");
-    assert_eq!(told["unavailable"][0]["name"], "gone");
-    assert!(told["unavailable"][0]["reason"].is_string() && told["reason"].is_string(), "{told}");
-    door.wait("the next try", |door| {
-        door.get("/readyz", OWNER).json()["unavailable"][0]["nextTryInMs"].is_u64()
+    let gateway = Gateway::start(&json!({ "mcps": lazy }));
+    let ready = gateway.get("/readyz", OWNER);
+    let response = ready.json();
+    assert_eq!(
+        (ready.status, &response["ready"], &response["down"]),
+        (503, &json!(false), &json!(1)),
+        "{response}"
+    );
+    assert_eq!(response["unavailable"][0]["name"], "gone");
+    assert!(response["unavailable"][0]["reason"].is_string() && response["reason"].is_string(), "{response}");
+    gateway.wait("the next try", |gateway| {
+        gateway.get("/readyz", OWNER).json()["unavailable"][0]["nextTryInMs"].is_u64()
     });
-    assert!(door.get("/readyz", "").json().get("unavailable").is_none());
+    assert!(gateway.get("/readyz", "").json().get("unavailable").is_none());
 }
 
-/// What the command line did before is known, and the other way round.
+/// Statistics are shared between the command line and the gateway.
 #[test]
-fn how_tools_did_before_is_known() {
+fn statistics_are_shared_with_the_command_line() {
     let program = project(&json!({}));
     for _ in 0..3 {
         assert_eq!(program.run("tools call s__echo message=x").code, 0);
     }
-    let door = Door::of(program);
-    let said = door.call(OWNER, "echo", &json!({ "message": "x" })).json();
-    let reasoning = said["agentHints"]["reasoning"].as_str().expect("a text");
+    let gateway = Gateway::serve(program);
+    let envelope = gateway.call(OWNER, "echo", &json!({ "message": "x" })).json();
+    let reasoning = envelope["agentHints"]["reasoning"].as_str().expect("a text");
     assert!(reasoning.contains("3 of 3 calls succeeded so far"), "{reasoning}");
 }
 
-/// What runs is waited for, what comes is refused, and nothing is left.
+/// Running calls complete, new ones are refused, and no process is left.
 #[test]
-fn it_closes_when_all_calls_have_ended() {
+fn shutdown_waits_for_running_calls() {
     let marker = "TOOLGATE_TEST=closes-when-all-have-ended";
     let (name, value) = marker.split_once('=').expect("a variable");
     let program = project(&json!({ "server": { "env": { name: value } } }));
     let gate = program.path("gate");
-    let mut door = Door::of(program);
+    let mut gateway = Gateway::serve(program);
     let waits = json!({ "fault": "until", "message": gate });
     std::thread::scope(|scope| {
         let calls: Vec<_> =
-            (0..20).map(|_| scope.spawn(|| door.call(OWNER, "echo", &waits).status)).collect();
-        door.wait("twenty calls", |door| running(door) == 20);
-        door.signal("-TERM");
-        door.wait("a no", |door| door.get("/readyz", OWNER).status == 503);
-        let refused = door.call(OWNER, "echo", &json!({ "message": "x" }));
-        assert_eq!(refused.told(), (503, "service_unavailable".to_owned()));
+            (0..20).map(|_| scope.spawn(|| gateway.call(OWNER, "echo", &waits).status)).collect();
+        gateway.wait("twenty calls", |gateway| running(gateway) == 20);
+        gateway.signal("-TERM");
+        gateway.wait("a no", |gateway| gateway.get("/readyz", OWNER).status == 503);
+        let refused = gateway.call(OWNER, "echo", &json!({ "message": "x" }));
+        assert_eq!(refused.status_and_code(), (503, "service_unavailable".to_owned()));
         assert!(refused.header("retry-after").is_some(), "{refused:?}");
-        assert_eq!(door.get("/healthz", "").status, 200);
-        door.program.write("gate", "");
+        assert_eq!(gateway.get("/healthz", "").status, 200);
+        gateway.program.write("gate", "");
         let statuses: Vec<_> = calls.into_iter().map(|call| call.join().expect("it ends")).collect();
         assert_eq!(statuses, [200; 20]);
     });
-    assert_eq!(door.ended(), Some(0));
-    assert_eq!(left_behind(marker), 0);
-    let run = door.program.run("log verify --json");
+    assert_eq!(gateway.wait_for_exit(), Some(0));
+    assert_eq!(processes_left(marker), 0);
+    let run = gateway.program.run("log verify --json");
     assert_eq!((&run.json()["records"], &run.json()["whole"]), (&json!(41), &json!(true)), "{run}");
 }
 
-fn running(door: &Door) -> usize {
-    let metrics = door.get("/metrics", OWNER).body;
+fn running(gateway: &Gateway) -> usize {
+    let metrics = gateway.get("/metrics", OWNER).body;
     let count = metrics.lines().find_map(|line| line.strip_prefix("toolgate_calls_running "));
     count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 #[test]
-fn the_second_signal_ends_at_once() {
+fn a_second_signal_stops_at_once() {
     let marker = "TOOLGATE_TEST=second-signal-ends-at-once";
     let (name, value) = marker.split_once('=').expect("a variable");
-    let mut door = Door::of(project(&json!({ "server": { "env": { name: value } } })));
+    let mut gateway = Gateway::serve(project(&json!({ "server": { "env": { name: value } } })));
     std::thread::scope(|scope| {
         let call = scope.spawn(|| {
             let body = json!({ "arguments": { "fault": "never" } }).to_string();
             let key = format!("X-API-Key: {OWNER}");
             let headers = [key.as_str(), "Content-Type: application/json"];
-            door.raw(crate::door::request("POST /v1/tools/echo/call", &headers, &body).as_bytes())
+            gateway
+                .raw(crate::support::gateway::request("POST /v1/tools/echo/call", &headers, &body).as_bytes())
         });
-        // One that has not been sent yet would not be sent any more.
-        door.wait("the call", |door| door.seen().len() == 1);
-        door.signal("-TERM");
-        door.wait("a no", |door| door.get("/readyz", OWNER).status == 503);
-        door.signal("-TERM");
-        assert!(call.join().expect("it ends").is_none(), "nobody answers it");
+        // A call that was not sent yet would not be sent after the signal.
+        gateway.wait("the call", |gateway| gateway.seen().len() == 1);
+        gateway.signal("-TERM");
+        gateway.wait("a no", |gateway| gateway.get("/readyz", OWNER).status == 503);
+        gateway.signal("-TERM");
+        assert!(call.join().expect("it ends").is_none(), "the connection is closed without a response");
     });
-    assert_eq!(door.ended(), Some(1));
-    crate::door::until("the end of the server", || left_behind(marker) == 0);
-    let run = door.program.run("log --json");
+    assert_eq!(gateway.wait_for_exit(), Some(1));
+    crate::support::gateway::wait_until("the end of the server", || processes_left(marker) == 0);
+    let run = gateway.program.run("log --json");
     assert!(run.stdout.contains(r#""code":"cancelled""#), "{run}");
 }
 
-/// The start fails where it must, and says so.
+/// Startup errors are reported.
 #[test]
-fn what_does_not_start() {
+fn startup_errors() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = taken.local_addr().expect("it is bound");
     let run = project(&json!({})).run(&format!("serve --listen {address}"));
@@ -381,20 +397,20 @@ fn what_does_not_start() {
     assert_eq!(program.run("serve --listen 127.0.0.1:0").code, 78);
 }
 
-/// What the log hides is hidden from who reads it over HTTP, and nothing of a call but its tool is in metrics.
+/// Values masked in the log are masked over HTTP, and metrics have only the tool of a call.
 #[test]
-fn secrets_do_not_show_over_http() {
-    let door = Door::open(&json!({}));
+fn secrets_are_masked_over_http() {
+    let gateway = Gateway::start(&json!({}));
     let secret = "AKIAIOSFODNN7EXAMPLE";
     let call = json!({ "message": secret, "fault": "is-error", "password": "correct horse" });
-    let answer = door.call(OWNER, "echo", &call);
+    let answer = gateway.call(OWNER, "echo", &call);
     assert!(!answer.json()["error"].to_string().contains(secret), "{answer:?}");
     for path in ["/v1/executions", "/metrics", "/v1/servers", "/v1/tools", "/readyz"] {
-        let shown = door.get(path, OWNER);
+        let shown = gateway.get(path, OWNER);
         assert_eq!(shown.status, 200, "{path}");
         for hidden in [secret, "correct horse", OWNER] {
             assert!(!shown.body.contains(hidden), "{path} shows {hidden}: {}", shown.body);
         }
     }
-    assert!(door.get("/v1/executions", OWNER).body.contains("***"), "there was something to hide");
+    assert!(gateway.get("/v1/executions", OWNER).body.contains("***"), "a secret was masked");
 }

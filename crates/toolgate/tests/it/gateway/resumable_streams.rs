@@ -1,4 +1,4 @@
-//! Streams that break in the middle of a call, and clients that come back for the rest.
+//! Streams that break during a call are resumable with `Last-Event-ID`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value as Json, json};
 
-use crate::client::{Session, asked, called};
-use crate::door::{Door, OWNER, until};
-use crate::peers::{node, own, peers, text};
+use crate::support::gateway::{Gateway, OWNER, wait_until};
+use crate::support::mcp_client::{McpSession, call_message, request_message};
+use crate::support::third_party::{node, own, peers, text};
 
-/// A call that tells how far it is, and ends when there is a file.
+/// Returns a call that reports progress and ends once the file exists.
 fn long(id: u32, file: &Path, steps: u32) -> Json {
     let arguments = json!({ "fault": "until", "message": file, "steps": steps });
-    let mut call = called(id, "echo", &arguments);
+    let mut call = call_message(id, "echo", &arguments);
     call["params"]["_meta"] = json!({ "progressToken": format!("p{id}") });
     call
 }
 
 #[test]
-fn a_broken_stream_goes_on() {
+fn a_broken_stream_is_resumed() {
     let callers = json!([{ "id": "bob", "permissions": ["*:*"], "api_key": "key-of-bob" }]);
-    let door = Door::open(&json!({ "callers": callers }));
-    let file = door.program.path("go");
+    let gateway = Gateway::start(&json!({ "callers": callers }));
+    let file = gateway.program.path("go");
     for (revision, primed) in [("2025-11-25", true), ("2025-06-18", false), ("2025-03-26", false)] {
-        let session = Session::begin(&door, OWNER, revision, &json!({}));
+        let session = McpSession::begin(&gateway, OWNER, revision, &json!({}));
         let mut stream = session.stream(&long(7, &file, 3));
         if primed {
             let first = stream.event().expect("an event");
@@ -41,63 +41,69 @@ fn a_broken_stream_goes_on() {
         assert_eq!(first.message()["params"]["progressToken"], "p7");
         let last = first.id.expect("an id");
         drop(stream);
-        // What others ask with it they do not get.
-        assert_eq!(Session::begin(&door, "key-of-bob", revision, &json!({})).listen(Some(&last)).status, 400);
-        assert_eq!(Session::begin(&door, OWNER, revision, &json!({})).listen(Some(&last)).status, 400);
+        // Other callers cannot resume the stream.
+        assert_eq!(
+            McpSession::begin(&gateway, "key-of-bob", revision, &json!({})).listen(Some(&last)).status,
+            400
+        );
+        assert_eq!(McpSession::begin(&gateway, OWNER, revision, &json!({})).listen(Some(&last)).status, 400);
         assert_eq!(session.listen(Some(&format!("{last}9"))).status, 400);
         assert_eq!(session.listen(Some("nothing")).status, 400);
         let mut rest = session.listen(Some(&last));
         assert_eq!(rest.status, 200);
-        assert_eq!([rest.message(), rest.message()].map(|said| said["params"]["progress"].clone()), [1, 2]);
+        assert_eq!(
+            [rest.message(), rest.message()].map(|message| message["params"]["progress"].clone()),
+            [1, 2]
+        );
         fs_err::write(&file, "").expect("it can be written");
         let end = rest.event().expect("an answer");
         assert_eq!(end.message()["result"]["content"][0]["text"], "there it is", "{revision}: {end:?}");
         assert_eq!(end.message()["id"], 7);
         assert!(rest.event().is_none(), "that was all");
-        // Again, for who did not get it; and where there is nothing more, whoever asks need not come again.
+        // Events are sent again on request; a completed stream ends with 204.
         assert_eq!(session.listen(Some(&last)).message()["params"]["progress"], 1);
         assert_eq!(session.listen(end.id.as_deref()).status, 204);
-        fs_err::remove_file(&file).expect("it is there");
+        fs_err::remove_file(&file).expect("the file exists");
     }
-    assert_eq!(door.seen().len(), 3, "each call was made once");
-    let calls = door.executions("tool=echo");
+    assert_eq!(gateway.seen().len(), 3, "each call was made once");
+    let calls = gateway.executions("tool=echo");
     assert!(calls.iter().all(|call| call["end"]["status"] == "success"), "{calls:?}");
 }
 
-/// What has no streams to come back to is cancelled as ever: by leaving, or by saying so.
+/// Without resumable streams a call is cancelled by a disconnect or by a notification.
 #[test]
-fn whoever_leaves_for_good() {
-    let door = Door::open(&json!({}));
-    let file = door.program.path("never");
+fn disconnects_and_cancellations() {
+    let gateway = Gateway::start(&json!({}));
+    let file = gateway.program.path("never");
     let ended = |count: usize| {
-        door.wait("the end of the call", |door| {
-            let calls = door.executions("status=cancelled");
+        gateway.wait("the end of the call", |gateway| {
+            let calls = gateway.executions("status=cancelled");
             calls.iter().filter(|call| call["end"].is_object()).count() == count
         });
     };
-    // The newest revision: closing is cancelling.
+    // In the newest revision, closing the connection cancels the call.
     let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {}, "progressToken": 1 });
     let mut call = long(1, &file, 1);
     call["params"]["_meta"] = meta;
     let headers = [
         &format!("X-API-Key: {OWNER}"),
-        crate::client::ACCEPT,
+        crate::support::mcp_client::ACCEPT,
         "Content-Type: application/json",
         "MCP-Protocol-Version: 2026-07-28",
         "Mcp-Method: tools/call",
         "Mcp-Name: echo",
     ];
-    let mut stream = door.connect();
-    let sent = crate::door::request("POST /mcp", &headers, &call.to_string());
+    let mut stream = gateway.connect();
+    let sent = crate::support::gateway::request("POST /mcp", &headers, &call.to_string());
     stream.write_all(sent.as_bytes()).expect("it is sent");
-    let mut events = crate::client::Events::read(stream);
+    let mut events = crate::support::mcp_client::EventStream::read(stream);
     let event = events.event().expect("an event");
     assert!(event.id.is_none() && event.message()["method"] == "notifications/progress", "{event:?}");
     drop(events);
     ended(1);
-    // A session: it says so, whether somebody reads the stream or not.
-    let session = Session::begin(&door, OWNER, "2025-11-25", &json!({}));
+    // In a session, the notification cancels the call, with or without an open stream.
+    let session = McpSession::begin(&gateway, OWNER, "2025-11-25", &json!({}));
     let mut stream = session.stream(&long(2, &file, 1));
     stream.message();
     drop(stream);
@@ -105,17 +111,17 @@ fn whoever_leaves_for_good() {
         json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } });
     assert_eq!(session.post(&cancel).status, 202);
     ended(2);
-    // Or it ends.
+    // Deleting the session cancels it as well.
     let mut stream = session.stream(&long(3, &file, 1));
     stream.message();
     assert_eq!(session.delete(), 204);
     assert!(stream.next().is_none());
     ended(3);
-    let after = asked(4, "ping", &json!({}));
+    let after = request_message(4, "ping", &json!({}));
     assert_eq!(session.post(&after).status, 404);
 }
 
-/// Between a client and the door: passes everything on, and breaks the first stream that tells of progress.
+/// A proxy that breaks the first stream with a progress notification.
 struct Proxy {
     port: u16,
     broken: Arc<AtomicUsize>,
@@ -123,14 +129,14 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn start(door: u16) -> Self {
+    fn start(gateway: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
         let (broken, resumed) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let (breaks, resumes) = (Arc::clone(&broken), Arc::clone(&resumed));
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", door)) else { break };
+                let Ok(server) = TcpStream::connect(("127.0.0.1", gateway)) else { break };
                 pass(&client, &server, &resumes, "last-event-id:", false);
                 pass(&server, &client, &breaks, "notifications/progress", true);
             }
@@ -139,7 +145,7 @@ impl Proxy {
     }
 }
 
-/// Passes on what comes, and counts where it has seen something; the first time it may break the connection.
+/// Copies bytes and counts matches; may break the connection at the first one.
 fn pass(from: &TcpStream, to: &TcpStream, count: &Arc<AtomicUsize>, word: &'static str, breaks: bool) {
     let mut from = from.try_clone().expect("it is a socket");
     let mut to = to.try_clone().expect("it is a socket");
@@ -162,27 +168,27 @@ fn pass(from: &TcpStream, to: &TcpStream, count: &Arc<AtomicUsize>, word: &'stat
 #[test]
 #[ignore = "needs the clients that `cargo xtask test` installs"]
 #[expect(clippy::disallowed_methods, reason = "the client is the other side of the test")]
-fn a_client_of_others_comes_back() {
+fn third_party_clients_resume_streams() {
     let peers = peers();
     let packages = peers.join("npm/node_modules");
-    let door = Door::open(&json!({}));
-    let file = door.program.path("go");
+    let gateway = Gateway::start(&json!({}));
+    let file = gateway.program.path("go");
     let script = own("client_resume.mjs");
     for generation in ["v1", "v2"] {
-        let proxy = Proxy::start(door.port);
-        // The door knows itself by its address, whatever the port.
+        let proxy = Proxy::start(gateway.port);
+        // The gateway accepts its own host with any port.
         let url = format!("http://127.0.0.1:{}/mcp", proxy.port);
         let mut command = Command::new("timeout");
         command.arg("120").arg(node(&peers)).args([text(&script), text(&packages), generation, &url, OWNER]);
         let client = command.arg(&file).stdout(Stdio::piped()).spawn().expect("it starts");
-        until("the stream is broken", || proxy.broken.load(Ordering::SeqCst) > 0);
-        until("the client is back", || proxy.resumed.load(Ordering::SeqCst) > 0);
+        wait_until("the stream is broken", || proxy.broken.load(Ordering::SeqCst) > 0);
+        wait_until("the client is back", || proxy.resumed.load(Ordering::SeqCst) > 0);
         fs_err::write(&file, "").expect("it can be written");
         let output = client.wait_with_output().expect("it ends");
-        let told: Json = serde_json::from_slice(&output.stdout).expect("one JSON document");
-        assert_eq!(told["text"], "there it is", "{generation}: {told}");
-        assert_eq!(told["progress"], json!([0, 1, 2]), "{generation}: none is missing, none comes twice");
-        fs_err::remove_file(&file).expect("it is there");
+        let report: Json = serde_json::from_slice(&output.stdout).expect("one JSON document");
+        assert_eq!(report["text"], "there it is", "{generation}: {report}");
+        assert_eq!(report["progress"], json!([0, 1, 2]), "{generation}: no event is missing or repeated");
+        fs_err::remove_file(&file).expect("the file exists");
     }
-    assert_eq!(door.seen().len(), 2, "each call was made once");
+    assert_eq!(gateway.seen().len(), 2, "each call was made once");
 }

@@ -1,8 +1,9 @@
-//! MCP clients that others wrote do their work through `/mcp`, with servers that others wrote behind it.
+//! Third-party MCP clients at `/mcp`, with third-party servers.
 //!
-//! The programs in `tests/peers` do the same work, each on its own library. Half of the clients speak the newest
-//! revision and half the one before, and so do the servers: every pair of them is there. As with the servers in
-//! [`peers`](crate::peers), these tests are ignored where nothing is installed.
+//! The programs in `tests/peers` do the same work with different libraries. Half of the clients and half of the servers
+//! use the newest revision, the others the previous one: every combination is tested. Like the
+//! [`third_party_servers`](crate::upstream::third_party_servers), these tests are ignored unless the peers are
+//! installed.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,11 +11,11 @@ use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
-use crate::door::{Door, OWNER};
-use crate::peers::{git, node, own, package, peers, project, text};
+use crate::support::gateway::{Gateway, OWNER};
+use crate::support::third_party::{git, node, own, package, peers, project, run_client, text};
 
-/// A door with five servers of others behind it, and a repository with a note in its folder.
-fn door(peers: &Path) -> Door {
+/// Starts a gateway with five third-party servers and a git repository with a note.
+fn start_gateway(peers: &Path) -> Gateway {
     let program = project(json!({})).with("TOOLGATE_API_KEY", OWNER).with("TOOLGATE_LOG", "off");
     let folder = text(&program.project).to_owned();
     let python = |name: &str| json!({ "command": peers.join("python/bin").join(name), "timeout": "60s" });
@@ -28,31 +29,21 @@ fn door(peers: &Path) -> Door {
     program.write("mcp.json", json!({ "servers": servers }).to_string());
     program.write("note.txt", "forty-two");
     git(&program, &["init", "--quiet", "--initial-branch", "trunk"]);
-    let door = Door::of(program);
-    // What comes first is what all need; a slow machine may take its time with the rest.
-    door.wait("all servers", |door| {
-        let servers = door.get("/v1/servers", OWNER).json();
+    let gateway = Gateway::serve(program);
+    // Wait for all servers first, because a slow machine may need long to start them.
+    gateway.wait("all servers", |gateway| {
+        let servers = gateway.get("/v1/servers", OWNER).json();
         servers["servers"].as_array().is_some_and(|all| all.iter().all(|server| server["state"] == "ready"))
     });
-    door
-}
-
-/// What a program prints, which must be one JSON document. One that hangs is ended.
-#[expect(clippy::disallowed_methods, reason = "the client is the other side of the test")]
-pub(crate) fn printed(program: &Path, arguments: &[&OsStr]) -> Json {
-    let mut command = Command::new("timeout");
-    let output = command.arg("120").arg(program).args(arguments).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {}: {said}", output.status);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{arguments:?} printed no JSON: {said}"))
+    gateway
 }
 
 #[test]
 #[ignore = "needs the clients that `cargo xtask test` installs"]
-fn libraries_of_two_languages_and_generations() {
+fn clients_in_two_languages_and_revisions() {
     let peers = peers();
-    let door = door(&peers);
-    let (url, note) = (format!("http://127.0.0.1:{}/mcp", door.port), door.program.path("note.txt"));
+    let gateway = start_gateway(&peers);
+    let (url, note) = (format!("http://127.0.0.1:{}/mcp", gateway.port), gateway.program.path("note.txt"));
     let (v1, v2, node) = (peers.join("python-v1/bin/python"), peers.join("python/bin/python"), node(&peers));
     let packages = peers.join("npm/node_modules");
     for (program, script, first, revision) in [
@@ -66,17 +57,17 @@ fn libraries_of_two_languages_and_generations() {
         let script = own(script);
         let words = std::iter::once(text(&script)).chain(first).chain([url.as_str(), OWNER, text(&note)]);
         let arguments: Vec<_> = words.map(OsStr::new).collect();
-        worked(&printed(program, &arguments), revision);
+        check_results(&run_client(program, &arguments), revision);
     }
-    // All of it stands in the log, with its end.
-    let calls = door.executions("tool=get-sum");
+    // Every call is in the log, with its end.
+    let calls = gateway.executions("tool=get-sum");
     assert_eq!(calls.len(), 6);
     assert!(calls.iter().all(|call| call["end"]["status"] == "success"), "{calls:?}");
 }
 
-/// Whether a client got what there is.
-fn worked(done: &Json, revision: &str) {
-    let said = |key: &str, part: &str| {
+/// Checks the results of a client.
+fn check_results(done: &Json, revision: &str) {
+    let contains = |key: &str, part: &str| {
         assert!(done[key].as_str().is_some_and(|text| text.contains(part)), "{key} without {part}: {done:#}");
     };
     assert_eq!(done["revision"], revision, "{done:#}");
@@ -84,21 +75,21 @@ fn worked(done: &Json, revision: &str) {
     for (key, number) in [("tools", 54), ("prompts", 4), ("resources", 8), ("templates", 2)] {
         assert_eq!(done[key], number, "{key}: {done:#}");
     }
-    said("sum", "The sum of 2 and 3 is 5.");
+    contains("sum", "The sum of 2 and 3 is 5.");
     assert!(done["structured"]["humidity"].is_number(), "{done:#}");
-    said("unknown", "there is no tool `no-such-tool`");
-    said("file", "forty-two");
-    said("zone", "UTC");
-    said("long", "Long running operation completed.");
-    // The server's questions reached the client in the middle of its call, and the answers came back.
+    contains("unknown", "there is no tool `no-such-tool`");
+    contains("file", "forty-two");
+    contains("zone", "UTC");
+    contains("long", "Long running operation completed.");
+    // Elicitation and sampling reached the client during its call, and the answers came back.
     assert_eq!(done["asked"], json!(["elicitation", "sampling"]), "{done:#}");
-    said("elicited", "\"name\": \"Ann\"");
-    said("sampled", "a model said this");
+    contains("elicited", "\"name\": \"Ann\"");
+    contains("sampled", "a model said this");
     let steps: Vec<_> = done["progress"].as_array().expect("a list").iter().take(2).collect();
     assert!(steps.iter().all(|step| step[1].as_f64() == Some(2.0)), "progress: {done:#}");
     assert_eq!(steps.len(), 2, "progress: {done:#}");
-    said("prompt", "What's weather in Oslo?");
-    said("read", "Resource 1: This is a plaintext resource");
+    contains("prompt", "What's weather in Oslo?");
+    contains("read", "Resource 1: This is a plaintext resource");
     assert_eq!(done["completed"], json!(["Sales", "Support"]), "{done:#}");
 }
 
@@ -106,14 +97,14 @@ fn worked(done: &Json, revision: &str) {
 #[ignore = "needs the clients that `cargo xtask test` installs"]
 fn the_inspector_on_the_command_line() {
     let peers = peers();
-    let door = door(&peers);
+    let gateway = start_gateway(&peers);
     let inspector =
         peers.join("npm/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js");
-    let (url, key) = (format!("http://127.0.0.1:{}/mcp", door.port), format!("X-API-Key: {OWNER}"));
+    let (url, key) = (format!("http://127.0.0.1:{}/mcp", gateway.port), format!("X-API-Key: {OWNER}"));
     let inspect = |words: &[&str]| {
         let start = [text(&inspector), "--cli", &url, "--transport", "http", "--header", &key, "--method"];
         let arguments: Vec<_> = start.iter().chain(words).map(OsStr::new).collect();
-        printed(&node(&peers), &arguments)
+        run_client(&node(&peers), &arguments)
     };
     let tools = inspect(&["tools/list"]);
     let names: Vec<_> = tools["tools"].as_array().expect("a list").iter().map(|tool| &tool["name"]).collect();
@@ -124,7 +115,7 @@ fn the_inspector_on_the_command_line() {
     inspect(&["tools/call", "--tool-name", "create_entities", "--tool-arg", entity]);
     let graph = inspect(&["tools/call", "--tool-name", "search_nodes", "--tool-arg", "query=tea"]);
     assert_eq!(graph["structuredContent"]["entities"][0]["name"], "Ann", "{graph:#}");
-    let repository = format!("repo_path={}", text(&door.program.project));
+    let repository = format!("repo_path={}", text(&gateway.program.project));
     let status = inspect(&["tools/call", "--tool-name", "git_status", "--tool-arg", &repository]);
     assert!(status["content"][0]["text"].as_str().is_some_and(|text| text.contains("trunk")), "{status:#}");
     let prompt = inspect(&["prompts/get", "--prompt-name", "args-prompt", "--prompt-args", "city=Oslo"]);
@@ -134,8 +125,8 @@ fn the_inspector_on_the_command_line() {
     assert!(document.is_some_and(|text| text.contains("# Everything Server - Features")), "{read:#}");
 }
 
-/// Schemathesis asks for all that the OpenAPI document describes, and for much that it does not: every answer is one
-/// that the document has, of the shape that it has there, and none is a failure of ours.
+/// Schemathesis sends valid and invalid requests for every documented operation: every response matches the OpenAPI
+/// document, and none is a server error.
 #[test]
 #[ignore = "needs the program that `cargo xtask test` installs"]
 #[expect(clippy::disallowed_methods, reason = "the program is the other side of the test")]
@@ -143,26 +134,27 @@ fn schemathesis_finds_nothing() {
     let peers = peers();
     let callers =
         json!([{ "id": "all", "permissions": ["*:*", "servers:exec"], "api_key": "a-key-for-all-of-it" }]);
-    let door = Door::open(&json!({ "callers": callers }));
-    // A body that is wrong is refused in many ways; a condition that does not hold comes first.
+    let gateway = Gateway::start(&json!({ "callers": callers }));
+    // Invalid bodies are rejected with several statuses; a failed precondition comes first.
     let statuses = r#"[checks]
 negative_data_rejection.expected-statuses = ["400", "401", "403", "404", "405", "409", "412", "413", "415", "422"]
 "#;
-    door.program.write("~/schemathesis.toml", statuses);
+    gateway.program.write("~/schemathesis.toml", statuses);
     let mut command = Command::new("timeout");
     command.arg("300").arg(peers.join("python/bin/st")).arg("run");
-    command.arg(format!("http://127.0.0.1:{}/v1/openapi.json", door.port));
+    command.arg(format!("http://127.0.0.1:{}/v1/openapi.json", gateway.port));
     command.args(["--header", "X-API-Key: a-key-for-all-of-it"]);
-    // Keys of its own making would be wrong ones, and end in a refusal of all that follows.
+    // Invented keys would be invalid and get the client rate-limited.
     command.args(["--generation-with-security-parameters", "false", "--exclude-checks"]);
-    // What an entry of a registry may hold is more than the document says.
+    // Registry entries allow more than the document describes.
     command.arg("ignored_auth,positive_data_acceptance");
     command.args(["--phases", "coverage,fuzzing", "--max-examples", "20", "--generation-deterministic"]);
-    // A stream does not end.
+    // Streams do not end.
     command.args(["--exclude-operation-id", "streamExecutions"]);
-    command.args(["--no-color", "--warnings", "off"]).current_dir(&door.program.home);
+    command.args(["--no-color", "--warnings", "off"]).current_dir(&gateway.program.home);
     let output = command.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("Specification:    Open API 3.1.0"), "{said}");
+    let status = output.status;
+    let output = String::from_utf8_lossy(&output.stdout);
+    assert!(status.success(), "{output}");
+    assert!(output.contains("Specification:    Open API 3.1.0"), "{output}");
 }

@@ -1,10 +1,9 @@
-//! `audit`: every key of it, what is written beside calls, and secrets of every kind.
+//! `audit`: every key, records other than calls, and secrets.
 
 use serde_json::{Value as Json, json};
 
-use crate::kit::Kit;
-use crate::program::Program;
-use crate::servers::testkit;
+use crate::support::program::Program;
+use crate::support::test_server::{TestServer, testkit};
 
 fn project(audit: &str) -> Program {
     let server = json!({ "command": testkit(), "args": ["good"] });
@@ -15,7 +14,7 @@ fn project(audit: &str) -> Program {
     Program::new(&files.each_ref().map(|(name, text)| (*name, text.as_str()))).with("TOOLGATE_LOG", "off")
 }
 
-/// All records of a log, in their order.
+/// Returns all records of a log, in order.
 pub(crate) fn records(program: &Program, folder: &str) -> Vec<Json> {
     let folder = program.path(folder);
     let files = program.files();
@@ -36,20 +35,20 @@ fn call(program: &Program, arguments: &str) {
 }
 
 #[test]
-fn the_folder_of_the_log() {
+fn folder() {
     let program = project("{ folder: records/here }");
     call(&program, "s__echo message=x");
     assert_eq!(kinds(&records(&program, "records/here")), ["start", "begin", "end"]);
     assert!(!program.path(".toolgate").exists());
     assert_eq!(program.read("records/here/.gitignore"), "*\n");
     assert_eq!(program.run("log --json").stdout.lines().count(), 1);
-    // It is read where it usually is when nobody can say where else.
+    // Without a readable project, the default folder is used.
     program.write("toolgate.yaml", "audit: 5\n");
     assert_eq!(program.run("log --json").stdout, "");
 }
 
 #[test]
-fn the_size_of_a_body() {
+fn body_limit() {
     let program = project("{ max_body: 100B }");
     let long = "x".repeat(150);
     call(&program, &format!("s__echo message={long}"));
@@ -62,16 +61,16 @@ fn the_size_of_a_body() {
 }
 
 #[test]
-fn patterns_of_ones_own() {
+fn custom_redaction_patterns() {
     let program = project("{ redact: ['ACME-[0-9]+'] }");
     call(&program, "s__echo message=ACME-4711");
     let text = json!(records(&program, ".toolgate/log")).to_string();
     assert!(!text.contains("4711") && text.contains(r#""arguments":{"message":"***"}"#), "{text}");
 }
 
-/// The first file is made to look two weeks old, and a second one is there.
+/// The first file is backdated by two weeks, and a second one exists.
 #[test]
-fn how_long_it_is_kept() {
+fn retention() {
     for (audit, kept) in [("{ keep: 7d }", false), ("{ keep: 15d }", true)] {
         let program = project(audit);
         call(&program, "s__echo message=old");
@@ -87,8 +86,8 @@ fn how_long_it_is_kept() {
         let text = String::from_utf8_lossy(bytes).replace(&today.to_string(), &day.to_string());
         let old = folder.join(format!("{day}.jsonl"));
         fs_err::write(&old, text).expect("it can be written");
-        fs_err::remove_file(path).expect("it is there");
-        // The first call begins a new file, and the next one finds the old one to be too old.
+        fs_err::remove_file(path).expect("the file exists");
+        // The first call creates a new file, the next one deletes the expired one.
         call(&program, "s__echo message=new");
         call(&program, "s__echo message=newer");
         assert_eq!(old.exists(), kept, "{audit}");
@@ -96,19 +95,21 @@ fn how_long_it_is_kept() {
 }
 
 #[test]
-fn room_that_is_kept() {
+fn disk_reserve() {
     for (audit, kept) in [("{ reserve: none }", false), ("{ reserve: 1MiB }", true)] {
         let program = project(audit);
         call(&program, "s__echo message=x");
         let reserve = program.path(".toolgate/log/1/reserve");
-        // Disks that know no such files do without.
+        // File systems without `fallocate` have no reserve.
         assert!(!reserve.exists() || kept, "{audit}");
-        assert!(!reserve.exists() || fs_err::metadata(&reserve).expect("it is there").len() <= 1 << 20);
+        assert!(
+            !reserve.exists() || fs_err::metadata(&reserve).expect("the reserve exists").len() <= 1 << 20
+        );
     }
 }
 
 #[test]
-fn a_process_says_what_it_was() {
+fn a_process_is_recorded() {
     let program = project("{}");
     call(&program, "s__echo message=x");
     program.write("policy.cedar", "permit(principal, action, resource);");
@@ -124,7 +125,7 @@ fn a_process_says_what_it_was() {
 }
 
 #[test]
-fn a_definition_that_changed_is_written_down() {
+fn a_changed_definition_is_recorded() {
     let program = Program::new(&[]).with("TOOLGATE_LOG", "off");
     let file = program.path("tools").display().to_string();
     let server = json!({ "command": testkit(), "args": ["scripted", file] });
@@ -153,7 +154,7 @@ fn a_definition_that_changed_is_written_down() {
     );
 }
 
-/// Twelve kinds of secret: what a configuration knows, what looks like one, what a schema says is one.
+/// Secrets: configured ones, ones that look like credentials, and ones marked in a schema.
 const SECRETS: [(&str, &str); 12] = [
     ("a variable of a server", "ENVsecret01value"),
     ("a header", "HEADERsecret02value"),
@@ -169,11 +170,11 @@ const SECRETS: [(&str, &str); 12] = [
     ("what fits a pattern", "ACME-secret-12"),
 ];
 
-/// Secrets in arguments, headers, variables, results, errors and addresses. None is in a file that Toolgate wrote,
-/// in a message, or in what it tells of the calls; only the result of a call goes to who called, as it is.
+/// Secrets in arguments, headers, variables, results, errors and URLs. None appears in the files Toolgate wrote or in
+/// its output, except in the result of the call itself.
 #[test]
-fn no_secret_is_kept_or_told() {
-    let kit = Kit::start("good");
+fn no_secret_is_stored_or_shown() {
+    let kit = TestServer::start("good");
     let program = Program::new(&[]);
     let tools = program.path("tools").display().to_string();
     let mcp = json!({ "servers": {
@@ -197,15 +198,15 @@ fn no_secret_is_kept_or_told() {
         .with("ELEVEN", SECRETS[10].1)
         .with("TOOLGATE_LOG", "debug");
     let before = program.files();
-    // Two of them are secrets only where they stand.
+    // Two of them are secrets only in their position.
     let anywhere =
         |(index, (_, secret)): (usize, &(_, &'static str))| (!matches!(index, 4 | 5)).then_some(*secret);
-    let said = SECRETS.iter().enumerate().filter_map(anywhere).collect::<Vec<_>>().join(", ");
+    let all_secrets = SECRETS.iter().enumerate().filter_map(anywhere).collect::<Vec<_>>().join(", ");
     let message = json!({
-        "message": said, "password": SECRETS[4].1, "url": format!("https://ann:{}@x.test/?api_key={}", SECRETS[10].1, SECRETS[4].1),
+        "message": all_secrets, "password": SECRETS[4].1, "url": format!("https://ann:{}@x.test/?api_key={}", SECRETS[10].1, SECRETS[4].1),
         "nested": [{ "headers": { "Authorization": format!("Bearer {}", SECRETS[2].1) } }],
     });
-    let fault = |fault: &str| json!({ "fault": fault, "message": said }).to_string();
+    let fault = |fault: &str| json!({ "fault": fault, "message": all_secrets }).to_string();
     let calls = [
         ("s__echo", message.to_string()),
         ("s__environment", "{}".to_owned()),
@@ -215,17 +216,17 @@ fn no_secret_is_kept_or_told() {
         ("faults__echo", fault("exit")),
         ("web__echo", message.to_string()),
     ];
-    let mut told = String::new();
+    let mut output = String::new();
     for (tool, arguments) in &calls {
         let run = program.run_list(&["tools", "call", tool, "--args", arguments, "--trace"]);
-        told.push_str(&run.stderr);
+        output.push_str(&run.stderr);
         if run.code != 0 {
-            told.push_str(&run.stdout);
+            output.push_str(&run.stdout);
         }
         let run = program.run_list(&["tools", "call", tool, "--args", arguments, "--json"]);
-        told.push_str(&run.stderr);
+        output.push_str(&run.stderr);
         if run.code != 0 {
-            told.push_str(&run.stdout);
+            output.push_str(&run.stdout);
         }
     }
     for command in [
@@ -239,21 +240,21 @@ fn no_secret_is_kept_or_told() {
         "check --json",
     ] {
         let run = program.run(command);
-        told.push_str(&run.stdout);
-        told.push_str(&run.stderr);
+        output.push_str(&run.stdout);
+        output.push_str(&run.stderr);
     }
-    assert!(told.contains("***"), "something was there to hide");
+    assert!(output.contains("***"), "something was masked");
     let recorded = program.run("log --json").stdout.lines().count();
     assert_eq!(recorded, 14, "all of them");
     for (kind, secret) in SECRETS {
         let spelled = serde_json::to_string(secret).expect("a text");
         for secret in [secret, &spelled[1..spelled.len() - 1]] {
-            let at = told.find(secret);
+            let at = output.find(secret);
             assert!(
                 at.is_none(),
-                "{kind} is told: …{}…",
-                at.map_or("", |at| &told
-                    [told.floor_char_boundary(at.saturating_sub(200))..at + secret.len()])
+                "{kind} is shown: …{}…",
+                at.map_or("", |at| &output
+                    [output.floor_char_boundary(at.saturating_sub(200))..at + secret.len()])
             );
             for (path, bytes) in program.files() {
                 if before.get(&path) != Some(&bytes) {

@@ -1,19 +1,19 @@
-//! Clocks that people set, and days that end, while calls are made. The clock of the executable is faked by
-//! libfaketime, which the test command installs beside the peers.
+//! Clock changes and midnight during calls. The clock is faked by libfaketime, which `cargo xtask test` installs with
+//! the peers.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use crate::door::{Door, OWNER, project};
-use crate::peers::peers;
-use crate::program::{PATIENCE, Program};
+use crate::support::gateway::{Gateway, OWNER, project};
+use crate::support::program::{HANG_TIMEOUT, Program};
+use crate::support::third_party::peers;
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// The seconds from now to a time.
-fn until(epoch_seconds: i64) -> i64 {
+/// Returns the seconds from now to a time.
+fn wait_until(epoch_seconds: i64) -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     epoch_seconds - i64::try_from(now).expect("it fits")
 }
@@ -28,8 +28,8 @@ fn library() -> PathBuf {
     machine.path().join("faketime/libfaketimeMT.so.1")
 }
 
-/// A project whose `toolgate` sees a clock that is off by as much as the file `clock` says.
-fn faked(config: &serde_json::Value, offset: i64) -> Program {
+/// Creates a project whose `toolgate` sees a clock shifted by the content of the file `clock`.
+fn project_with_clock(config: &serde_json::Value, offset: i64) -> Program {
     let program = project(config);
     program.write("clock", format!("{offset:+}s"));
     let clock = program.path("clock").display().to_string();
@@ -40,7 +40,7 @@ fn faked(config: &serde_json::Value, offset: i64) -> Program {
         .with("FAKETIME_DONT_FAKE_MONOTONIC", "1")
 }
 
-/// The days of the log, each with its lines.
+/// Returns the log files by day, each with its number of lines.
 fn days(program: &Program) -> Vec<(String, Vec<String>)> {
     let folder = program.path(".toolgate/log/1");
     let Ok(entries) = fs_err::read_dir(folder) else { return Vec::new() };
@@ -56,66 +56,65 @@ fn days(program: &Program) -> Vec<(String, Vec<String>)> {
     days
 }
 
-fn is_whole(door: &Door) {
-    let verified = door.program.run("log verify");
+fn is_whole(gateway: &Gateway) {
+    let verified = gateway.program.run("log verify");
     assert_eq!(verified.code, 0, "{verified}");
 }
 
-/// Midnight in UTC is where a file ends, whatever people call that time where they are: here one on the day
-/// their summer begins, and one on the day it ends.
+/// A log file ends at midnight UTC, in any time zone and on the days of DST changes.
 #[test]
 #[ignore = "needs what `cargo xtask test` installs"]
 #[expect(clippy::disallowed_methods, reason = "its time is real")]
-fn a_day_ends_while_calls_are_made() {
+fn midnight_during_calls() {
     for (before, after, midnight) in
         [("2026-03-07", "2026-03-08", 1_772_928_000), ("2026-10-31", "2026-11-01", 1_793_491_200)]
     {
-        let program = faked(&json!({}), until(midnight - 2)).with("TZ", "America/New_York");
-        let door = Door::of(program);
+        let program = project_with_clock(&json!({}), wait_until(midnight - 2)).with("TZ", "America/New_York");
+        let gateway = Gateway::serve(program);
         let start = Instant::now();
         let mut calls = 0;
-        while days(&door.program).last().is_none_or(|(day, lines)| day != after || lines.len() < 20) {
-            assert!(start.elapsed() < PATIENCE, "the day does not end: {:?}", days(&door.program));
-            assert_eq!(door.call(OWNER, "echo", &json!({ "message": "x" })).status, 200);
+        while days(&gateway.program).last().is_none_or(|(day, lines)| day != after || lines.len() < 20) {
+            assert!(start.elapsed() < HANG_TIMEOUT, "the day does not end: {:?}", days(&gateway.program));
+            assert_eq!(gateway.call(OWNER, "echo", &json!({ "message": "x" })).status, 200);
             calls += 1;
         }
-        let days = days(&door.program);
+        let days = days(&gateway.program);
         assert_eq!(days.iter().map(|(day, _)| day.as_str()).collect::<Vec<_>>(), [before, after]);
         for (day, lines) in &days {
             assert!(lines.iter().all(|line| line.contains(&format!("\"{day}T"))), "{day}: {lines:#?}");
         }
         let ends = days.iter().flat_map(|(_, lines)| lines).filter(|line| line.contains(r#""kind":"end""#));
-        assert_eq!(ends.count(), calls, "each call is there once");
-        is_whole(&door);
+        assert_eq!(ends.count(), calls, "each call is logged once");
+        is_whole(&gateway);
     }
 }
 
-/// Nothing but stamps follows the clock of the wall: no time runs out, no allowance comes back, no log goes.
+/// Only timestamps follow the wall clock: timeouts, rate limits and retention do not.
 #[test]
 #[ignore = "needs what `cargo xtask test` installs"]
 #[expect(clippy::disallowed_methods, reason = "its time is real")]
-fn a_clock_that_is_set_changes_no_call() {
+fn clock_changes_affect_no_call() {
     let tools = json!([{ "name": "fail", "rate_limit": { "max_calls": 2, "window_ms": 600_000 } }]);
-    let door = Door::of(faked(&json!({ "tools": tools }), 0));
-    let limited = || door.call(OWNER, "fail", &json!({})).told().1;
+    let gateway = Gateway::serve(project_with_clock(&json!({ "tools": tools }), 0));
+    let limited = || gateway.call(OWNER, "fail", &json!({})).status_and_code().1;
     assert_ne!(limited(), "rate_limited");
     assert_ne!(limited(), "rate_limited");
     let mut calls = 2;
     for offset in [-DAY, DAY, 1, 2, 3, 0] {
-        door.program.write("clock", format!("{offset:+}s"));
+        gateway.program.write("clock", format!("{offset:+}s"));
         let start = Instant::now();
         for _ in 0..10 {
-            assert_eq!(door.call(OWNER, "echo", &json!({ "message": "x" })).status, 200);
+            assert_eq!(gateway.call(OWNER, "echo", &json!({ "message": "x" })).status, 200);
         }
         assert!(start.elapsed() < Duration::from_secs(50), "no call waits for a clock");
-        assert_eq!(limited(), "rate_limited", "an allowance does not come back with a clock of {offset} s");
+        assert_eq!(limited(), "rate_limited", "a clock change of {offset} s refills no rate limit");
         calls += 11;
     }
-    let ends = days(&door.program)
+    let ends = days(&gateway.program)
         .iter()
         .flat_map(|(_, lines)| lines.clone())
         .filter(|line| line.contains(r#""kind":"end""#))
         .count();
-    assert_eq!(ends, calls, "nothing is written over, and nothing goes");
-    is_whole(&door);
+    assert_eq!(ends, calls, "no log file is overwritten or deleted");
+    is_whole(&gateway);
 }

@@ -1,17 +1,17 @@
-//! The log of the real executable when it is killed, when the disk is full, and when the system says no.
+//! The execution log after SIGKILL, on a full disk, and with failing system calls.
 //!
-//! A full disk is a real one of one megabyte, and errors are put in the place of the kernel's answers by `strace`.
-//! Both need a machine that allows it; elsewhere these tests say so.
+//! The full disk is a real file system of one megabyte, and `strace` injects the errors. On machines that do not allow
+//! it, these tests print so.
 
 use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::audit::records;
-use crate::program::Program;
-use crate::servers::testkit;
+use crate::log::audit::records;
+use crate::support::program::Program;
+use crate::support::test_server::testkit;
 
-/// A project with a server that counts what it is asked; `read` may be repeated, `write` may not.
+/// Creates a project with a server that counts its calls; `read` is idempotent, `write` is not.
 fn project(audit: &str) -> Program {
     let program = Program::new(&[]).with("TOOLGATE_LOG", "off");
     let file = program.path("tools").display().to_string();
@@ -24,8 +24,8 @@ fn project(audit: &str) -> Program {
     program
 }
 
-/// How often the server was asked to do something.
-fn done(program: &Program) -> usize {
+/// Returns the number of calls the server got.
+fn server_calls(program: &Program) -> usize {
     let log = fs_err::read_to_string(program.path("tools.log")).unwrap_or_default();
     log.lines().filter(|line| *line == "tools/call").count()
 }
@@ -34,14 +34,14 @@ fn count(program: &Program, kind: &str) -> usize {
     records(program, ".toolgate/log").iter().filter(|record| record["kind"] == kind).count()
 }
 
-/// Fails unless the log is whole and can be written.
+/// Fails unless the log verifies and is writable.
 fn assert_whole(program: &Program) {
     let run = program.run("tools call write");
     assert_eq!(run.code, 0, "{run}");
     let run = program.run("log verify");
     assert_eq!(run.code, 0, "{run}");
-    // What the server was asked to do is in the log, all of it.
-    assert!(count(program, "begin") >= done(program));
+    // Every call the server got is in the log.
+    assert!(count(program, "begin") >= server_calls(program));
 }
 
 #[test]
@@ -57,28 +57,28 @@ fn two_hundred_kills_of_the_executable() {
 
 fn kills(times: usize) {
     let program = project("{ reserve: none }");
-    // How long a call takes here says where the kills should fall.
+    // The kills are spread over the measured duration of a call.
     let took = program.run("tools call write").took;
     let mut answered = 1;
     for kill in 0..times {
         let tool = if kill % 2 == 0 { "write" } else { "read" };
         let mut command = program.command(&["tools", "call", tool]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-        // The moment of the kill is what is tested; it is not waited for anything.
+        // The kill must hit at an arbitrary moment, so nothing is waited for.
         std::thread::sleep(took.mul_f64(f64::from(fastrand::u32(..130)) / 100.0));
         let _ = child.kill();
         answered += usize::from(child.wait().expect("it ends").success());
         let whole = program.run("log verify --json").json();
         let faults = whole["faults"].as_array().expect("a list");
         assert!(faults.len() <= 1, "one line may be torn: {faults:?}");
-        let (begins, ends) = (whole_count(&program, "begin"), whole_count(&program, "end"));
-        assert!(begins >= done(&program) && ends >= answered, "{begins} {ends} {answered}");
+        let (begins, ends) = (count_complete(&program, "begin"), count_complete(&program, "end"));
+        assert!(begins >= server_calls(&program) && ends >= answered, "{begins} {ends} {answered}");
     }
     assert_whole(&program);
 }
 
-/// Counts records, but for a line that is torn.
-fn whole_count(program: &Program, kind: &str) -> usize {
+/// Counts records, ignoring a torn line.
+fn count_complete(program: &Program, kind: &str) -> usize {
     let files = program.files();
     let lines = files.iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "jsonl"));
     let text: String = lines.map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).collect();
@@ -86,9 +86,9 @@ fn whole_count(program: &Program, kind: &str) -> usize {
     text.lines().filter(|line| line.ends_with('}') && line.contains(&kind)).count()
 }
 
-/// The same command below another program; `None` where that is not allowed its work here.
+/// Returns the command run under a wrapper, or `None` if the wrapper does not work here.
 #[expect(clippy::disallowed_methods, reason = "what stands between the test and the executable")]
-#[expect(clippy::print_stderr, reason = "who reads the output learns what was not tested")]
+#[expect(clippy::print_stderr, reason = "shows in the output what was not tested")]
 fn below(program: &Program, wrapper: &[String], works: &[&str], arguments: &[&str]) -> Option<Command> {
     let probe = Command::new(works[0]).args(&works[1..]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
@@ -104,9 +104,9 @@ fn below(program: &Program, wrapper: &[String], works: &[&str], arguments: &[&st
     Some(wrapped)
 }
 
-/// Every call to the system that the log makes fails once, the first one, the second one, and so on.
+/// Every system call of the log fails once: the first one, the second one, and so on.
 #[test]
-fn every_call_of_the_log_to_the_system_fails_once() {
+fn every_system_call_of_the_log_fails_once() {
     let cases: [(&str, &[&str], u32); 3] = [
         ("pwrite64", &["EIO", "ENOSPC"], 4),
         ("fdatasync", &["EIO"], 4),
@@ -128,7 +128,7 @@ fn fails_once(call: &str, error: &str, nth: u32) -> bool {
     assert_eq!(program.run("tools call write").code, 0);
     let (folder, trace) = (program.path(".toolgate/log/1"), program.path("trace"));
     let files: Vec<_> = fs_err::read_dir(&folder)
-        .expect("it is there")
+        .expect("the log exists")
         .map(|entry| entry.expect("it can be read").path())
         .collect();
     let mut wrapper: Vec<String> = ["strace", "-f", "-o"].map(str::to_owned).to_vec();
@@ -142,20 +142,20 @@ fn fails_once(call: &str, error: &str, nth: u32) -> bool {
     let Some(mut command) = below(&program, &wrapper, &works, &["tools", "call", "write", "--json"]) else {
         return false;
     };
-    let before = done(&program);
+    let before = server_calls(&program);
     let output = command.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let failed = fs_err::read_to_string(&trace).expect("strace writes it").contains("INJECTED");
-    let which = format!("{call} {error} {nth}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    // What is refused was not done, and what was done is answered.
-    assert_eq!(done(&program) - before, usize::from(output.status.success()), "{which}");
+    let which = format!("{call} {error} {nth}: {stdout}{}", String::from_utf8_lossy(&output.stderr));
+    // Refused calls were not made, and calls that were made are answered.
+    assert_eq!(server_calls(&program) - before, usize::from(output.status.success()), "{which}");
     assert!(failed || output.status.success(), "{which}");
     assert_whole(&program);
     true
 }
 
-/// A disk of one megabyte, filled up: what must be written down is not done, what may be repeated goes on where
-/// that is allowed, and with room everything goes on.
+/// On a full disk, calls with effects are refused, idempotent ones continue if configured, and everything works again
+/// with free space.
 #[test]
 fn a_full_disk() {
     for on_full in ["deny", "allow"] {
@@ -167,9 +167,9 @@ fn full(on_full: &str) {
     let program = project(&format!("{{ on_full: {on_full} }}"));
     assert_eq!(program.run("tools list").code, 0, "the tools are known");
     let log = program.path(".toolgate/log");
-    fs_err::create_dir_all(&log).expect("it can be made");
+    fs_err::create_dir_all(&log).expect("the script is written");
     let log = log.display().to_string();
-    // Everything happens where the disk is: in here. Calls are counted by what they leave outside.
+    // The script runs inside the mount namespace of the disk. Calls are counted by the files they leave outside.
     let script = r#"
         mount -t tmpfs -o size=1m tmpfs "$LOG" || exit 99
         "$0" tools call write || exit 98
@@ -188,21 +188,21 @@ fn full(on_full: &str) {
     let works = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", &log];
     let Some(mut command) = below(&program, &wrapper, &works, &[]) else { return };
     let output = command.env("LOG", &log).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let all = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches("code 1").count(), 3, "{all}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let all = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout.matches("code 1").count(), 3, "{all}");
     assert_eq!(
-        said.matches(r#""code": "storage_unavailable""#).count(),
+        stdout.matches(r#""code": "storage_unavailable""#).count(),
         if on_full == "deny" { 4 } else { 3 },
         "{all}"
     );
-    assert!(said.contains(if on_full == "deny" { "read 1" } else { "read 0" }), "{all}");
-    assert_eq!(said.matches("after 0").count(), 2, "{all}");
-    assert_eq!(said.matches("verify 0").count(), 2, "{all}");
+    assert!(stdout.contains(if on_full == "deny" { "read 1" } else { "read 0" }), "{all}");
+    assert_eq!(stdout.matches("after 0").count(), 2, "{all}");
+    assert_eq!(stdout.matches("verify 0").count(), 2, "{all}");
     let fitted =
-        said.lines().find_map(|line| line.strip_prefix("fitted ")).and_then(|n| n.parse::<usize>().ok());
+        stdout.lines().find_map(|line| line.strip_prefix("fitted ")).and_then(|n| n.parse::<usize>().ok());
     let fitted = fitted.expect("a number");
     assert!(fitted < 50, "{all}");
-    // One before, two after, and the one that may be repeated where that is allowed.
-    assert_eq!(done(&program), fitted + if on_full == "deny" { 3 } else { 4 }, "{all}");
+    // One before, two after, and the idempotent one if allowed.
+    assert_eq!(server_calls(&program), fitted + if on_full == "deny" { 3 } else { 4 }, "{all}");
 }

@@ -1,9 +1,9 @@
-//! Every call is written down: good ones, bad ones, refused ones; and what is changed later shows.
+//! Records: every call is logged, and later changes of the log are detected.
 
 use serde_json::{Value as Json, json};
 
-use crate::program::Program;
-use crate::servers::testkit;
+use crate::support::program::Program;
+use crate::support::test_server::testkit;
 
 fn project() -> Program {
     let server = json!({ "command": testkit(), "args": ["good"], "env": { "KEY": "${KEY}" } });
@@ -17,8 +17,8 @@ fn calls(program: &Program, filter: &str) -> Vec<Json> {
     run.stdout.lines().map(|line| serde_json::from_str(line).expect("one object on a line")).collect()
 }
 
-/// Each call as its tool, decision and end.
-fn told(calls: &[Json]) -> Vec<String> {
+/// Returns each call as tool, decision and outcome.
+fn summaries(calls: &[Json]) -> Vec<String> {
     let word = |value: &Json| value.as_str().unwrap_or("-").to_owned();
     let one = |call: &Json| {
         let (begin, end) = (&call["begin"], &call["end"]);
@@ -34,7 +34,7 @@ fn told(calls: &[Json]) -> Vec<String> {
 }
 
 #[test]
-fn every_call_leaves_its_record() {
+fn every_call_is_recorded() {
     let program = project();
     assert!(calls(&program, "").is_empty());
     for call in ["s__echo text=hello", "s__fail", "s__nothing", "s__echo --args {\"text\":\"x\"} --as nobody"]
@@ -50,16 +50,16 @@ fn every_call_leaves_its_record() {
         "s__nothing undecided error tool_not_found",
         "echo deny error unauthorized",
     ];
-    assert_eq!(told(&all), expected);
+    assert_eq!(summaries(&all), expected);
     let first = &all[0];
     assert_eq!((&first["begin"]["caller"], &first["begin"]["server"]), (&json!("owner"), &json!("s")));
     assert_eq!(first["begin"]["arguments"], json!({ "text": "hello" }));
     assert!(first["begin"]["definition"].as_str().is_some_and(|hash| hash.starts_with("sha256:")));
     assert!(first["end"]["output"].to_string().contains("hello"));
     assert_eq!(first["end"]["attempts"], 1);
-    // It can be asked.
-    assert_eq!(told(&calls(&program, "--status error --tool fail")), [expected[1]]);
-    assert_eq!(told(&calls(&program, "--grep hello --since 1h")), [expected[0]]);
+    // Filters of `log`.
+    assert_eq!(summaries(&calls(&program, "--status error --tool fail")), [expected[1]]);
+    assert_eq!(summaries(&calls(&program, "--grep hello --since 1h")), [expected[0]]);
     assert!(calls(&program, "--until 2020-01-01").is_empty());
     let id = first["begin"]["call"].as_str().expect("an id");
     assert_eq!(program.run(&format!("log show {id} --json")).json()["begin"]["call"], id);
@@ -75,7 +75,7 @@ fn every_call_leaves_its_record() {
 }
 
 #[test]
-fn what_is_changed_later_shows() {
+fn tampering_is_detected() {
     let program = project();
     program.run("tools call s__echo text=one");
     program.run("tools call s__echo text=two");
@@ -92,7 +92,7 @@ fn what_is_changed_later_shows() {
 }
 
 #[test]
-fn secrets_are_not_written_down() {
+fn secrets_are_masked() {
     let program = project();
     program.run("tools call s__echo text=my-correct-horse-battery-staple password=hunter2hunter2");
     let files = program.files();
@@ -105,9 +105,9 @@ fn secrets_are_not_written_down() {
     assert_eq!(calls(&program, "").len(), 1);
 }
 
-/// Two at the same time do not wait for each other, and nothing is lost.
+/// Two processes write concurrently, and no record is lost.
 #[test]
-fn processes_write_side_by_side() {
+fn processes_write_concurrently() {
     let program = project();
     std::thread::scope(|scope| {
         for n in 0..6 {
@@ -123,17 +123,17 @@ fn processes_write_side_by_side() {
 }
 
 #[test]
-fn what_cannot_be_written_down_is_not_done() {
+fn a_call_that_cannot_be_recorded_is_not_made() {
     let program = project();
-    program.write(".toolgate/log", "in the way");
+    program.write(".toolgate/log", "a file blocks the folder");
     let run = program.run("tools call s__echo text=x");
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains("cannot write the execution log, so no call is made"), "{run}");
 }
 
-/// From when on, in the words that people use; and what is no time is told before anything is looked for.
+/// `--since` takes durations and dates; invalid ones are rejected first.
 #[test]
-fn times_that_are_asked_for() {
+fn since_accepts_durations_and_dates() {
     let program = project();
     for (command, bad) in
         [("log --since", "tomorrow"), ("log --until", "2026-02-30"), ("log stats --since", "x")]

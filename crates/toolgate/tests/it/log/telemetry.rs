@@ -1,4 +1,4 @@
-//! Traces of calls reach a collector: OTLP over HTTP, in JSON.
+//! OTLP traces of calls, over HTTP in JSON.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value as Json, json};
 
-use crate::program::{PATIENCE, Program};
-use crate::servers::testkit;
+use crate::support::program::{HANG_TIMEOUT, Program};
+use crate::support::test_server::testkit;
 
-/// A collector that is busy at first. Tells of each request: its first line, its headers and its body.
+/// A collector that is overloaded at first. Sends the request line, headers and body of each request.
 fn collector() -> (String, Receiver<(String, String, Json)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = format!("http://{}", listener.local_addr().expect("it has one"));
@@ -66,7 +66,8 @@ fn a_call_becomes_two_spans() {
     let program = project(&[("telemetry", telemetry)]);
     let run = program.run("tools call bank__echo text=precious --json");
     assert_eq!(run.code, 0, "{run}");
-    let (first, headers, body) = requests.recv_timeout(PATIENCE).expect("spans come, after one that failed");
+    let (first, headers, body) =
+        requests.recv_timeout(HANG_TIMEOUT).expect("spans arrive after a failed attempt");
     assert_eq!(first.trim(), "POST /v1/traces HTTP/1.1");
     assert!(headers.to_lowercase().contains("x-key: sesame-open"), "{headers}");
     assert!(headers.to_lowercase().contains("content-type: application/json"), "{headers}");
@@ -79,9 +80,9 @@ fn a_call_becomes_two_spans() {
     assert_eq!(spans[1]["parentSpanId"], spans[0]["spanId"]);
     assert!(!body.to_string().contains("precious"), "arguments are not in spans");
     let seen = fs_err::read_to_string(program.path("seen")).expect("the server was called");
-    let told =
+    let traceparent =
         format!("00-{}-{}-01", spans[1]["traceId"].as_str().unwrap(), spans[1]["spanId"].as_str().unwrap());
-    assert!(seen.contains(&told), "the server was told {told}: {seen}");
+    assert!(seen.contains(&traceparent), "the server got {traceparent}: {seen}");
     let stages: Vec<_> = spans[0]["events"]
         .as_array()
         .expect("events")
@@ -91,9 +92,9 @@ fn a_call_becomes_two_spans() {
     assert!(stages.starts_with(&["resolve", "authorize", "validate_input"]), "{stages:?}");
 }
 
-/// The variables that all programs with OpenTelemetry know.
+/// The standard OpenTelemetry variables.
 #[test]
-fn the_standard_variables_count() {
+fn the_standard_variables_are_used() {
     let (address, requests) = collector();
     let program = project(&[])
         .with("OTEL_EXPORTER_OTLP_ENDPOINT", &address)
@@ -102,7 +103,7 @@ fn the_standard_variables_count() {
     let denied = program.run("tools call bank__echo text=x --as stranger --json");
     assert_eq!(denied.code, 1, "{denied}");
     let run = program.run("tools call bank__echo --args {\"text\":5} --json");
-    let (_, headers, body) = requests.recv_timeout(PATIENCE).expect("spans come");
+    let (_, headers, body) = requests.recv_timeout(HANG_TIMEOUT).expect("spans arrive");
     assert!(headers.to_lowercase().contains("x-other: 1"), "{headers}");
     let text = body.to_string();
     assert!(text.contains("by-variable") && text.contains("execute_tool echo"), "{text} {run}");
@@ -111,9 +112,9 @@ fn the_standard_variables_count() {
     assert!(requests.try_recv().is_err(), "nothing is sent");
 }
 
-/// Nobody waits for a collector that is not there: a call goes as ever, and the loss is told.
+/// An unreachable collector does not delay calls, and the loss is reported.
 #[test]
-fn a_collector_that_is_not_there() {
+fn an_unreachable_collector() {
     let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let telemetry = json!({ "otlp_endpoint": format!("http://{gone}"), "timeout": "1s" });
     let program = project(&[("telemetry", telemetry)]).with("TOOLGATE_LOG", "warn");

@@ -1,11 +1,10 @@
-//! Every request tells the server which call it belongs to.
+//! Correlation ids and trace contexts sent to servers.
 
 use serde_json::{Value as Json, json};
 
-use crate::kit::{Kit, project};
-use crate::servers::testkit;
+use crate::support::test_server::{TestServer, project, testkit};
 
-/// The requests among what a server saw, by their message.
+/// Returns the messages of the requests a server got.
 fn messages(seen: &[Json]) -> Vec<&Json> {
     let message =
         |event: &'static str| move |seen: &&Json| seen["event"] == event && !seen["message"]["id"].is_null();
@@ -19,10 +18,10 @@ fn is_traceparent(text: &str) -> bool {
 }
 
 #[test]
-fn over_http_in_headers_and_in_meta() {
+fn over_http_in_headers_and_meta() {
     for (era, path, kind) in [("legacy", "mcp", "http"), ("modern", "mcp", "http"), ("legacy", "sse", "sse")]
     {
-        let kit = Kit::start(&format!("good era={era}"));
+        let kit = TestServer::start(&format!("good era={era}"));
         let program = project(json!({ "kit": { "url": kit.url("http", path), "type": kind } }));
         let run = program.run("tools call kit__echo message=x --correlation-id order-66");
         assert_eq!((run.code, run.stdout.as_str()), (0, "{\"message\":\"x\"}\n"), "{}", run.stderr);
@@ -60,19 +59,26 @@ fn over_stdio_in_meta() {
     }
 }
 
-/// An id from outside is taken as it is or not at all.
+/// An id from outside is used unchanged or replaced.
 #[test]
-fn an_id_that_is_none_is_replaced() {
+fn an_invalid_id_is_replaced() {
     let long = "x".repeat(4 << 10);
     for bad in ["a%0d%0aX-Admin: 1", "a\r\nX-Admin: 1", "ä", "", long.as_str()] {
-        let kit = Kit::start("good");
+        let kit = TestServer::start("good");
         let program = project(json!({ "kit": { "url": kit.url("http", "mcp") } }));
         let run = program.run_list(&["tools", "call", "kit__fail", "--json", "--correlation-id", bad]);
         let id = run.json()["error"]["correlationId"].as_str().expect("a text").to_owned();
         assert_eq!((id.len(), &id[14..15]), (36, "7"), "{bad:?}: {run}");
-        assert!(run.stderr.contains(&format!("note: the correlation id is `{id}`")), "{}", run.stderr);
+        assert!(
+            run.stderr.contains(&format!("note: invalid correlation id, using `{id}`")),
+            "{}",
+            run.stderr
+        );
         let seen = kit.seen();
-        let call = seen.iter().find(|seen| seen["message"]["method"] == "tools/call").expect("it was asked");
+        let call = seen
+            .iter()
+            .find(|seen| seen["message"]["method"] == "tools/call")
+            .expect("the server got the call");
         assert_eq!(call["headers"]["x-correlation-id"], id.as_str());
         assert!(seen.iter().all(|seen| seen["headers"]["x-admin"].is_null()));
     }
@@ -80,15 +86,15 @@ fn an_id_that_is_none_is_replaced() {
 
 #[test]
 fn an_error_names_the_id() {
-    let kit = Kit::start("huge-json");
+    let kit = TestServer::start("huge-json");
     let program = project(json!({ "kit": { "url": kit.url("http", "mcp") } }));
     let run = program.run("tools call kit__echo message=x --json --correlation-id order-66");
     assert_eq!((run.code, &run.json()["error"]["correlationId"]), (1, &json!("order-66")), "{run}");
 }
 
-/// A script that is part of a trace says so with the variable that tools for this use.
+/// `TRACEPARENT` continues the trace of the calling script.
 #[test]
-fn a_trace_that_began_elsewhere_goes_on() {
+fn a_trace_from_outside_is_continued() {
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let program = project(json!({})).with("TRACEPARENT", &format!("00-{trace}-00f067aa0ba902b7-01"));
     let run = program.run("tools call nothing --json");

@@ -1,9 +1,9 @@
-//! Tools and servers that come and go: by hand, while `toolgate` runs, and by its commands.
+//! Tools and servers that change: by edits while `toolgate` runs, and by commands.
 
 use serde_json::{Value as Json, json};
 
-use crate::program::Program;
-use crate::servers::entry;
+use crate::support::program::Program;
+use crate::support::test_server::entry;
 
 fn servers(names: &[&str]) -> String {
     let servers: serde_json::Map<_, _> =
@@ -21,7 +21,7 @@ fn is_server(line: &str, name: &str, state: &str) -> bool {
 }
 
 #[test]
-fn what_is_written_to_the_files_reaches_a_running_toolgate() {
+fn edits_reach_a_running_process() {
     let program = Program::new(&[("mcp.json", &servers(&["one"]))]);
     let watch = program.start("servers --watch --json");
     watch.line(|line| is_server(line, "one", "ready"));
@@ -30,7 +30,7 @@ fn what_is_written_to_the_files_reaches_a_running_toolgate() {
     watch.line(|line| is_server(line, "two", "ready"));
     watch.line(|line| event(line)["name"] == "two__echo" && event(line)["change"] == "added");
 
-    // What is wrong is told, and what was good goes on.
+    // Errors are reported, and the last valid state stays.
     program.write("mcp.json", "{ \"servers\": { \"one\": ");
     let (line, _) = watch.line(|line| event(line)["event"] == "registry");
     assert_eq!(event(&line)["refused"], true, "{line}");
@@ -40,13 +40,13 @@ fn what_is_written_to_the_files_reaches_a_running_toolgate() {
     let events = std::cell::RefCell::new(Vec::new());
     watch.line(|line| {
         events.borrow_mut().push(event(line));
-        let came = |fits: &dyn Fn(&Json) -> bool| events.borrow().iter().any(fits);
-        came(&|event| event["event"] == "registry" && event["refused"] == false)
-            && came(&|event| event["name"] == "one" && event["state"] == "removed")
-            && came(&|event| event["server"] == "one" && event["change"] == "removed")
+        let saw = |fits: &dyn Fn(&Json) -> bool| events.borrow().iter().any(fits);
+        saw(&|event| event["event"] == "registry" && event["refused"] == false)
+            && saw(&|event| event["name"] == "one" && event["state"] == "removed")
+            && saw(&|event| event["server"] == "one" && event["change"] == "removed")
     });
 
-    // Tools of one's own, and what the project file says of tools.
+    // Local tools, and settings of tools in the project file.
     program.write(
         "tools.json",
         r#"{"tools": [{"name": "sum", "description": "Adds.", "input_schema": {"type": "object"}}]}"#,
@@ -70,7 +70,7 @@ const SERVERS: &str = r#"{
 }
 "#;
 
-/// A project with comments in its registries, and a script for whoever needs one.
+/// Creates a project with comments in its registries and a script.
 fn project() -> Program {
     Program::new(&[
         ("toolgate.yaml", "registries: { tools: tools/tools.json, mcp: mcp.json }\n"),
@@ -81,8 +81,8 @@ fn project() -> Program {
     ])
 }
 
-/// What a run says, with its revision taken out.
-fn said(program: &Program, arguments: &[&str]) -> String {
+/// Returns the output of a command without its revision.
+fn output_of(program: &Program, arguments: &[&str]) -> String {
     let run = program.run_list(arguments);
     let text = run.to_string();
     match text.split_once("revision ") {
@@ -94,14 +94,14 @@ fn said(program: &Program, arguments: &[&str]) -> String {
 fn revision(program: &Program) -> String {
     let run = program.run("tools remove echo --yes --json --if-revision 0000000000000000");
     assert_eq!((run.code, &run.json()["code"]), (1, &json!("conflict")), "{run}");
-    run.json()["revision"].as_str().expect("it says where the registry is").to_owned()
+    run.json()["revision"].as_str().expect("the output names the registry").to_owned()
 }
 
 #[test]
 fn tools_are_added_changed_and_removed() {
     let program = project();
     let add = ["tools", "add", "sum", "--script", "sum.py", "--description", "Adds.", "--set", "timeout=2s"];
-    insta::assert_snapshot!(said(&program, &add), @"
+    insta::assert_snapshot!(output_of(&program, &add), @"
     exit code 0
     ----- stdout
     added tool sum in tools/tools.json, revision [revision]
@@ -124,7 +124,7 @@ fn tools_are_added_changed_and_removed() {
       ],
     }
     "#);
-    insta::assert_snapshot!(said(&program, &add), @"
+    insta::assert_snapshot!(output_of(&program, &add), @"
     exit code 1
     ----- stdout
     ----- stderr
@@ -132,7 +132,7 @@ fn tools_are_added_changed_and_removed() {
     hint: use `update` to change it
     ");
     let update = ["tools", "update", "echo", "--set", "tags=[\"a\"]", "--unset", "version"];
-    assert!(said(&program, &update).contains("changed tool echo in tools/tools.json"));
+    assert!(output_of(&program, &update).contains("changed tool echo in tools/tools.json"));
     let echo = r#"{ "name": "echo", "description": "Says it again.", "input_schema": {"type": "object"}, "tags": ["a"] }, // first"#;
     assert!(program.read("tools/tools.json").contains(echo), "{}", program.read("tools/tools.json"));
     assert_eq!(program.run("tools remove sum --yes").code, 0);
@@ -185,17 +185,20 @@ fn servers_are_added_changed_and_removed() {
         assert_eq!(program.run(&format!("servers remove {name} --yes")).code, 0);
     }
     assert_eq!(program.read("mcp.json"), SERVERS);
-    // A secret in plain text is written as it is told, and never shown.
+    // A plain secret is written as given and never shown.
     let run = program.run("servers add plain --env API_TOKEN=hunter2hunter2 --mode nonsense -- x");
     assert_eq!(run.code, 2, "{run}");
     let run = program.run("servers add plain --env API_TOKEN=hunter2hunter2 --set startup=nonsense -- x");
     assert_eq!(run.code, 1, "{run}");
-    assert!(run.stderr.contains("note: the value of `API_TOKEN` is written to the file in plain text"), "{run}");
+    assert!(
+        run.stderr.contains("note: the value of `API_TOKEN` is written to the file in plain text"),
+        "{run}"
+    );
     assert!(!run.to_string().contains("hunter2"), "{run}");
 }
 
 #[test]
-fn a_change_with_a_revision_is_made_once() {
+fn a_change_with_a_revision_applies_once() {
     let program = project();
     let revision = revision(&program);
     let update = |value: &str| {
@@ -205,13 +208,13 @@ fn a_change_with_a_revision_is_made_once() {
     assert_eq!(first.code, 0, "{first}");
     let second = update("3.0.0");
     assert_eq!((second.code, &second.json()["code"]), (1, &json!("conflict")), "{second}");
-    assert_eq!(second.json()["revision"], first.json()["revision"], "it says where to go on from");
+    assert_eq!(second.json()["revision"], first.json()["revision"], "the error names the current revision");
     assert!(program.read("tools/tools.json").contains("2.0.0"));
     assert_eq!(program.run("tools update echo --set version=1 --if-revision now").code, 2);
 }
 
 #[test]
-fn scripts_outside_of_their_folder_are_refused() {
+fn scripts_outside_of_the_folder_are_rejected() {
     let program = project();
     fs_err::os::unix::fs::symlink("/bin/sh", program.path("tools/link.py")).expect("a new link");
     let (before, revision_before) = (program.files(), revision(&program));
@@ -237,7 +240,7 @@ fn scripts_outside_of_their_folder_are_refused() {
 }
 
 #[test]
-fn files_that_are_not_in_order_are_left_alone() {
+fn invalid_files_stay_unchanged() {
     for (file, text) in [
         ("tools/tools.json", "{\"tools\": ["),
         ("tools/tools.json", "{\"tools\": [{\"name\": \"a\"}]}"),
@@ -262,7 +265,7 @@ fn files_that_are_not_in_order_are_left_alone() {
     error: the project has no file for MCP servers
     hint: add `registries: { mcp: mcp.json }` to toolgate.yaml and create the file with `{"servers": {}}`
     "#);
-    // Where there is no project file, the usual file is made.
+    // Without a project file, the default registry is created.
     let bare = Program::new(&[("mcp.json", "{\"servers\": {}}\n")]);
     assert_eq!(bare.run("servers add web -- web-server").code, 0);
     assert_eq!(bare.read("mcp.json"), "{\"servers\": {\"web\":{\"command\":\"web-server\"}}}\n");
@@ -270,10 +273,10 @@ fn files_that_are_not_in_order_are_left_alone() {
     assert!(bare.read("tools.json").starts_with("{\n  \"tools\": [\n    {\n      \"name\": \"sum\","));
 }
 
-/// Every call to the kernel on the way fails once. Whoever is told of success finds the change, everybody else the
-/// old text, whole.
+/// Every system call of the change fails once. After a reported success the file has the change, otherwise the old
+/// content.
 #[test]
-fn a_disk_that_fails_loses_nothing() {
+fn disk_errors_lose_nothing() {
     if !has_strace() {
         eprintln!("strace is not there, so no failure was injected; `apt-get install strace` brings it");
         return;
@@ -298,20 +301,20 @@ fn a_disk_that_fails_loses_nothing() {
             let program = project();
             let trace = program.path("~/trace");
             let inject = format!("inject={call}:error={error}:when={at}");
-            let run = traced(&program, &inject, &trace);
+            let run = change_with_error(&program, &inject, &trace);
             let found = program.read("tools/tools.json");
             let expected = if run { &new } else { &old };
             assert_eq!(found, *expected, "{call} {at}: success is {run}");
             failed += usize::from(!run);
             no_sync_is_tried_again(&fs_err::read_to_string(&trace).unwrap_or_default());
-            // The next one goes on from there, and cleans up.
+            // The next change succeeds and removes temporary files.
             assert_eq!(program.run("tools update echo --set version=2.0.0").code, 0, "{call} {at}");
             assert_eq!(program.read("tools/tools.json"), new);
             let left = fs_err::read_dir(program.path("tools")).expect("a folder").count();
-            assert_eq!(left, 3, "{call} {at}: something is left beside the files");
+            assert_eq!(left, 3, "{call} {at}: a temporary file is left");
         }
     }
-    assert!(failed > 10, "{failed} failures are too few to say anything");
+    assert!(failed > 10, "{failed} failures are too few");
 }
 
 fn has_strace() -> bool {
@@ -320,9 +323,9 @@ fn has_strace() -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Runs a change with a failure; whether it says that it was made.
+/// Runs a change with an injected error; returns true if it reports success.
 #[expect(clippy::disallowed_methods, reason = "the executable runs under another program")]
-fn traced(program: &Program, inject: &str, trace: &std::path::Path) -> bool {
+fn change_with_error(program: &Program, inject: &str, trace: &std::path::Path) -> bool {
     let plain = program.command(&["tools", "update", "echo", "--set", "version=2.0.0"]);
     let mut command = std::process::Command::new("strace");
     command.args(["-f", "-qq", "-e", "trace=openat,write,fsync,fdatasync,rename,renameat,renameat2,close"]);
@@ -332,7 +335,7 @@ fn traced(program: &Program, inject: &str, trace: &std::path::Path) -> bool {
     command.output().expect("strace starts").status.code() == Some(0)
 }
 
-/// A descriptor on which a sync has failed is not synced again before it is closed.
+/// After a failed fsync, the descriptor is closed and not synced again.
 fn no_sync_is_tried_again(trace: &str) {
     let mut failed: Vec<&str> = Vec::new();
     for line in trace.lines() {

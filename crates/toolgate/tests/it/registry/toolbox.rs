@@ -1,14 +1,14 @@
-//! The toolbox from end to end: strict and dynamic servers, own tools, and how a start fails.
+//! `toolbox`: strict and dynamic servers, local tools, and startup errors.
 
 use serde_json::{Value as Json, json};
 
-use crate::program::Program;
-use crate::servers::testkit;
+use crate::support::program::Program;
+use crate::support::test_server::testkit;
 
-/// A server: its name, its mode, and the tools that it offers.
+/// A server: its name, its mode and its tools.
 type Mcp<'a> = (&'a str, &'a str, &'a [&'a str]);
 
-/// A project with these servers, settings for these tools, and these tools of its own.
+/// Creates a project with these servers, tool settings and local tools.
 fn project(mcps: &[Mcp<'_>], settings: &[&str], own: &[&str]) -> Program {
     let program = Program::new(&[]).with("TOOLGATE_LOG", "info");
     let mcps: Vec<Json> = mcps
@@ -45,26 +45,26 @@ fn offer(program: &Program, server: &str, tools: &[&str]) {
     program.write(server, json!({ "tools": tools.iter().map(tool).collect::<Vec<_>>() }).to_string());
 }
 
-/// The exit code and the tools on one line, then what the log and the error say.
+/// Returns the exit code and the tools on one line, then the log and the error.
 fn started(program: &Program) -> String {
     let run = program.run("tools list --json");
     let tools: Vec<Json> = serde_json::from_str(&run.stdout).unwrap_or_default();
     let names: Vec<_> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-    let said = run.stderr.lines().filter(|line| !line.starts_with("ready ") && !line.starts_with("next: "));
-    // Without the time in front of it.
-    let said = said.map(|line| line.split_once("Z ").map_or(line, |(_, line)| line.trim_start()));
-    let said = said.map(|line| line.replace(&testkit().display().to_string(), "testkit"));
-    format!("{}: {}\n{}", run.code, names.join(" "), said.collect::<Vec<_>>().join("\n"))
+    let output = run.stderr.lines().filter(|line| !line.starts_with("ready ") && !line.starts_with("next: "));
+    // Without the timestamp.
+    let output = output.map(|line| line.split_once("Z ").map_or(line, |(_, line)| line.trim_start()));
+    let output = output.map(|line| line.replace(&testkit().display().to_string(), "testkit"));
+    format!("{}: {}\n{}", run.code, names.join(" "), output.collect::<Vec<_>>().join("\n"))
 }
 
 #[test]
-fn only_strict_servers() {
+fn strict_servers_only() {
     let mcps: [Mcp<'_>; 2] = [("customers", "strict", &["get_customer"]), ("mail", "strict", &["send"])];
     insta::assert_snapshot!(started(&project(&mcps, &["get_customer", "send"], &[])), @"0: get_customer send");
 }
 
 #[test]
-fn only_dynamic_servers() {
+fn dynamic_servers_only() {
     let mcps: [Mcp<'_>; 2] = [("customers", "dynamic", &["get_customer"]), ("mail", "dynamic", &["send"])];
     insta::assert_snapshot!(started(&project(&mcps, &[], &[])), @"
     0: get_customer send
@@ -74,7 +74,7 @@ fn only_dynamic_servers() {
 }
 
 #[test]
-fn strict_and_dynamic_servers_and_tools_of_our_own() {
+fn strict_and_dynamic_servers_and_local_tools() {
     let mcps: [Mcp<'_>; 2] =
         [("customers", "dynamic", &["get_customer", "find"]), ("mail", "strict", &["send"])];
     let program = project(&mcps, &["get_customer", "send", "sum"], &["sum"]);
@@ -84,21 +84,20 @@ fn strict_and_dynamic_servers_and_tools_of_our_own() {
     ");
 }
 
-/// The settings of an own tool are those that its registry gives it; a script without an entry is
-/// no tool.
+/// Local tools get their settings from the registry; a script without an entry is not a tool.
 #[test]
-fn a_script_that_is_not_configured_is_no_tool() {
+fn a_script_without_an_entry_is_not_a_tool() {
     let program = project(&[("mail", "strict", &["send"])], &["send"], &["sum"]);
     program.write("tools/stray.py", "");
     assert_eq!(started(&program), "0: sum send\n");
     let run = program.run("tools call stray");
     assert!(run.code == 1 && run.stderr.contains("there is no tool `stray`"), "{run}");
     program.write("tools/tools.json", r#"{"tools": [{"name": "sum"}]}"#);
-    assert_eq!(program.run("tools list").code, 78, "an entry that says too little is refused");
+    assert_eq!(program.run("tools list").code, 78, "an incomplete entry is rejected");
 }
 
 #[test]
-fn a_start_that_fails_for_a_connection() {
+fn startup_fails_if_a_server_is_down() {
     let program = project(&[("customers", "dynamic", &["get_customer"])], &[], &[]);
     let config = program.read("toolgate.yaml").replace("scripted", "broken");
     program.write("toolgate.yaml", config);
@@ -114,7 +113,7 @@ fn a_start_that_fails_for_a_connection() {
 }
 
 #[test]
-fn a_start_that_fails_for_a_strict_server() {
+fn startup_fails_if_a_strict_server_has_unconfigured_tools() {
     let mcps: [Mcp<'_>; 2] =
         [("customers", "strict", &["get_customer", "delete"]), ("mail", "dynamic", &["send"])];
     insta::assert_snapshot!(started(&project(&mcps, &["get_customer"], &[])), @"
@@ -146,7 +145,7 @@ fn switching_from_strict_to_dynamic() {
 }
 
 #[test]
-fn tools_that_are_not_there_and_servers_without_any() {
+fn missing_tools_and_servers_without_tools() {
     let mcps: [Mcp<'_>; 2] = [("customers", "dynamic", &[]), ("mail", "strict", &["send"])];
     insta::assert_snapshot!(started(&project(&mcps, &["send", "gone"], &[])), @"
     0: send
@@ -156,7 +155,7 @@ fn tools_that_are_not_there_and_servers_without_any() {
 }
 
 #[test]
-fn a_tool_that_was_there_at_the_last_start() {
+fn a_configured_tool_is_no_longer_offered() {
     for mode in ["strict", "dynamic"] {
         let program = project(&[("mail", mode, &["send", "read"])], &["send", "read"], &[]);
         assert_eq!(started(&program), "0: send read\n");
@@ -187,7 +186,7 @@ fn a_hundred_tools_of_which_five_are_configured() {
 }
 
 #[test]
-fn the_same_name_on_two_servers_and_at_home() {
+fn the_same_name_on_two_servers_and_locally() {
     let mcps: [Mcp<'_>; 2] = [("one", "dynamic", &["send"]), ("two", "dynamic", &["send"])];
     let program = project(&mcps, &[], &[]);
     insta::assert_snapshot!(started(&program), @"

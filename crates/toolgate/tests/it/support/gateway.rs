@@ -1,4 +1,4 @@
-//! `toolgate serve` in the background, and a client that sends what it is told to, byte by byte.
+//! Runs `toolgate serve` in the background, and sends raw HTTP requests to it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::program::{PATIENCE, Program, Running};
-use crate::servers::testkit;
+use crate::support::program::{HANG_TIMEOUT, Program, RunningProgram};
+use crate::support::test_server::testkit;
 
-/// The owner's key.
+/// API key of the owner.
 pub(crate) const OWNER: &str = "the-owner-has-this-key";
 
-/// A running `toolgate serve`, gone with its test.
-pub(crate) struct Door {
+/// A running `toolgate serve`; killed when dropped.
+pub(crate) struct Gateway {
     pub(crate) program: Program,
-    pub(crate) running: Running,
+    pub(crate) running: RunningProgram,
     pub(crate) port: u16,
 }
 
-/// What came back.
+/// HTTP response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
-    /// The head, in lower case.
+    /// The head in lower case.
     pub(crate) head: String,
-    /// The head, as it came.
+    /// The head as received.
     pub(crate) verbatim: String,
     pub(crate) body: String,
 }
 
-/// A project with one server, `s`, that answers as each call's `fault` says, and what else is configured. What
-/// the server saw is in the file `seen`.
+/// Creates a project with one server, `s`, that answers as the `fault` of each call says, and more config. The requests
+/// of the server are in the file `seen`.
 pub(crate) fn project(config: &Json) -> Program {
     let program = Program::new(&[]).with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER);
     let server = json!({
@@ -47,7 +47,7 @@ pub(crate) fn project(config: &Json) -> Program {
                 let server = &mut whole["toolbox"]["mcps"][0];
                 for (key, value) in value.as_object().expect("keys of a server") {
                     match (key.as_str(), value.as_object()) {
-                        // It goes on to tell what it has seen.
+                        // Merged, so that the server still records its requests.
                         ("env", Some(more)) => {
                             let env = server["env"].as_object_mut().expect("variables");
                             env.extend(more.clone());
@@ -63,14 +63,14 @@ pub(crate) fn project(config: &Json) -> Program {
     program
 }
 
-impl Door {
-    /// Opens the door of a project with one server; see [`project`].
-    pub(crate) fn open(config: &Json) -> Self {
-        Self::of(project(config))
+impl Gateway {
+    /// Starts a gateway with one server; see [`project`].
+    pub(crate) fn start(config: &Json) -> Self {
+        Self::serve(project(config))
     }
 
-    /// Opens the door of a project.
-    pub(crate) fn of(program: Program) -> Self {
+    /// Starts the gateway of a project.
+    pub(crate) fn serve(program: Program) -> Self {
         Self::with(program, "serve --json --listen 127.0.0.1:0")
     }
 
@@ -84,71 +84,71 @@ impl Door {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("somebody listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the gateway listens");
+        stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("it is a socket");
         stream
     }
 
-    /// Sends bytes on a connection of their own, and reads all that comes back.
-    pub(crate) fn raw(&self, bytes: &[u8]) -> Option<Answer> {
+    /// Sends bytes on a new connection and reads the response.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Option<HttpResponse> {
         let mut stream = self.connect();
-        // Whoever is refused early may not be listened to up to the end.
+        // The gateway may close the connection before it has read everything.
         let _ = stream.write_all(bytes);
-        Answer::read(&mut BufReader::new(stream))
+        HttpResponse::read(&mut BufReader::new(stream))
     }
 
-    /// A request with these headers, each a line.
-    pub(crate) fn request(&self, first: &str, headers: &[&str], body: &str) -> Answer {
+    /// Sends a request with these header lines.
+    pub(crate) fn request(&self, first: &str, headers: &[&str], body: &str) -> HttpResponse {
         self.raw(request(first, headers, body).as_bytes()).expect("an answer")
     }
 
-    pub(crate) fn get(&self, path: &str, key: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str, key: &str) -> HttpResponse {
         self.request(&format!("GET {path}"), &[&format!("X-API-Key: {key}")], "")
     }
 
-    pub(crate) fn post(&self, path: &str, key: &str, body: &Json) -> Answer {
+    pub(crate) fn post(&self, path: &str, key: &str, body: &Json) -> HttpResponse {
         self.post_text(path, key, &body.to_string())
     }
 
-    pub(crate) fn post_text(&self, path: &str, key: &str, body: &str) -> Answer {
+    pub(crate) fn post_text(&self, path: &str, key: &str, body: &str) -> HttpResponse {
         let key = format!("Authorization: Bearer {key}");
         self.request(&format!("POST {path}"), &[&key, "Content-Type: application/json"], body)
     }
 
     /// Calls a tool of the server.
-    pub(crate) fn call(&self, key: &str, tool: &str, arguments: &Json) -> Answer {
+    pub(crate) fn call(&self, key: &str, tool: &str, arguments: &Json) -> HttpResponse {
         self.post(&format!("/v1/tools/{tool}/call"), key, &json!({ "arguments": arguments }))
     }
 
-    /// The calls that pass a filter, the newest first.
+    /// Returns the executions that match a filter, newest first.
     pub(crate) fn executions(&self, filter: &str) -> Vec<Json> {
-        let answer = self.get(&format!("/v1/executions?{filter}"), OWNER);
-        answer.json()["executions"].as_array().expect("a list").clone()
+        let response = self.get(&format!("/v1/executions?{filter}"), OWNER);
+        response.json()["executions"].as_array().expect("a list").clone()
     }
 
-    /// The calls that the server saw.
+    /// Returns the calls the server got.
     pub(crate) fn seen(&self) -> Vec<Json> {
         let seen = fs_err::read_to_string(self.program.path("seen")).unwrap_or_default();
         let seen = seen.lines().filter_map(|line| serde_json::from_str::<Json>(line).ok());
         seen.filter(|line| line["message"]["method"] == "tools/call").collect()
     }
 
-    /// Waits until something holds.
+    /// Waits until a condition holds.
     pub(crate) fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        until(what, || holds(self));
+        wait_until(what, || holds(self));
     }
 
     #[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([name, &self.running.child.id().to_string()]).status();
-        assert!(status.expect("there is `kill`").success());
+        assert!(status.expect("`kill` is installed").success());
     }
 
-    /// How it ended, once it has.
-    pub(crate) fn ended(&mut self) -> Option<i32> {
+    /// Waits for the end; returns the exit code.
+    pub(crate) fn wait_for_exit(&mut self) -> Option<i32> {
         let mut code = None;
         let child = std::cell::RefCell::new(&mut self.running.child);
-        until("the end", || {
+        wait_until("the end", || {
             let ended = child.borrow_mut().try_wait().expect("it is our child");
             ended.inspect(|status| code = status.code()).is_some()
         });
@@ -156,17 +156,17 @@ impl Door {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[expect(clippy::disallowed_methods, reason = "what is waited for is another process")]
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{what} did not come");
+        assert!(start.elapsed() < HANG_TIMEOUT, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A request as bytes. A host and the length are added where they are missing.
+/// Returns an HTTP/1.1 request. `Host` and `Content-Length` are added if missing.
 pub(crate) fn request(first: &str, headers: &[&str], body: &str) -> String {
     let mut text = format!("{first} HTTP/1.1\r\nConnection: close\r\n");
     if !headers.iter().any(|header| header.to_lowercase().starts_with("host:")) {
@@ -184,7 +184,7 @@ pub(crate) fn request(first: &str, headers: &[&str], body: &str) -> String {
     text
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn read(stream: &mut impl BufRead) -> Option<Self> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -196,7 +196,7 @@ impl Answer {
         let verbatim = head.clone();
         let head = head.to_lowercase();
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-        // An answer without content says nothing of its length.
+        // A 204 response has no content length.
         let length = if status == 204 { "0" } else { length? };
         let mut body = vec![0; length.trim().parse().ok()?];
         stream.read_exact(&mut body).ok()?;
@@ -207,17 +207,17 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
-    /// The code of its error, or `none`.
+    /// Returns the error code, or `none`.
     pub(crate) fn code(&self) -> String {
         self.json()["error"]["code"].as_str().unwrap_or("none").to_owned()
     }
 
-    /// Status and code.
-    pub(crate) fn told(&self) -> (u16, String) {
+    /// Returns the status and the error code.
+    pub(crate) fn status_and_code(&self) -> (u16, String) {
         (self.status, self.code())
     }
 
-    /// The session that begins with it, whose letters have a case.
+    /// Returns the id of the session, which is case-sensitive.
     pub(crate) fn session(&self) -> Option<&str> {
         let name = "mcp-session-id: ";
         let line = self.verbatim.lines().find(|line| line.to_lowercase().starts_with(name))?;

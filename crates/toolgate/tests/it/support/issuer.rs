@@ -1,4 +1,4 @@
-//! An issuer of tokens on this machine: its keys, its metadata, and what it was asked.
+//! Token issuer on this machine: keys, metadata, and a count of its requests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,10 +13,10 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use rcgen::{KeyPair, PKCS_ED25519, PKCS_RSA_SHA256, PublicKeyData as _};
 use serde_json::{Value as Json, json};
 
-/// For whom its tokens are.
+/// The audience of its tokens.
 pub(crate) const AUDIENCE: &str = "https://tools.example.com";
 
-/// A key that signs.
+/// A signing key.
 pub(crate) struct Signer {
     pub(crate) id: String,
     pub(crate) algorithm: Algorithm,
@@ -28,7 +28,7 @@ impl Signer {
     pub(crate) fn new(id: &str, algorithm: Algorithm) -> Self {
         let (pair, key) = match algorithm {
             Algorithm::RS256 => {
-                // Keys of this kind are wanted in an older form, which is inside of the newer one.
+                // `jsonwebtoken` wants RSA keys in PKCS#1, which is wrapped in the PKCS#8.
                 let pair = KeyPair::generate_for(&PKCS_RSA_SHA256).expect("a key");
                 let der = pair.serialize_der();
                 let key = EncodingKey::from_rsa_der(&der[26..]);
@@ -48,7 +48,7 @@ impl Signer {
         Self { id: id.to_owned(), algorithm, pair, key }
     }
 
-    /// Its public half.
+    /// Returns the public key as JWK.
     pub(crate) fn jwk(&self) -> Json {
         if self.algorithm == Algorithm::EdDSA {
             let public = self.pair.subject_public_key_info();
@@ -66,7 +66,7 @@ impl Signer {
         head
     }
 
-    /// A token with these claims.
+    /// Signs a token with these claims.
     pub(crate) fn sign(&self, claims: &Json) -> String {
         self.sign_as(&self.head(), claims)
     }
@@ -76,13 +76,13 @@ impl Signer {
     }
 }
 
-/// Seconds since the beginning of time as programs count it, and some more.
+/// Returns the Unix time, shifted by some seconds.
 pub(crate) fn now(more: i64) -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later");
     i64::try_from(now.as_secs()).expect("not yet") + more
 }
 
-/// An issuer, as long as its test runs.
+/// A running issuer.
 pub(crate) struct Issuer {
     pub(crate) url: String,
     state: Arc<State>,
@@ -91,20 +91,20 @@ pub(crate) struct Issuer {
 struct State {
     url: String,
     keys: Mutex<Json>,
-    /// What it answers in place of an answer.
+    /// Sent instead of the normal response.
     broken: Mutex<Option<String>>,
-    asked: AtomicUsize,
+    request_count: AtomicUsize,
 }
 
 impl Issuer {
     pub(crate) fn start(signers: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://127.0.0.1:{}", listener.local_addr().expect("an address").port());
+        let url = format!("http://127.0.0.1:{}", listener.local_addr().expect("a local address").port());
         let state = Arc::new(State {
             url: url.clone(),
             keys: Mutex::default(),
             broken: Mutex::default(),
-            asked: AtomicUsize::new(0),
+            request_count: AtomicUsize::new(0),
         });
         let issuer = Self { url, state: Arc::clone(&state) };
         issuer.show(signers);
@@ -116,7 +116,7 @@ impl Issuer {
         issuer
     }
 
-    /// Its keys, from now on.
+    /// Replaces its keys.
     pub(crate) fn show(&self, signers: &[&Signer]) {
         let keys: Vec<_> = signers.iter().map(|signer| signer.jwk()).collect();
         *self.state.keys.lock().expect("one writes") = json!({ "keys": keys });
@@ -126,12 +126,12 @@ impl Issuer {
         *self.state.broken.lock().expect("one writes") = text.map(ToOwned::to_owned);
     }
 
-    /// How often it was asked for anything.
-    pub(crate) fn asked(&self) -> usize {
-        self.state.asked.load(Ordering::SeqCst)
+    /// Returns the number of requests.
+    pub(crate) fn request_count(&self) -> usize {
+        self.state.request_count.load(Ordering::SeqCst)
     }
 
-    /// Claims that are as they should be.
+    /// Returns valid claims.
     pub(crate) fn claims(&self, sub: &str, scope: &str) -> Json {
         json!({ "iss": self.url, "aud": AUDIENCE, "sub": sub, "scope": scope, "exp": now(300), "nbf": now(-5) })
     }
@@ -146,7 +146,7 @@ impl State {
         while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
             line.clear();
         }
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.request_count.fetch_add(1, Ordering::SeqCst);
         let path = first.split(' ').nth(1).unwrap_or_default();
         let body = match path {
             "/keys" => Some(self.keys.lock().expect("one writes").clone()),

@@ -1,36 +1,36 @@
-//! A client of MCP over HTTP, byte by byte: sessions, and streams of events as they come.
+//! Low-level MCP client over HTTP: sessions, event streams and WebSockets.
 
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value as Json, json};
 
-use crate::door::{Answer, Door, request};
+use crate::support::gateway::{Gateway, HttpResponse, request};
 
-/// What every client says that it takes.
+/// Accept header of MCP clients.
 pub(crate) const ACCEPT: &str = "Accept: application/json, text/event-stream";
 
-/// A session that began with a handshake.
-pub(crate) struct Session<'a> {
-    door: &'a Door,
+/// A session started with a handshake.
+pub(crate) struct McpSession<'a> {
+    gateway: &'a Gateway,
     headers: Vec<String>,
 }
 
-impl<'a> Session<'a> {
-    /// Begins one.
-    pub(crate) fn begin(door: &'a Door, key: &str, revision: &str, capabilities: &Json) -> Self {
+impl<'a> McpSession<'a> {
+    /// Starts a session.
+    pub(crate) fn begin(gateway: &'a Gateway, key: &str, revision: &str, capabilities: &Json) -> Self {
         let headers = vec![
             format!("Authorization: Bearer {key}"),
             ACCEPT.to_owned(),
             "Content-Type: application/json".to_owned(),
         ];
-        let mut session = Self { door, headers };
+        let mut session = Self { gateway, headers };
         let client = json!({ "name": "t", "version": "1" });
         let params =
             json!({ "protocolVersion": revision, "capabilities": capabilities, "clientInfo": client });
-        let answer = session.post(&asked(0, "initialize", &params));
-        assert_eq!(answer.json()["result"]["protocolVersion"], revision, "{answer:?}");
-        let id = answer.session().expect("a session");
+        let response = session.post(&request_message(0, "initialize", &params));
+        assert_eq!(response.json()["result"]["protocolVersion"], revision, "{response:?}");
+        let id = response.session().expect("a session");
         session.headers.push(format!("Mcp-Session-Id: {id}"));
         session.headers.push(format!("MCP-Protocol-Version: {revision}"));
         session
@@ -38,50 +38,50 @@ impl<'a> Session<'a> {
 
     fn send(&self, first: &str, more: &[&str], body: &str) -> TcpStream {
         let headers: Vec<_> = self.headers.iter().map(String::as_str).chain(more.iter().copied()).collect();
-        let mut stream = self.door.connect();
+        let mut stream = self.gateway.connect();
         stream.write_all(request(first, &headers, body).as_bytes()).expect("it is sent");
         stream
     }
 
-    /// Sends something that is answered with a document, or with nothing.
-    pub(crate) fn post(&self, message: &Json) -> Answer {
+    /// Sends a message that is answered with JSON or without content.
+    pub(crate) fn post(&self, message: &Json) -> HttpResponse {
         self.post_text(&message.to_string())
     }
 
-    pub(crate) fn post_text(&self, message: &str) -> Answer {
+    pub(crate) fn post_text(&self, message: &str) -> HttpResponse {
         let stream = self.send("POST /mcp", &[], message);
-        Answer::read(&mut BufReader::new(stream)).expect("an answer with a length")
+        HttpResponse::read(&mut BufReader::new(stream)).expect("an answer with a length")
     }
 
-    /// Sends something that is answered with a stream.
-    pub(crate) fn stream(&self, message: &Json) -> Events {
-        Events::read(self.send("POST /mcp", &[], &message.to_string()))
+    /// Sends a message that is answered with a stream.
+    pub(crate) fn stream(&self, message: &Json) -> EventStream {
+        EventStream::read(self.send("POST /mcp", &[], &message.to_string()))
     }
 
-    /// Asks for a stream: that of the session, or that of which an event was the last.
-    pub(crate) fn listen(&self, last: Option<&str>) -> Events {
+    /// Opens the stream of the session, or resumes the stream of an event.
+    pub(crate) fn listen(&self, last: Option<&str>) -> EventStream {
         let last = last.map(|last| format!("Last-Event-ID: {last}"));
-        Events::read(self.send("GET /mcp", last.as_deref().as_slice(), ""))
+        EventStream::read(self.send("GET /mcp", last.as_deref().as_slice(), ""))
     }
 
-    /// Ends the session.
+    /// Deletes the session.
     pub(crate) fn delete(&self) -> u16 {
         let stream = self.send("DELETE /mcp", &[], "");
-        Answer::read(&mut BufReader::new(stream)).expect("an answer").status
+        HttpResponse::read(&mut BufReader::new(stream)).expect("an answer").status
     }
 }
 
-/// A WebSocket, for messages of less than 64 KiB.
-pub(crate) struct Socket(BufReader<TcpStream>);
+/// A WebSocket for messages below 64 KiB.
+pub(crate) struct WebSocket(BufReader<TcpStream>);
 
-impl Socket {
-    /// Opens one.
-    pub(crate) fn open(door: &Door, key: &str) -> Self {
+impl WebSocket {
+    /// Connects.
+    pub(crate) fn open(gateway: &Gateway, key: &str) -> Self {
         let key = format!("X-API-Key: {key}");
         let upgrade = ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: mcp"];
         let nonce = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
         let headers: Vec<_> = upgrade.into_iter().chain([nonce, &key]).collect();
-        let mut stream = door.connect();
+        let mut stream = gateway.connect();
         let request =
             request("GET /ws", &headers, "").replacen("Connection: close", "Connection: Upgrade", 1);
         stream.write_all(request.as_bytes()).expect("it is sent");
@@ -94,7 +94,7 @@ impl Socket {
         Self(stream)
     }
 
-    /// Sends a message, under a mask that changes nothing.
+    /// Sends a message with an all-zero mask.
     pub(crate) fn send(&mut self, message: &str) {
         let length = u16::try_from(message.len()).expect("it is short").to_be_bytes();
         let mut frame = vec![0x81, 0x80 | 126, length[0], length[1], 0, 0, 0, 0];
@@ -102,7 +102,7 @@ impl Socket {
         self.0.get_mut().write_all(&frame).expect("it is sent");
     }
 
-    /// The next message. Whether the other side is still there is not answered.
+    /// Returns the next message. Pings are not answered.
     pub(crate) fn next(&mut self) -> String {
         loop {
             let mut head = [0; 2];
@@ -124,17 +124,17 @@ impl Socket {
     }
 }
 
-/// A request.
-pub(crate) fn asked(id: u32, method: &str, params: &Json) -> Json {
+/// Returns a JSON-RPC request.
+pub(crate) fn request_message(id: u32, method: &str, params: &Json) -> Json {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 
-/// A call of a tool.
-pub(crate) fn called(id: u32, tool: &str, arguments: &Json) -> Json {
-    asked(id, "tools/call", &json!({ "name": tool, "arguments": arguments }))
+/// Returns a tool call.
+pub(crate) fn call_message(id: u32, tool: &str, arguments: &Json) -> Json {
+    request_message(id, "tools/call", &json!({ "name": tool, "arguments": arguments }))
 }
 
-/// An event.
+/// A server-sent event.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Event {
     pub(crate) name: Option<String>,
@@ -144,20 +144,20 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// The message in it.
+    /// Parses its data as a message.
     pub(crate) fn message(&self) -> Json {
         let data = self.data.as_deref().unwrap_or_default();
         serde_json::from_str(data).unwrap_or_else(|_| panic!("no message: {self:?}"))
     }
 }
 
-/// A stream of events. Whoever drops it closes the connection.
-pub(crate) struct Events {
+/// An event stream; dropping it closes the connection.
+pub(crate) struct EventStream {
     pub(crate) status: u16,
-    lines: BufReader<Chunks>,
+    lines: BufReader<ChunkedBody>,
 }
 
-impl Events {
+impl EventStream {
     pub(crate) fn read(stream: TcpStream) -> Self {
         let mut stream = BufReader::new(stream);
         let mut head = String::new();
@@ -167,10 +167,10 @@ impl Events {
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
         let left = if chunked { 0 } else { usize::MAX };
-        Self { status, lines: BufReader::new(Chunks { stream, left, chunked }) }
+        Self { status, lines: BufReader::new(ChunkedBody { stream, left, chunked }) }
     }
 
-    /// The next event, with or without a message; none at the end. Comments are passed over.
+    /// Returns the next event, with or without a message; `None` at the end. Comments are skipped.
     pub(crate) fn event(&mut self) -> Option<Event> {
         let mut event = Event::default();
         let mut line = String::new();
@@ -191,7 +191,7 @@ impl Events {
         }
     }
 
-    /// The next message; none at the end.
+    /// Returns the next message; `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Json> {
         loop {
             let event = self.event()?;
@@ -201,27 +201,27 @@ impl Events {
         }
     }
 
-    /// The next message, which must come.
+    /// Returns the next message; panics at the end.
     pub(crate) fn message(&mut self) -> Json {
         self.next().expect("a message")
     }
 }
 
-/// A body in chunks, or one that goes on to the end of its connection.
-struct Chunks {
+/// A body with chunked encoding, or one that ends with the connection.
+struct ChunkedBody {
     stream: BufReader<TcpStream>,
     left: usize,
     chunked: bool,
 }
 
-impl Read for Chunks {
+impl Read for ChunkedBody {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         while self.chunked && self.left == 0 {
             let mut line = String::new();
             if self.stream.read_line(&mut line)? == 0 {
                 return Ok(0);
             }
-            // Behind a chunk stands the end of its line.
+            // Each chunk ends with CRLF.
             if line.trim().is_empty() {
                 continue;
             }

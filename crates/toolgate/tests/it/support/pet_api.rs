@@ -1,4 +1,4 @@
-//! A pet shop: an HTTP server that notes every byte it gets, and projects that use it.
+//! A pet shop API: an HTTP server that records its requests, and projects that use it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,27 +8,27 @@ use std::thread;
 
 use serde_json::{Value as Json, json};
 
-use crate::program::Program;
+use crate::support::program::Program;
 
-/// What the shop knows its customers by.
+/// API key of the pet shop.
 pub(crate) const KEY: &str = "a-key-that-nobody-sees";
 
-/// An HTTP server: what it is asked, and what it answers by path. It ends with the process.
-pub(crate) struct Shop {
+/// An HTTP server with responses by path. It ends with the process.
+pub(crate) struct PetApi {
     pub(crate) port: u16,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<RecordedRequest>>>,
     answers: Arc<Mutex<HashMap<String, Vec<u8>>>>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     /// `GET /v1/pets?x=y`.
-    pub(crate) asked: String,
+    pub(crate) request_line: String,
     headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Seen {
+impl RecordedRequest {
     pub(crate) fn header(&self, name: &str) -> Vec<&str> {
         self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
     }
@@ -44,46 +44,46 @@ pub(crate) fn good(value: &Json) -> Vec<u8> {
     answer("200 OK", "Content-Type: application/json\r\n", value.to_string().as_bytes())
 }
 
-impl Shop {
-    pub(crate) fn open() -> Self {
+impl PetApi {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
-        let shop = Self { port, seen: Arc::default(), answers: Arc::default() };
-        let (seen, answers) = (Arc::clone(&shop.seen), Arc::clone(&shop.answers));
+        let api = Self { port, seen: Arc::default(), answers: Arc::default() };
+        let (seen, answers) = (Arc::clone(&api.seen), Arc::clone(&api.answers));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (seen, answers) = (Arc::clone(&seen), Arc::clone(&answers));
                 thread::spawn(move || serve(stream, &seen, &answers));
             }
         });
-        shop
+        api
     }
 
-    /// What is answered under a path from now on.
-    pub(crate) fn says(&self, path: &str, answer: Vec<u8>) {
-        self.answers.lock().expect("nobody panicked").insert(path.to_owned(), answer);
+    /// Sets the response of a path.
+    pub(crate) fn respond_with(&self, path: &str, answer: Vec<u8>) {
+        self.answers.lock().expect("the lock is not poisoned").insert(path.to_owned(), answer);
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().expect("nobody panicked").clone()
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
+        self.seen.lock().expect("the lock is not poisoned").clone()
     }
 
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.seen().into_iter().map(|seen| seen.asked).collect()
+    pub(crate) fn request_lines(&self) -> Vec<String> {
+        self.seen().into_iter().map(|seen| seen.request_line).collect()
     }
 
-    pub(crate) fn last(&self) -> Seen {
-        self.seen().pop().expect("it was asked")
+    pub(crate) fn last(&self) -> RecordedRequest {
+        self.seen().pop().expect("a request was recorded")
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// A project with the document of the example, and these keys of the API.
+    /// Creates a project with the document of the example and these keys of the API.
     pub(crate) fn project(&self, keys: Json) -> Program {
         let program = self.bare(keys);
-        program.write("pets.yaml", include_str!("../../../../examples/pets/pets.yaml"));
+        program.write("pets.yaml", include_str!("../../../../../examples/pets/pets.yaml"));
         program
     }
 
@@ -104,7 +104,7 @@ impl Shop {
     }
 }
 
-fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>, answers: &Mutex<HashMap<String, Vec<u8>>>) {
+fn serve(stream: TcpStream, seen: &Mutex<Vec<RecordedRequest>>, answers: &Mutex<HashMap<String, Vec<u8>>>) {
     let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     loop {
@@ -125,16 +125,16 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>, answers: &Mutex<HashMap<Str
     let length = headers.iter().find(|(name, _)| name == "content-length");
     let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
     reader.read_exact(&mut body).expect("the whole body");
-    let asked = lines[0].trim_end_matches(" HTTP/1.1").to_owned();
-    let path = asked.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
-    seen.lock().expect("nobody panicked").push(Seen {
-        asked,
+    let request_line = lines[0].trim_end_matches(" HTTP/1.1").to_owned();
+    let path = request_line.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
+    seen.lock().expect("the lock is not poisoned").push(RecordedRequest {
+        request_line,
         headers,
         body: String::from_utf8_lossy(&body).into_owned(),
     });
     let bytes = answers
         .lock()
-        .expect("nobody panicked")
+        .expect("the lock is not poisoned")
         .get(&path)
         .cloned()
         .unwrap_or_else(|| good(&json!({ "ok": true })));

@@ -1,4 +1,4 @@
-//! The real executable in a folder of its own, with an environment that holds nothing but what a test gives.
+//! Runs the executable in a temporary project with a clean environment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// A project folder and a home folder, gone when the test is over.
+/// A project folder and a home folder; deleted when dropped.
 pub(crate) struct Program {
-    /// Keeps the folders.
+    /// Deletes the folders when dropped.
     _scratch: TempDir,
     pub(crate) project: PathBuf,
     pub(crate) home: PathBuf,
     variables: Vec<(String, String)>,
 }
 
-/// What only a hang reaches, however busy the machine is. No test fails because a machine is slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Exceeded only by a hang, however busy the machine is.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How a run ended, and all it said.
-pub(crate) struct Run {
+/// Exit code and output of a run.
+pub(crate) struct RunOutput {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -32,11 +32,11 @@ pub(crate) struct Run {
 }
 
 impl Program {
-    /// A project of these files, by their path in it. A path that starts with `~/` is in the home folder.
+    /// Creates a project with these files. A path that starts with `~/` is in the home folder.
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         let scratch = TempDir::new().expect("the temporary folder can be written to");
-        // Without symbolic links, so that the path in a message is the one that is replaced.
-        let root = fs_err::canonicalize(scratch.path()).expect("the folder was just made");
+        // Canonical, because paths in the output are replaced.
+        let root = fs_err::canonicalize(scratch.path()).expect("the folder exists");
         let (project, home) = (root.join("project"), root.join("home"));
         fs_err::create_dir(&project).expect("the folder is new");
         fs_err::create_dir(&home).expect("the folder is new");
@@ -47,7 +47,7 @@ impl Program {
         program
     }
 
-    /// The same with an environment variable.
+    /// Adds an environment variable.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
@@ -62,15 +62,16 @@ impl Program {
 
     pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         let path = self.path(name);
-        fs_err::create_dir_all(path.parent().expect("a file is in a folder")).expect("folders can be made");
+        fs_err::create_dir_all(path.parent().expect("a file is in a folder"))
+            .expect("the folder can be created");
         fs_err::write(path, text).expect("the file can be written");
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
-        fs_err::read_to_string(self.path(name)).expect("the file is there")
+        fs_err::read_to_string(self.path(name)).expect("the file exists")
     }
 
-    /// Every file below the project and the home folder with its bytes, to see what a run changed.
+    /// Returns all files of the project and the home folder with their content.
     pub(crate) fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         for folder in [&self.project, &self.home] {
@@ -80,16 +81,16 @@ impl Program {
     }
 
     /// Runs `toolgate` in the project folder. Arguments are split at white space.
-    pub(crate) fn run(&self, arguments: &str) -> Run {
+    pub(crate) fn run(&self, arguments: &str) -> RunOutput {
         self.run_list(&arguments.split_whitespace().collect::<Vec<_>>())
     }
 
-    pub(crate) fn run_list(&self, arguments: &[&str]) -> Run {
+    pub(crate) fn run_list(&self, arguments: &[&str]) -> RunOutput {
         self.finish(|| self.command(arguments).output().expect("the executable starts"))
     }
 
-    /// Runs `toolgate` and says how much memory it held at most, in bytes.
-    pub(crate) fn run_measured(&self, arguments: &str) -> (Run, u64) {
+    /// Runs `toolgate`; returns its output and its peak memory in bytes.
+    pub(crate) fn run_measured(&self, arguments: &str) -> (RunOutput, u64) {
         let mut peak = 0;
         let run = self.finish(|| {
             let arguments: Vec<_> = arguments.split_whitespace().collect();
@@ -99,7 +100,7 @@ impl Program {
             let status = format!("/proc/{}/status", child.id());
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| child.wait_with_output().expect("it ends"));
-                // The system keeps the peak itself, up to the end: what matters is the last look.
+                // The kernel keeps the peak itself, so only the last read counts.
                 while !waiting.is_finished() {
                     peak =
                         fs_err::read_to_string(&status).ok().and_then(|text| peak_of(&text)).unwrap_or(peak);
@@ -121,7 +122,7 @@ impl Program {
     }
 
     /// Starts `toolgate` for a command that does not end by itself.
-    pub(crate) fn start(&self, arguments: &str) -> Running {
+    pub(crate) fn start(&self, arguments: &str) -> RunningProgram {
         let mut command = self.command(&arguments.split_whitespace().collect::<Vec<_>>());
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the executable starts");
@@ -132,16 +133,16 @@ impl Program {
                 let _ = sender.send(line);
             }
         });
-        Running { child, lines: Mutex::new(lines) }
+        RunningProgram { child, lines: Mutex::new(lines) }
     }
 
     #[expect(clippy::disallowed_methods, reason = "its time is real")]
-    fn finish(&self, run: impl FnOnce() -> Output) -> Run {
+    fn finish(&self, run: impl FnOnce() -> Output) -> RunOutput {
         let start = Instant::now();
         let output = run();
         let took = start.elapsed();
         let text = |bytes: Vec<u8>| self.neutral(&String::from_utf8(bytes).expect("output is UTF-8"));
-        Run {
+        RunOutput {
             code: output.status.code().expect("no signal ended it"),
             stdout: text(output.stdout),
             stderr: text(output.stderr),
@@ -149,7 +150,7 @@ impl Program {
         }
     }
 
-    /// The text without what differs from run to run.
+    /// Replaces everything that differs between runs.
     fn neutral(&self, text: &str) -> String {
         let shown = |path: &Path| path.display().to_string();
         text.replace(&shown(&self.project), "[project]")
@@ -158,36 +159,36 @@ impl Program {
     }
 }
 
-/// A run that goes on, until it is dropped.
-pub(crate) struct Running {
+/// A running program; killed when dropped.
+pub(crate) struct RunningProgram {
     pub(crate) child: Child,
     lines: Mutex<mpsc::Receiver<String>>,
 }
 
-impl Running {
-    /// The next line on stdout that fits, and how long it took to come.
+impl RunningProgram {
+    /// Returns the next line on stdout that matches, and the time it took.
     #[expect(clippy::disallowed_methods, reason = "its time is real")]
     pub(crate) fn line(&self, fits: impl Fn(&str) -> bool) -> (String, Duration) {
         let start = Instant::now();
         let mut passed = Vec::new();
         loop {
-            match self.lines.lock().expect("one reads").recv_timeout(PATIENCE) {
+            match self.lines.lock().expect("one reads").recv_timeout(HANG_TIMEOUT) {
                 Ok(line) if fits(&line) => return (line, start.elapsed()),
                 Ok(line) => passed.push(line),
-                Err(_) => panic!("no such line came; what came is {passed:#?}"),
+                Err(_) => panic!("no matching line on stdout, only {passed:#?}"),
             }
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The most memory that a process held, from its `status`.
+/// Returns the peak memory from a `/proc/PID/status`.
 pub(crate) fn peak_of(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
@@ -204,14 +205,14 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-impl Run {
-    /// The one document on stdout.
+impl RunOutput {
+    /// Parses stdout as one JSON document.
     pub(crate) fn json(&self) -> Json {
         serde_json::from_str(&self.stdout).expect("stdout is one JSON document")
     }
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for RunOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { code, stdout, stderr, .. } = self;
         write!(f, "exit code {code}\n----- stdout\n{stdout}----- stderr\n{stderr}")

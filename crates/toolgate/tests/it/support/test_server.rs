@@ -1,4 +1,4 @@
-//! `testkit` over the network: a server in the background, and what it saw.
+//! `testkit` as a server over HTTP or stdio.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,18 +7,18 @@ use std::time::Instant;
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use crate::program::{PATIENCE, Program};
-use crate::servers::testkit;
+pub(crate) use crate::built::testkit;
+use crate::support::program::{HANG_TIMEOUT, Program};
 
-/// A server that ends with its test.
-pub(crate) struct Kit {
+/// A `testkit http` process; killed when dropped.
+pub(crate) struct TestServer {
     child: Child,
     folder: TempDir,
     pub(crate) port: u16,
 }
 
-impl Kit {
-    /// Starts it: `huge-json era=modern`.
+impl TestServer {
+    /// Starts it with a mode and options, such as `huge-json era=modern`.
     #[expect(clippy::disallowed_methods, reason = "the server is the other side of the test")]
     pub(crate) fn start(line: &str) -> Self {
         let folder = TempDir::new().expect("the temporary folder can be written to");
@@ -32,45 +32,65 @@ impl Kit {
             .expect("the server starts");
         let mut port = String::new();
         let stdout = child.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut port).expect("it says its port");
+        BufReader::new(stdout).read_line(&mut port).expect("the server prints its port");
         Self { child, folder, port: port.trim().parse().expect("a port") }
     }
 
-    /// Its address for a scheme and a path, such as `http` and `mcp`.
+    /// Returns its URL for a scheme and a path, such as `http` and `mcp`.
     pub(crate) fn url(&self, scheme: &str, path: &str) -> String {
         format!("{scheme}://127.0.0.1:{}/{path}", self.port)
     }
 
-    /// What it saw: `connected`, `request`, `broken` and `closed`, each with its time in milliseconds.
+    /// Returns its events: `connected`, `request`, `broken` and `closed`, each with its time in milliseconds.
     pub(crate) fn seen(&self) -> Vec<Json> {
         let log = fs_err::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         log.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
-    /// Waits until something holds, for a few seconds at most.
+    /// Waits until a condition holds.
     #[expect(clippy::disallowed_methods, reason = "the server is another process")]
     pub(crate) fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !holds(self) {
-            assert!(start.elapsed() < PATIENCE, "{what}: {:#?}", self.seen());
+            assert!(start.elapsed() < HANG_TIMEOUT, "{what}: {:#?}", self.seen());
             std::thread::yield_now();
         }
     }
 
-    /// How often it saw something.
+    /// Counts events.
     pub(crate) fn count(&self, event: &str) -> usize {
         self.seen().iter().filter(|seen| seen["event"] == event).count()
     }
 }
 
-impl Drop for Kit {
+impl Drop for TestServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A project with these servers.
+/// Creates a project with these servers.
 pub(crate) fn project(servers: Json) -> Program {
     Program::new(&[("mcp.json", &json!({ "servers": servers }).to_string())])
+}
+
+pub(crate) fn entry(mode: &str) -> Json {
+    json!({ "command": testkit(), "args": [mode], "timeout": "5s" })
+}
+
+/// Counts the processes with this variable in their environment.
+pub(crate) fn processes_left(marker: &str) -> usize {
+    processes_with(marker).len()
+}
+
+/// Returns the processes with this variable in their environment.
+pub(crate) fn processes_with(marker: &str) -> Vec<u32> {
+    let find = |entry: std::io::Result<fs_err::DirEntry>| {
+        let entry = entry.ok()?;
+        let environment = fs_err::read(entry.path().join("environ")).ok()?;
+        let has = environment.windows(marker.len()).any(|part| part == marker.as_bytes());
+        entry.file_name().to_str()?.parse().ok().filter(|_| has)
+    };
+    fs_err::read_dir("/proc").expect("Linux").filter_map(find).collect()
 }

@@ -1,4 +1,4 @@
-//! `code_execution`: code that works, code that fails, and code that attacks.
+//! `code_execution`: working, failing and hostile code.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -8,16 +8,16 @@ use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
-use crate::door::{Door, OWNER, request, until};
-use crate::program::{Program, Run};
+use crate::support::gateway::{Gateway, OWNER, request, wait_until};
+use crate::support::program::{Program, RunOutput};
 
-/// Keeps a process for long, and names it for us.
+/// Writes its process id to a file and sleeps.
 const SLEEP: &str = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(3000)\n";
 
-/// A project that runs code, with what else is said about that.
+/// Creates a project with `code_execution` and these settings.
 fn project(rules: Json, more: Json) -> Program {
     let program = Program::new(&[(".env", "SECRET=hunter2-in-the-file\n")]).with("TOOLGATE_LOG", "off");
-    // Only what is meant to be late is late, however busy the machine is.
+    // Timeouts must not depend on the load of the machine.
     let mut code = json!({ "enabled": true, "timeout": "10m" });
     code.as_object_mut().expect("a map").extend(rules.as_object().cloned().unwrap_or_default());
     let mut whole = json!({ "code_execution": code });
@@ -26,8 +26,8 @@ fn project(rules: Json, more: Json) -> Program {
     program.with("API_SECRET", "hunter2-in-the-environment")
 }
 
-/// Runs it, after which nothing is left of its folder.
-fn run(program: &Program, arguments: Json) -> (Json, Run) {
+/// Runs code and checks that its folder is deleted.
+fn run(program: &Program, arguments: Json) -> (Json, RunOutput) {
     let run =
         program.run_list(&["tools", "call", "code_execution", "--json", "--args", &arguments.to_string()]);
     nothing_is_left(program);
@@ -52,7 +52,7 @@ fn is_alive(pid: &str) -> bool {
     Path::new("/proc").join(pid.trim()).join("cmdline").exists()
 }
 
-/// Data goes in, a summary and files come out.
+/// Input files go in, output and files come out.
 #[test]
 fn data_is_processed() {
     let program = project(json!({}), json!({ "results": {} }));
@@ -74,14 +74,14 @@ open('large.txt', 'w').write('a line\\n' * 5000 + 'the needle')
         "{output}"
     );
     let files = data["files"].as_array().expect("a list");
-    let file = |name: &str| files.iter().find(|file| file["path"] == name).expect("it is there");
-    assert_eq!(files.len(), 3, "what it was given is not given back: {files:?}");
+    let file = |name: &str| files.iter().find(|file| file["path"] == name).expect("the file exists");
+    assert_eq!(files.len(), 3, "input files are not returned: {files:?}");
     assert_eq!(file("summary.txt")["text"], "2 rows");
     assert!(file("picture.bin")["base64"].as_str().is_some_and(|text| text.starts_with("AAECAwQF")));
-    let uri = file("large.txt")["uri"].as_str().expect("it is kept");
+    let uri = file("large.txt")["uri"].as_str().expect("the file is stored");
     let read = program.run(&format!("tools call read_result uri={uri} grep=needle"));
     assert_eq!(read.stdout, "5001: the needle\n", "{read}");
-    // Where nothing is kept, that is told.
+    // Without stored results, the output says so.
     let alone = project(json!({}), json!({}));
     let data = python(&alone, "open('large.txt', 'w').write('x' * 100_000)")["data"].clone();
     assert!(data["files"][0]["note"].as_str().is_some_and(|note| note.contains("`results`")), "{data}");
@@ -93,7 +93,7 @@ open('large.txt', 'w').write('a line\\n' * 5000 + 'the needle')
 }
 
 #[test]
-fn what_fails_says_why() {
+fn errors_are_reported() {
     let program = project(json!({}), json!({}));
     let (result, output) = run(
         &program,
@@ -121,13 +121,13 @@ fn what_fails_says_why() {
     assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("`code_execution.python`")), "{error}");
 }
 
-/// Whatever it tries, it sees the system and its own folder, and reaches nobody.
+/// Hostile code sees only the system and its own folder, and has no network.
 #[test]
 fn the_sandbox_holds() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = tcp.local_addr().expect("it is bound").port();
     let program = project(json!({}), json!({}));
-    let _unix = UnixListener::bind(program.path("service.socket")).expect("it can be made");
+    let _unix = UnixListener::bind(program.path("service.socket")).expect("a socket");
     let here = program.project.display().to_string();
     let code = format!(
         r#"
@@ -172,19 +172,19 @@ tempfile.NamedTemporaryFile().write(b'x')
 "#
     );
     let (result, output) = run(&program, json!({ "language": "python", "code": code }));
-    let said = result["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{output}"));
-    assert!(!said.contains("DONE") && !said.contains("hunter2"), "{said}");
-    assert_eq!(said.matches(" kept ").count(), 23, "{said}");
-    assert!(said.contains("alive"), "programs of the system run: {said}");
-    assert!(!said.contains("API_SECRET"), "{said}");
+    let stdout = result["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{output}"));
+    assert!(!stdout.contains("DONE") && !stdout.contains("hunter2"), "{stdout}");
+    assert_eq!(stdout.matches(" kept ").count(), 23, "{stdout}");
+    assert!(stdout.contains("alive"), "programs of the system run: {stdout}");
+    assert!(!stdout.contains("API_SECRET"), "{stdout}");
     assert_eq!(result["data"]["files"], json!([]), "a link is not followed: {result}");
     assert_eq!(program.read(".env"), "SECRET=hunter2-in-the-file\n");
     assert!(!program.path("new").exists() && !program.path("main.py").exists());
 }
 
-/// What the operator lets it read, it reads; without the sandbox it may do what we may.
+/// Code can read the configured folders; without the sandbox it has the rights of the gateway.
 #[test]
-fn the_sandbox_is_as_wide_as_it_is_said_to_be() {
+fn the_sandbox_follows_the_config() {
     let program = project(json!({ "read": ["shared"] }), json!({}));
     program.write("shared/data.txt", "for all");
     let at = |name: &str| format!("cat {}", program.path(name).display());
@@ -195,7 +195,7 @@ fn the_sandbox_is_as_wide_as_it_is_said_to_be() {
     assert!(absent.code == 78 && absent.stderr.contains("`nowhere` does not exist"), "{absent}");
     let open = project(json!({ "sandbox": false }), json!({}));
     assert_eq!(shell(&open, "cat ../../../.env")["data"]["stdout"], "SECRET=hunter2-in-the-file\n");
-    // Even so: nothing of our environment, and no link is followed when files are taken.
+    // Even so, the environment is empty, and no link is followed when files are collected.
     let result = shell(
         &open,
         "echo $API_SECRET; ln -s ../../../.env link; ln ../../../.env hard; mkdir d; ln -s / d/root",
@@ -203,47 +203,47 @@ fn the_sandbox_is_as_wide_as_it_is_said_to_be() {
     assert_eq!((&result["data"]["stdout"], &result["data"]["files"]), (&json!("\n"), &json!([])), "{result}");
 }
 
-/// Each limit ends it, says so, and leaves no process.
+/// Every limit ends the code, is reported, and leaves no process.
 #[test]
 fn limits_hold() {
     let program = |rules: Json| project(rules, json!({}));
-    let told = |result: &Json, code: &str, says: &str| {
+    let assert_error = |result: &Json, code: &str, says: &str| {
         assert_eq!(result["error"]["code"], code, "{result}");
         let text = format!("{} {}", result["error"]["message"], result["error"]["hint"]);
         assert!(text.contains(says), "{result}");
     };
     let late = python(&program(json!({ "timeout": "1s" })), "print('begun')\nwhile True: pass");
-    told(&late, "timeout", "begun");
-    told(&late, "timeout", "`code_execution.timeout`");
+    assert_error(&late, "timeout", "begun");
+    assert_error(&late, "timeout", "`code_execution.timeout`");
     let limited = program(
         json!({ "max_output": "10KiB", "max_disk": "1MiB", "max_memory": "200MiB", "max_processes": 8 }),
     );
-    told(&shell(&limited, "yes"), "output_too_large", "`code_execution.max_output`");
-    told(&shell(&limited, "yes >&2"), "output_too_large", "`code_execution.max_output`");
-    told(&python(&limited, "x = bytearray(10**9)"), "tool_execution_error", "MemoryError");
+    assert_error(&shell(&limited, "yes"), "output_too_large", "`code_execution.max_output`");
+    assert_error(&shell(&limited, "yes >&2"), "output_too_large", "`code_execution.max_output`");
+    assert_error(&python(&limited, "x = bytearray(10**9)"), "tool_execution_error", "MemoryError");
     let many = "import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        break\nx = bytearray(os.urandom(1)) * (90 << 20)\ntime.sleep(3000)";
-    told(&python(&limited, many), "tool_execution_error", "`code_execution.max_memory`");
-    // With a fuse: for the superuser no limit of the kernel counts, and others want to start something meanwhile.
-    told(
+    assert_error(&python(&limited, many), "tool_execution_error", "`code_execution.max_memory`");
+    // The loop is bounded: root is exempt from the process limit of the kernel, and other tests need processes.
+    assert_error(
         &shell(&limited, "bomb() { sleep 0.1; bomb | bomb & }; bomb; sleep 3000"),
         "tool_execution_error",
         "`code_execution.max_processes`",
     );
     let daemons = "for i in $(seq 20); do setsid -f sleep 3000; done; sleep 3000";
-    told(&shell(&limited, daemons), "tool_execution_error", "`code_execution.max_processes`");
+    assert_error(&shell(&limited, daemons), "tool_execution_error", "`code_execution.max_processes`");
     let one = python(&limited, "open('x', 'wb').write(bytes(2 << 20))");
-    told(&one, "tool_execution_error", "File too large");
+    assert_error(&one, "tool_execution_error", "File too large");
     let all =
         "import time\nfor n in range(10):\n    open(f'{n}', 'wb').write(bytes(200 << 10))\ntime.sleep(3000)";
-    told(&python(&limited, all), "tool_execution_error", "`code_execution.max_disk`");
+    assert_error(&python(&limited, all), "tool_execution_error", "`code_execution.max_disk`");
     let files = "import time\nfor n in range(10_000):\n    open(f'{n}', 'w')\ntime.sleep(3000)";
-    told(&python(&program(json!({})), files), "tool_execution_error", "5000 files");
+    assert_error(&python(&program(json!({})), files), "tool_execution_error", "5000 files");
     let some = python(&program(json!({})), "for n in range(100): open(f'{n:03}', 'w').write('x')");
     assert_eq!(some["data"]["files"].as_array().map(Vec::len), Some(32), "{some}");
     assert_eq!(some["data"]["filesLeftOut"], 68);
 }
 
-/// A program that makes itself independent is gone with its call all the same.
+/// Daemons end with their call.
 #[test]
 fn nothing_outlives_its_call() {
     let program = project(json!({}), json!({}));
@@ -260,13 +260,13 @@ while not os.path.exists('ready'): time.sleep(0.01)
 print(open('ready').read())";
     let result = python(&program, daemon);
     let pid = result["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned();
-    until("the end of the daemon", || !is_alive(&pid));
+    wait_until("the end of the daemon", || !is_alive(&pid));
 }
 
-/// Waits until code has said which process it is.
+/// Waits until the code has written its process id.
 fn pid_of(program: &Program) -> String {
     let mut pid = String::new();
-    until("code that runs", || {
+    wait_until("code that runs", || {
         for folder in fs_err::read_dir(program.path(".toolgate/scratch")).into_iter().flatten().flatten() {
             pid = fs_err::read_to_string(folder.path().join("pid")).unwrap_or_default();
         }
@@ -276,38 +276,39 @@ fn pid_of(program: &Program) -> String {
 }
 
 #[test]
-fn whoever_leaves_takes_its_code_along() {
+fn a_disconnect_ends_the_code() {
     let callers = json!([{ "id": "ann", "permissions": ["mail:*"], "api_key": "key-of-ann" }]);
     let program =
         project(json!({ "timeout": "10m" }), json!({ "callers": callers })).with("TOOLGATE_API_KEY", OWNER);
-    let door = Door::of(program);
+    let gateway = Gateway::serve(program);
     let arguments = json!({ "language": "python", "code": SLEEP });
-    assert_eq!(door.call("key-of-ann", "code_execution", &arguments).status, 404, "deny by default");
+    assert_eq!(gateway.call("key-of-ann", "code_execution", &arguments).status, 404, "deny by default");
     let body = json!({ "arguments": arguments }).to_string();
     let headers = [&format!("X-API-Key: {OWNER}"), "Content-Type: application/json"];
-    let mut stream = door.connect();
+    let mut stream = gateway.connect();
     let bytes = request("POST /v1/tools/code_execution/call", &headers, &body);
     stream.write_all(bytes.as_bytes()).expect("it is sent");
-    let pid = pid_of(&door.program);
+    let pid = pid_of(&gateway.program);
     drop(stream);
-    until("the end of the code", || !is_alive(&pid));
-    until("the folder to go", || {
-        fs_err::read_dir(door.program.path(".toolgate/scratch")).is_ok_and(|mut left| left.next().is_none())
+    wait_until("the end of the code", || !is_alive(&pid));
+    wait_until("the folder to go", || {
+        fs_err::read_dir(gateway.program.path(".toolgate/scratch"))
+            .is_ok_and(|mut left| left.next().is_none())
     });
-    // Killed in the middle of a call, we leave no process; the next one removes the folder.
-    let mut stream = door.connect();
+    // SIGKILL during a call leaves no process; the next start removes the folder.
+    let mut stream = gateway.connect();
     stream.write_all(bytes.as_bytes()).expect("it is sent");
-    let pid = pid_of(&door.program);
-    let Door { program, running, .. } = door;
+    let pid = pid_of(&gateway.program);
+    let Gateway { program, running, .. } = gateway;
     drop(running);
-    until("the end of the code", || !is_alive(&pid));
+    wait_until("the end of the code", || !is_alive(&pid));
     assert_eq!(shell(&program, "echo next")["data"]["stdout"], "next\n");
 }
 
-/// A kernel without Landlock: the system call is taken away, and nothing is run.
+/// Without Landlock (the system call is blocked) no code runs.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what takes a system call away is a program of its own")]
-fn where_the_kernel_cannot_nothing_runs() {
+fn nothing_runs_without_kernel_support() {
     let program = project(json!({}), json!({}));
     let without = r"
 import ctypes, os, struct, sys
@@ -337,7 +338,7 @@ os.execv(sys.argv[1], sys.argv[1:])
             .args(words)
             .current_dir(&program.project)
             .output()
-            .expect("there is Python");
+            .expect("Python is installed");
         serde_json::from_slice::<Json>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
     };
     let refused = call(&program);
@@ -352,7 +353,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 }
 
 #[test]
-fn off_unless_it_is_wanted() {
+fn off_by_default() {
     for rules in [json!({ "sandbox": false }), json!({ "enabled": false }), json!({})] {
         let program = Program::new(&[("toolgate.yaml", &json!({ "code_execution": rules }).to_string())]);
         let error =

@@ -1,13 +1,13 @@
-//! The way of a newcomer: a new tool, a change, a call, its examples.
+//! `toolgate tools new`: from a new script to tested examples.
 
 use serde_json::{Value as Json, json};
 
-use crate::door::until;
-use crate::program::Program;
-use crate::scripts::{call, project, write_script};
+use crate::support::gateway::wait_until;
+use crate::support::program::Program;
+use crate::support::scripts::{call, project, write_script};
 
 #[test]
-fn from_nothing_to_a_tool_that_is_tested() {
+fn from_a_template_to_a_tested_tool() {
     let program = Program::new(&[]);
     assert_eq!(program.run("init").code, 0);
     let before = program.read("tools/tools.json");
@@ -17,18 +17,18 @@ fn from_nothing_to_a_tool_that_is_tested() {
         assert_eq!(run.code, 0, "{run}");
         assert!(run.stderr.contains(&format!("wrote tools/{file}")), "{run}");
         assert!(run.stderr.contains(&format!("`toolgate tools call {name} text=hello`")), "{run}");
-        // What it says to type works.
+        // The suggested commands work.
         assert_eq!(
             call(&program, name, &json!({ "text": "hello" }))["data"],
             json!({ "text": "hello", "length": 5 })
         );
     }
-    // What was there is there, as it was written.
+    // Existing entries stay unchanged.
     let after = program.read("tools/tools.json");
     assert!(after.starts_with(before.split("\n  ]").next().expect("the tools")), "{after}");
     assert_eq!(program.run("check").code, 0);
-    // One of them promises to be fast, and Python may not be on a busy machine.
-    until("all examples hold", || {
+    // One tool promises to be fast, which Python may miss on a busy machine.
+    wait_until("all examples hold", || {
         let run = program.run("tools test");
         assert!(run.stderr.contains("no examples: disk_usage"), "{run}");
         run.code == 0 && run.stdout.lines().last() == Some("3 passed, 0 failed")
@@ -53,12 +53,12 @@ fn from_nothing_to_a_tool_that_is_tested() {
 }
 
 #[test]
-fn nothing_is_written_over() {
+fn nothing_is_overwritten() {
     let program = Program::new(&[]);
     program.run("init");
     program.write("tools/mine.py", "# mine\n");
     let before = program.files();
-    for (arguments, code, said) in [
+    for (arguments, code, expected) in [
         ("tools new mine", 1, "tools/mine.py was not written"),
         ("tools new word_count", 1, "tool `word_count` already exists"),
         ("tools new ../../out", 1, "invalid tool name"),
@@ -67,7 +67,7 @@ fn nothing_is_written_over() {
     ] {
         let run = program.run(arguments);
         assert_eq!(run.code, code, "{arguments}: {run}");
-        assert!(run.stderr.contains(said), "{arguments}: {run}");
+        assert!(run.stderr.contains(expected), "{arguments}: {run}");
     }
     assert_eq!(program.files(), before);
     let refused = project(&[("tool.py", "", json!({ "timeout": "soon" }))]);
@@ -80,7 +80,7 @@ fn nothing_is_written_over() {
 }
 
 #[test]
-fn examples_for_programs() {
+fn examples_as_json() {
     let example = |description: &str, params: Json, expected: Json| json!({ "description": description, "params": params, "expected_result": expected });
     let examples = json!([
         example("a number", json!({ "give": 1 }), json!(1.0)),

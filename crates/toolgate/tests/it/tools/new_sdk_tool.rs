@@ -1,13 +1,13 @@
-//! `toolgate tools new --lang rust`: what is written, and what is left where it is refused.
+//! `toolgate tools new --lang rust`: the created files, and no files after an error.
 
-use crate::program::Program;
+use crate::support::program::Program;
 
 fn sdk() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../..").to_owned()
 }
 
 #[test]
-fn a_new_tool_in_rust() {
+fn creates_a_rust_tool() {
     let program = Program::new(&[]);
     assert_eq!(program.run("init").code, 0);
     let description = "Counts the words of a text. Use it before sending one. Returns their number.";
@@ -38,20 +38,20 @@ fn a_new_tool_in_rust() {
     );
     assert!(program.read("mcp.json").contains("\"./tools/count-words/target/debug/count-words\""));
     assert_eq!(program.run("check").code, 0);
-    // It is not built yet, and that is what is said.
+    // The hint is to build it first.
     let run = program.run("tools call count-words text=hello");
     assert_ne!(run.code, 0, "{run}");
     assert!(run.stderr.contains("tools/count-words/target/debug/count-words"), "{run}");
 }
 
 #[test]
-fn a_new_tool_in_rust_that_is_refused_leaves_nothing() {
+fn errors_leave_no_files() {
     let program = Program::new(&[]);
     program.run("init");
     program.write("tools/get-card/mine.txt", "mine");
     let before = program.files();
     let sdk = sdk();
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (format!("count --lang rust --sdk {sdk}"), "invalid tool name `count`"),
         (format!("2-words --lang rust --sdk {sdk}"), "invalid tool name `2-words`"),
         ("count-words --lang rust".to_owned(), "toolgate-sdk is not on crates.io: its location is needed"),
@@ -62,10 +62,10 @@ fn a_new_tool_in_rust_that_is_refused_leaves_nothing() {
     ] {
         let run = program.run(&format!("tools new {arguments}"));
         assert_eq!(run.code, 1, "{arguments}: {run}");
-        assert!(run.stderr.contains(said), "{arguments}: {run}");
+        assert!(run.stderr.contains(expected), "{arguments}: {run}");
     }
     assert_eq!(program.files(), before);
-    // A repository does as well, and so does the variable.
+    // A git repository is accepted as well, and so is the variable.
     let from = Program::new(&[]).with("TOOLGATE_SDK", "https://example.com/toolgate.git");
     from.run("init");
     let run = from.run("tools new count-words --lang rust");

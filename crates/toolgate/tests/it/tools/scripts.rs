@@ -1,67 +1,24 @@
-//! Tools of one's own, run for real: Python files and executables, good ones and bad ones.
-
-use std::os::unix::fs::PermissionsExt;
+//! Script tools: Python files and executables, valid and broken ones.
 
 use serde_json::{Value as Json, json};
 
-use crate::door::until;
-use crate::program::Program;
-use crate::servers::left_behind;
+use crate::support::gateway::wait_until;
+use crate::support::program::Program;
+use crate::support::scripts::{call, mode, project};
+use crate::support::test_server::processes_left;
 
-/// A tool: its file, what is in it, and what its entry says beside.
-type Tool<'a> = (&'a str, &'a str, Json);
-
-/// A project with these tools, named as their files are.
-pub(crate) fn project(tools: &[Tool<'_>]) -> Program {
-    let program = Program::new(&[]);
-    let mut entries = Vec::new();
-    for (file, text, keys) in tools {
-        let name = file.split('.').next().expect("a name");
-        let mut entry = json!({ "name": name, "description": "Does something.", "script_path": file,
-            "input_schema": { "type": "object" }, "timeout": "50s" });
-        let keys = keys.as_object().expect("keys of an entry").clone();
-        entry.as_object_mut().expect("an entry").extend(keys);
-        entries.push(entry);
-        write_script(&program, file, text);
-    }
-    program.write("tools/tools.json", json!({ "tools": entries }).to_string());
-    program
-}
-
-/// A script; one that is not Python can be executed.
-pub(crate) fn write_script(program: &Program, file: &str, text: &str) {
-    let path = format!("tools/{file}");
-    program.write(&path, text);
-    if !file.ends_with(".py") {
-        mode(program, &path, 0o755);
-    }
-}
-
-fn mode(program: &Program, path: &str, bits: u32) {
-    let permissions = std::fs::Permissions::from_mode(bits);
-    fs_err::set_permissions(program.path(path), permissions).expect("it is our file");
-}
-
-/// Calls a tool, and gives the whole envelope.
-pub(crate) fn call(program: &Program, tool: &str, arguments: &Json) -> Json {
-    let run = program.run_list(&["tools", "call", tool, "--args", &arguments.to_string(), "--json"]);
-    let envelope: Json = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("no document: {run}"));
-    assert_eq!(run.code == 0, envelope["status"] == "success", "{run}");
-    envelope
-}
-
-/// Its error: the code and the words.
+/// Returns the code and the message of an error.
 fn error(envelope: &Json) -> (&str, &str) {
     let error = &envelope["error"];
     (error["code"].as_str().unwrap_or_default(), error["message"].as_str().unwrap_or_default())
 }
 
-/// One Python tool, called once.
+/// Calls a Python tool once.
 fn python(source: &str, arguments: Json) -> Json {
     call(&project(&[("tool.py", source, json!({}))]), "tool", &arguments)
 }
 
-/// One shell script, called once.
+/// Calls a shell script once.
 fn shell(source: &str, arguments: Json) -> Json {
     call(&project(&[("tool.sh", &format!("#!/bin/sh\n{source}\n"), json!({}))]), "tool", &arguments)
 }
@@ -80,8 +37,8 @@ fn the_quickstart_runs() {
         program.write(file, fs_err::read(format!("{folder}/{file}")).expect("an example"));
         mode(&program, file, bits);
     }
-    // It promises to be fast, and Python may not be on a busy machine.
-    until("it answers", || {
+    // The tool promises to be fast, which Python may miss on a busy machine.
+    wait_until("it answers", || {
         let run = program.run_list(&["tools", "call", "word_count", "text=a b c"]);
         run.code == 0 && run.stdout.trim() == r#"{"lines":1,"words":3,"characters":5}"#
     });
@@ -90,7 +47,7 @@ fn the_quickstart_runs() {
 }
 
 #[test]
-fn what_cannot_run_says_what_to_do() {
+fn startup_errors_have_hints() {
     let program = project(&[
         ("missing.py", "", json!({})),
         ("plain.sh", "#!/bin/sh\necho 1\n", json!({})),
@@ -108,7 +65,7 @@ fn what_cannot_run_says_what_to_do() {
     fs_err::remove_file(program.path("tools/missing.py")).expect("it was written");
     mode(&program, "tools/plain.sh", 0o644);
     mode(&program, "tools/open.py", 0o666);
-    for (tool, code, said, hint) in [
+    for (tool, code, expected, hint) in [
         (
             "missing",
             "tool_execution_error",
@@ -125,39 +82,41 @@ fn what_cannot_run_says_what_to_do() {
     ] {
         let envelope = call(&program, tool, &json!({ "password": "hunter2hunter2" }));
         assert_eq!(error(&envelope).0, code, "{envelope}");
-        assert!(error(&envelope).1.contains(said), "{envelope}");
+        assert!(error(&envelope).1.contains(expected), "{envelope}");
         assert!(envelope["error"]["hint"].as_str().unwrap_or_default().contains(hint), "{envelope}");
     }
-    // What was given is written down, without its secrets.
+    // The arguments are logged with secrets masked.
     let log = program.run("log --json").stdout;
     assert!(log.contains("fails.sh") && !log.contains("hunter2"), "{log}");
 }
 
 #[test]
-fn a_script_does_not_leave_its_folder() {
+fn scripts_must_be_in_their_folder() {
     let program = project(&[("inside.sh", "#!/bin/sh\necho in\n", json!({})), ("late.sh", "", json!({}))]);
     program.write("outside.sh", "#!/bin/sh\necho out\n");
     mode(&program, "outside.sh", 0o755);
     let link = |target: &str, name: &str| {
         let _ = fs_err::remove_file(program.path(name));
-        std::os::unix::fs::symlink(program.path(target), program.path(name)).expect("a link can be made");
+        std::os::unix::fs::symlink(program.path(target), program.path(name)).expect("a symbolic link");
     };
     link("outside.sh", "tools/late.sh");
     let run = program.run("check");
     assert_eq!(run.code, 78, "{run}");
-    // One that becomes such a link while it is used is noticed, too.
+    // A file replaced by such a link at run time is noticed as well.
     link("tools/inside.sh", "tools/late.sh");
-    let door = crate::door::Door::of(program.with("TOOLGATE_API_KEY", crate::door::OWNER));
-    let _ = fs_err::remove_file(door.program.path("tools/inside.sh"));
-    std::os::unix::fs::symlink(door.program.path("outside.sh"), door.program.path("tools/inside.sh"))
-        .expect("a link can be made");
-    let answer = door.call(crate::door::OWNER, "inside", &json!({}));
-    assert_eq!(answer.told().1, "tool_execution_error", "{answer:?}");
+    let gateway = crate::support::gateway::Gateway::serve(
+        program.with("TOOLGATE_API_KEY", crate::support::gateway::OWNER),
+    );
+    let _ = fs_err::remove_file(gateway.program.path("tools/inside.sh"));
+    std::os::unix::fs::symlink(gateway.program.path("outside.sh"), gateway.program.path("tools/inside.sh"))
+        .expect("a symbolic link");
+    let answer = gateway.call(crate::support::gateway::OWNER, "inside", &json!({}));
+    assert_eq!(answer.status_and_code().1, "tool_execution_error", "{answer:?}");
     assert!(answer.body.contains("leads outside of its folder"), "{answer:?}");
 }
 
 #[test]
-fn what_a_script_answers() {
+fn valid_results() {
     let text = |envelope: &Json| envelope["data"][0]["text"].clone();
     assert_eq!(shell("echo '{\"n\": 1.0}'", json!({}))["data"], json!({ "n": 1.0 }));
     assert_eq!(text(&shell("cat", json!({ "a": "b" }))), Json::Null);
@@ -167,8 +126,8 @@ fn what_a_script_answers() {
     assert_eq!(shell("true", json!({}))["data"], json!([]));
     let image = r#"echo '{"content":[{"type":"image","data":"","mimeType":"image/png"}]}'"#;
     assert_eq!(shell(image, json!({}))["data"][0]["type"], "image");
-    let said = shell(r#"echo '{"content":[{"type":"text","text":"no"}],"isError":true}'"#, json!({}));
-    assert_eq!(error(&said), ("tool_execution_error", "no"));
+    let envelope = shell(r#"echo '{"content":[{"type":"text","text":"no"}],"isError":true}'"#, json!({}));
+    assert_eq!(error(&envelope), ("tool_execution_error", "no"));
     assert_eq!(python("def run(args):\n  return 'hello'", json!({}))["data"][0]["text"], "hello");
     assert_eq!(python("def run(args):\n  return args['a'] + 1", json!({ "a": 2 }))["data"][0]["text"], "3");
     assert_eq!(python("def run(args):\n  pass", json!({}))["data"], json!([]));
@@ -182,8 +141,8 @@ fn what_a_script_answers() {
 }
 
 #[test]
-fn what_is_no_answer() {
-    for (source, said) in [
+fn invalid_results() {
+    for (source, expected) in [
         ("return {'a': float('nan')}", "not JSON: ValueError: Out of range float values"),
         ("return {1, 2}", "not JSON: TypeError: Object of type set"),
         ("return '\\ud800'", "not JSON: UnicodeEncodeError"),
@@ -194,8 +153,8 @@ fn what_is_no_answer() {
     ] {
         let envelope = python(&format!("def run(args):\n  {source}"), json!({}));
         assert_eq!(error(&envelope).0, "tool_execution_error", "{source}: {envelope}");
-        assert!(error(&envelope).1.contains(said), "{source}: {envelope}");
-        // Where it happened is for the log alone.
+        assert!(error(&envelope).1.contains(expected), "{source}: {envelope}");
+        // The traceback is only in the log.
         assert!(!envelope.to_string().contains("Traceback"), "{envelope}");
     }
     let large = python("def run(args):\n  return 'x' * (64 << 20)", json!({}));
@@ -209,7 +168,7 @@ fn what_is_no_answer() {
 }
 
 #[test]
-fn where_it_went_wrong_is_in_the_log() {
+fn tracebacks_are_logged() {
     let program =
         project(&[("tool.py", "def deep():\n  return 1 / 0\ndef run(args):\n  return deep()", json!({}))]);
     let envelope = call(&program, "tool", &json!({}));
@@ -219,8 +178,8 @@ fn where_it_went_wrong_is_in_the_log() {
 }
 
 #[test]
-fn a_python_file_that_cannot_be_loaded() {
-    for (source, said, hint) in [
+fn python_files_that_fail_to_load() {
+    for (source, expected, hint) in [
         ("def run(args:\n", "SyntaxError", ""),
         (
             "import no_such_module\ndef run(args): pass",
@@ -234,7 +193,7 @@ fn a_python_file_that_cannot_be_loaded() {
     ] {
         let envelope = python(source, json!({}));
         assert_eq!(error(&envelope).0, "tool_execution_error", "{envelope}");
-        assert!(error(&envelope).1.contains(said), "{source}: {envelope}");
+        assert!(error(&envelope).1.contains(expected), "{source}: {envelope}");
         assert!(
             envelope["error"]["hint"].as_str().unwrap_or_default().contains(hint),
             "{source}: {envelope}"
@@ -247,14 +206,15 @@ fn a_python_file_that_cannot_be_loaded() {
     assert!(hint.contains("python3 -m venv") && hint.contains("requirements.txt"), "{envelope}");
 }
 
-/// What `python3 -m venv .venv` makes, without what takes long: a link to the interpreter, and a folder of packages,
-/// which is returned. What is called `python3` may be a script that sets variables; this is not.
+/// Creates the essential files of `python3 -m venv .venv` and returns the folder of packages. `python3` may be a
+/// wrapper script, so its real path is linked.
 #[expect(clippy::disallowed_methods, reason = "the interpreter itself knows where it is")]
 fn virtual_environment(program: &Program) -> String {
-    let asked = "import os, sys; print(os.path.realpath(sys.executable), '%d.%d' % sys.version_info[:2])";
-    let asked = std::process::Command::new("python3").args(["-c", asked]).output().expect("there is Python");
-    let said = String::from_utf8(asked.stdout).expect("text");
-    let (real, version) = said.trim().rsplit_once(' ').expect("two words");
+    let code = "import os, sys; print(os.path.realpath(sys.executable), '%d.%d' % sys.version_info[:2])";
+    let output =
+        std::process::Command::new("python3").args(["-c", code]).output().expect("Python is installed");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (real, version) = text.trim().rsplit_once(' ').expect("a path and a version");
     fs_err::create_dir_all(program.path(".venv/bin")).expect("a folder");
     std::os::unix::fs::symlink(real, program.path(".venv/bin/python")).expect("a link");
     let home = real.rsplit_once('/').expect("a path").0;
@@ -272,7 +232,7 @@ fn a_virtual_environment_is_used() {
 }
 
 #[test]
-fn how_a_function_may_take_its_arguments() {
+fn signatures_of_python_functions() {
     let schema = json!({ "input_schema": { "type": "object", "properties": {
         "text": { "type": "string" }, "times": { "type": "integer" } } } });
     let arguments = json!({ "text": "ab", "times": 2 });
@@ -292,7 +252,7 @@ fn how_a_function_may_take_its_arguments() {
 }
 
 #[test]
-fn what_is_printed_does_not_spoil_the_result() {
+fn printed_output_does_not_affect_the_result() {
     let source = "import os, subprocess, sys\nprint('at the start')\ndef run(args):\n  \
         print('hello'); sys.stdout.write('{}'); os.write(1, b'\\0\\0\\0\\1r'); subprocess.run(['echo', 'child'])\n  \
         return {'read': sys.stdin.read()}";
@@ -303,14 +263,14 @@ fn what_is_printed_does_not_spoil_the_result() {
     assert_eq!(shell("yes no | head -c 50000000 >&2; echo '{}'", json!({}))["data"], json!({}));
     let endless = shell("exec yes", json!({}));
     assert_eq!(error(&endless).0, "output_too_large", "{endless}");
-    // Arguments that nobody reads hold nobody up.
+    // A script that ignores its stdin does not block.
     let unread = shell("echo done", json!({ "text": "x".repeat(100_000) }));
     assert_eq!(unread["data"][0]["text"], "done");
 }
 
-/// What a script sees of its surroundings.
+/// The environment of a script.
 #[test]
-fn a_script_gets_what_it_is_given_and_no_more() {
+fn a_script_gets_only_what_is_configured() {
     let source = "import json, os\ndef run(args):\n  umask = os.umask(0)\n  \
         fds = sorted(int(fd) for fd in os.listdir('/proc/self/fd'))\n  \
         links = [os.readlink(f'/proc/self/fd/{fd}') for fd in fds if os.path.exists(f'/proc/self/fd/{fd}')]\n  \
@@ -331,7 +291,7 @@ fn a_script_gets_what_it_is_given_and_no_more() {
         (&looked["data"]["umask"], &looked["data"]["cwd"]),
         (&json!(0o077), &json!("[project]/tools"))
     );
-    // Nothing of Toolgate's: two pipes to talk through, stderr twice, nothing on stdin, and the listing itself.
+    // Nothing of Toolgate: two pipes, stderr twice, an empty stdin, and the listing itself.
     let fds = looked["data"]["fds"].as_array().expect("a list");
     assert!(
         fds.iter().all(|fd| fd.as_str().is_some_and(|fd| fd.starts_with("pipe:") || fd == "/dev/null")),
@@ -345,7 +305,7 @@ fn a_script_gets_what_it_is_given_and_no_more() {
         assert!(seen.contains(&format!("TOOLGATE_{name}")), "{seen}");
     }
     assert!(!seen.contains("SECRET_"), "{seen}");
-    // A secret that it was given does not come back in what is told of its failure.
+    // Secrets of a script are masked in its errors.
     let program = project(&[(
         "leak.sh",
         "#!/bin/sh\necho \"no: $KEY\" >&2; exit 4\n",
@@ -362,8 +322,8 @@ fn memory_is_limited() {
         project(&[("tool.py", source, json!({})), ("small.py", source, json!({ "max_memory": "128MiB" }))]);
     assert_eq!(call(&program, "tool", &json!({ "mib": 300 }))["data"][0]["text"], "1");
     let failed = call(&program, "small", &json!({ "mib": 300 }));
-    let said = "MemoryError: the tool needs more than its `max_memory` of 128MiB";
-    assert_eq!(error(&failed), ("tool_execution_error", said));
+    let expected = "MemoryError: the tool needs more than its `max_memory` of 128MiB";
+    assert_eq!(error(&failed), ("tool_execution_error", expected));
     let failed = call(&program, "tool", &json!({ "mib": 2000 }));
     assert!(error(&failed).1.contains("max_memory` of 1GiB"), "{failed}");
     let little = project(&[("tool.py", source, json!({ "max_memory": "1MiB" }))]).run("check");
@@ -372,7 +332,7 @@ fn memory_is_limited() {
 }
 
 #[test]
-fn a_worker_that_dies_is_told_of_honestly() {
+fn a_killed_worker_is_reported() {
     let source =
         "import os, signal\ndef run(args):\n  print('last words')\n  os.kill(os.getpid(), signal.SIGKILL)";
     let envelope = python(source, json!({}));
@@ -388,12 +348,11 @@ fn a_worker_that_dies_is_told_of_honestly() {
     assert_eq!(envelope["error"]["outcome"], "unknown");
 }
 
-/// A child, a child in a session of its own, a daemon forked twice, and one that ignores SIGTERM; all of them hold
-/// stdout.
+/// A child, a child in its own session, a daemon forked twice, and one that ignores SIGTERM; all hold stdout.
 const FORKS: &str = "sleep 600 &\nsetsid sleep 600 &\n(setsid sleep 600 &) &\n(trap '' TERM; sleep 600; sleep 600) &\nsleep 600";
 
 #[test]
-fn a_timeout_ends_all_that_was_started() {
+fn a_timeout_ends_all_processes() {
     let marker = format!("{}-forks", std::process::id());
     let keys = json!({ "timeout": "1s", "env": { "TOOLGATE_TEST_MARKER": marker } });
     let source = format!("import subprocess\ndef run(args):\n  subprocess.run(['sh', '-c', {FORKS:?}])");
@@ -410,10 +369,10 @@ fn a_timeout_ends_all_that_was_started() {
         let envelope = call(&program, tool, &json!({}));
         assert_eq!(error(&envelope).0, "timeout", "{envelope}");
         assert_eq!(envelope["error"]["outcome"], "unknown");
-        // Whoever has left waits for nothing: what was started is gone when the command is.
-        assert_eq!(left_behind(&format!("TOOLGATE_TEST_MARKER={marker}")), 0, "{tool}");
+        // After the command returned, all processes are gone.
+        assert_eq!(processes_left(&format!("TOOLGATE_TEST_MARKER={marker}")), 0, "{tool}");
     }
-    // One that ends by itself takes with it what it left behind.
+    // A tool that exits by itself leaves no process either.
     assert_eq!(call(&program, "quick", &json!({}))["data"], json!({}));
-    until("nothing is left", || left_behind(&format!("TOOLGATE_TEST_MARKER={marker}")) == 0);
+    wait_until("nothing is left", || processes_left(&format!("TOOLGATE_TEST_MARKER={marker}")) == 0);
 }

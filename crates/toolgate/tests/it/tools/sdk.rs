@@ -1,4 +1,4 @@
-//! Tools written in Rust: the worked example behind the real executable, and with clients that others wrote.
+//! Tools written in Rust: the example `cards` behind Toolgate and with third-party clients.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -7,30 +7,30 @@ use std::sync::OnceLock;
 
 use serde_json::{Value as Json, json};
 
-use crate::peers::peers;
-use crate::program::Program;
-use crate::scripts::call;
+use crate::support::program::Program;
+use crate::support::scripts::call;
+use crate::support::third_party::peers;
 
-/// The worked example. `cargo test --workspace` builds it; building it here would build half of the tree once more, with
-/// other features.
+/// Returns the executable of the example. `cargo test --workspace` builds it; building it here would compile many
+/// dependencies again, with other features.
 fn cards() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
-        // Test executables are in `deps`, those of packages beside it.
-        let own = std::env::current_exe().expect("a test knows where it is");
+        // Test executables are in `deps`, other executables one folder above.
+        let own = std::env::current_exe().expect("the path of the test");
         let cards = own.ancestors().nth(2).expect("it is in target/debug/deps").join("cards");
         assert!(cards.exists(), "it is not built; `cargo build --package cards` does that");
         cards
     })
 }
 
-/// The example over HTTP, until it is dropped.
-struct Served {
+/// The example over HTTP; killed when dropped.
+struct CardsServer {
     child: Child,
     url: String,
 }
 
-impl Served {
+impl CardsServer {
     #[expect(clippy::disallowed_methods, reason = "the server is the other side of the test")]
     fn start(token: Option<&str>) -> Self {
         let mut command = Command::new(cards());
@@ -39,13 +39,13 @@ impl Served {
         let mut child = command.spawn().expect("the server starts");
         let mut line = String::new();
         let stderr = child.stderr.take().expect("it is piped");
-        BufReader::new(stderr).read_line(&mut line).expect("it says where it is");
-        let url = line.split_whitespace().next().expect("an address").to_owned();
+        BufReader::new(stderr).read_line(&mut line).expect("the server prints its URL");
+        let url = line.split_whitespace().last().expect("`listening on URL`").to_owned();
         Self { child, url }
     }
 }
 
-impl Drop for Served {
+impl Drop for CardsServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -53,7 +53,7 @@ impl Drop for Served {
 }
 
 fn project(server: &Json) -> Program {
-    let yaml = include_str!("../../../../examples/cards/toolgate.yaml");
+    let yaml = include_str!("../../../../../examples/cards/toolgate.yaml");
     Program::new(&[
         ("toolgate.yaml", yaml),
         ("mcp.json", &json!({ "servers": { "cards": server } }).to_string()),
@@ -62,8 +62,8 @@ fn project(server: &Json) -> Program {
 
 #[test]
 #[ignore = "needs `cards`, which `cargo test --workspace` builds"]
-fn the_worked_example_behind_toolgate() {
-    let (open, guarded) = (Served::start(None), Served::start(Some("a-token")));
+fn the_example_behind_toolgate() {
+    let (open, guarded) = (CardsServer::start(None), CardsServer::start(Some("a-token")));
     let servers = [
         json!({ "command": cards(), "timeout": "60s" }),
         json!({ "type": "http", "url": open.url, "timeout": "60s" }),
@@ -88,7 +88,7 @@ fn the_worked_example_behind_toolgate() {
                 .is_some_and(|text| text.contains("there is no card `card-99`")),
             "{wrong}"
         );
-        // The operator says who may do what.
+        // The operator configures permissions.
         let run = program.run("tools call create-card deckId=spanish front=a back=b --as learner");
         assert_eq!(run.code, 1, "{run}");
         let run = program.run("tools call review-card cardId=card-1 grade=good --as learner");
@@ -98,11 +98,11 @@ fn the_worked_example_behind_toolgate() {
     assert_ne!(closed.run("tools call get-card cardId=card-1").code, 0, "without the token");
 }
 
-/// The tutorial shows what is said.
+/// The tutorial shows the real output.
 #[test]
 #[ignore = "needs `cards`, which `cargo test --workspace` builds"]
-fn the_tutorial_is_fresh() {
-    let page = include_str!("../../../../examples/cards/README.md");
+fn the_tutorial_is_current() {
+    let page = include_str!("../../../../../examples/cards/README.md");
     let program = project(&json!({ "command": cards(), "timeout": "60s" }));
     let mut typed = 0;
     for part in page.split("$ target/debug/toolgate -C examples/cards ").skip(1) {
@@ -119,9 +119,9 @@ fn the_tutorial_is_fresh() {
     assert_eq!(typed, 4);
 }
 
-/// What the server says of its tools, line by line over its pipes, in the oldest revision.
+/// Returns the tools the server lists over stdio, in the oldest revision.
 #[expect(clippy::disallowed_methods, reason = "the server is the other side of the test")]
-fn listed() -> Vec<Json> {
+fn listed_tools() -> Vec<Json> {
     let mut child = Command::new(cards())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -150,9 +150,9 @@ fn listed() -> Vec<Json> {
 
 #[test]
 #[ignore = "needs `cards`, which `cargo test --workspace` builds"]
-fn what_is_served_keeps_the_contract_that_is_checked() {
+fn served_tools_pass_the_contract_check() {
     let mut entries = Vec::new();
-    for tool in listed() {
+    for tool in listed_tools() {
         let mut entry = tool["_meta"]["toolgate/contract"].clone();
         assert_eq!(entry["contract"], "full", "{tool}");
         for (from, to) in [
@@ -176,22 +176,23 @@ fn what_is_served_keeps_the_contract_that_is_checked() {
     assert_eq!(program.run("check").code, 78, "a rule that is broken is seen");
 }
 
-/// A client that others wrote, against the example over stdio and over HTTP.
+/// Runs a third-party client against the example over stdio and HTTP.
 #[expect(clippy::disallowed_methods, reason = "the client is the other side of the test")]
 fn client(python: &str, script: &str, expected: &str) {
-    let served = Served::start(None);
+    let served = CardsServer::start(None);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
-    for (transport, place) in [("stdio", cards().as_os_str()), ("http", served.url.as_ref())] {
-        let run = Command::new(peers().join(python)).arg(&script).arg(transport).arg(place).output();
+    for (transport, target) in [("stdio", cards().as_os_str()), ("http", served.url.as_ref())] {
+        let run = Command::new(peers().join(python)).arg(&script).arg(transport).arg(target).output();
         let run = run.expect("the client starts");
-        let (said, wrong) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-        assert_eq!(said, expected, "{transport}: {wrong}");
+        let (expected_output, wrong) =
+            (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+        assert_eq!(expected_output, expected, "{transport}: {wrong}");
     }
 }
 
 #[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
-fn the_python_sdk_of_the_first_generation_as_a_client() {
+fn the_python_sdk_v1_as_a_client() {
     client(
         "python-v1/bin/python",
         "cards_client_v1.py",
@@ -201,11 +202,15 @@ fn the_python_sdk_of_the_first_generation_as_a_client() {
 
 #[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
-fn the_python_sdk_of_the_second_generation_as_a_client() {
-    let said = |revision: &str| {
+fn the_python_sdk_v2_as_a_client() {
+    let expected_output = |revision: &str| {
         format!(
             "{revision} cards\ncreate-card get-card review-card search-decks\nhints for review-card\nTrue there is no card `card-99`\n"
         )
     };
-    client("python/bin/python", "cards_client.py", &(said("2026-07-28") + &said("2025-11-25")));
+    client(
+        "python/bin/python",
+        "cards_client.py",
+        &(expected_output("2026-07-28") + &expected_output("2025-11-25")),
+    );
 }

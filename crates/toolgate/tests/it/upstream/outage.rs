@@ -1,4 +1,4 @@
-//! A server that is gone for a while, seen by a process that lives on: a command is over after one outage.
+//! An outage of a server, seen by a long-lived process.
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,8 @@ use toolgate_upstream::scan::ScanLimits;
 use toolgate_upstream::{LoginOptions, NoClientFeatures, Server};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
-use crate::kit::{Kit, project};
-use crate::program::PATIENCE;
+use crate::support::program::HANG_TIMEOUT;
+use crate::support::test_server::{TestServer, project};
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the outage is real, and so is its time")]
@@ -25,20 +25,21 @@ fn an_outage_gets_four_attempts_and_then_probes() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(attempts.clone()));
     tokio.block_on(async {
-        let server = Server::new(spec, ScanLimits::default(), &LoginOptions::default(), Arc::new(NoClientFeatures));
-        // It is on its way already; who wants it now must not be the cause of a fifth attempt.
+        let server =
+            Server::new(spec, ScanLimits::default(), &LoginOptions::default(), Arc::new(NoClientFeatures));
+        // An attempt is in progress; a request must not cause a fifth one.
         tokio::task::yield_now().await;
-        let error = server.connection().await.map(drop).expect_err("nobody listens").to_string();
+        let error = server.connection().await.map(drop).expect_err("the port is closed").to_string();
         assert!(error.contains("MCP server `gone` is not available: cannot connect to"), "{error}");
         let times = attempts.times();
         let gaps: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
         assert_eq!(gaps.len(), 3, "one attempt and three more: {gaps:?}");
         for (gap, pause) in gaps.iter().zip([500, 1_000, 2_000]) {
-            // A busy machine makes pauses longer, never shorter.
+            // A busy machine makes the backoff longer, never shorter.
             assert!((pause / 2..pause * 3 / 2 + 10_000).contains(gap), "{gaps:?}");
         }
         let mut fastest = Duration::MAX;
-        // A busy machine may hold one of them up, not all.
+        // A busy machine may delay one of them, not all.
         for _ in 0..5 {
             let again = Instant::now();
             assert!(server.connection().await.is_err());
@@ -46,26 +47,30 @@ fn an_outage_gets_four_attempts_and_then_probes() {
         }
         assert!(fastest <= Duration::from_millis(200), "{fastest:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(attempts.times().len(), 4, "who asks at once is told, and causes no attempt");
+        assert_eq!(
+            attempts.times().len(),
+            4,
+            "a request during the outage fails at once and causes no attempt"
+        );
 
-        let kit = Kit::start(&format!("good port={port}"));
+        let kit = TestServer::start(&format!("good port={port}"));
         let back = Instant::now();
         while server.connection().await.is_err() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(back.elapsed() < PATIENCE, "{:?}", back.elapsed());
+        assert!(back.elapsed() < HANG_TIMEOUT, "{:?}", back.elapsed());
         assert!(kit.count("request") > 0);
         server.stop().await;
     });
 }
 
-/// When each attempt to connect failed, as the log tells it.
+/// Times of failed connection attempts, from the log.
 #[derive(Clone, Default)]
 struct Attempts(Arc<Mutex<Vec<Instant>>>);
 
 impl Attempts {
     fn times(&self) -> Vec<Instant> {
-        self.0.lock().expect("nobody panics with it").clone()
+        self.0.lock().expect("the lock is not poisoned").clone()
     }
 }
 
@@ -73,7 +78,7 @@ impl<S: tracing::Subscriber> Layer<S> for Attempts {
     #[expect(clippy::disallowed_methods, reason = "the outage is real, and so is its time")]
     fn on_event(&self, event: &tracing::Event<'_>, _: layer::Context<'_, S>) {
         if event.metadata().fields().field("attempt").is_some() {
-            self.0.lock().expect("nobody panics with it").push(Instant::now());
+            self.0.lock().expect("the lock is not poisoned").push(Instant::now());
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The road of a call, in the whole program: who may, what may leave, what is repeated, what one sees.
+//! The pipeline of a call: permissions, policy, egress, retries and hints.
 
 use serde_json::{Value as Json, json};
 
-use crate::program::{Program, Run};
-use crate::servers::testkit;
+use crate::support::program::{Program, RunOutput};
+use crate::support::test_server::testkit;
 
-/// A project with one server, `bank`, that does as `mode` says, and what else is configured.
+/// Creates a project with one server, `bank`, with a `testkit` mode and more config.
 fn project(mode: &str, config: Json) -> Program {
     let program = Program::new(&[]).with("TOOLGATE_LOG", "off");
     let log = program.path("seen");
@@ -25,13 +25,13 @@ fn project(mode: &str, config: Json) -> Program {
     program
 }
 
-/// How often the server was called.
+/// Returns the number of calls the server got.
 fn calls(program: &Program) -> usize {
     let Ok(seen) = fs_err::read_to_string(program.path("seen")) else { return 0 };
     seen.lines().filter(|line| line.contains(r#""method":"tools/call""#)).count()
 }
 
-fn code(run: &Run) -> String {
+fn code(run: &RunOutput) -> String {
     run.json()["error"]["code"].as_str().unwrap_or("none").to_owned()
 }
 
@@ -46,7 +46,7 @@ fn callers() -> Json {
 }
 
 #[test]
-fn who_may_not_is_told_which_permission_is_missing_and_nothing_leaves() {
+fn a_missing_permission_is_named_and_nothing_is_sent() {
     let tools = json!([{ "name": "echo", "permissions": ["bank:read", "bank:pay"] }]);
     let program = project("good", json!({ "callers": callers(), "tools": tools }));
     let run = program.run("tools call bank__echo text=x --as reader --json");
@@ -61,18 +61,18 @@ fn who_may_not_is_told_which_permission_is_missing_and_nothing_leaves() {
     assert!(run.stderr.contains("there is no caller `nobody`"), "{run}");
 }
 
-/// A caller who may not know of a tool cannot tell it from one that does not exist.
+/// A tool the caller may not see is indistinguishable from one that does not exist.
 #[test]
-fn a_stranger_sees_nothing() {
+fn hidden_tools_look_nonexistent() {
     let program = project("good", json!({ "callers": callers() }));
-    let told = |tool: &str| {
+    let error_text = |tool: &str| {
         let run = program.run(&format!("tools call bank__{tool} --args {{}} --as stranger --json"));
         let mut error = run.json()["error"].clone();
         error.as_object_mut().expect("an error").remove("correlationId");
         serde_json::to_string(&error).expect("JSON").replace(tool, "TOOL")
     };
-    assert_eq!(told("echo"), told("environment"));
-    assert!(told("echo").contains("there is no tool `bank__TOOL`"), "{}", told("echo"));
+    assert_eq!(error_text("echo"), error_text("environment"));
+    assert!(error_text("echo").contains("there is no tool `bank__TOOL`"), "{}", error_text("echo"));
     let listed = |caller: &str| {
         program.run(&format!("tools list --json --as {caller}")).json().as_array().map(Vec::len)
     };
@@ -83,29 +83,29 @@ fn a_stranger_sees_nothing() {
 #[test]
 fn rules_permit_forbid_ask_and_fail() {
     let program = project("good", json!({ "callers": callers() }));
-    let called = |rules: &str, caller: &str, text: &str| {
+    let code_of_call = |rules: &str, caller: &str, text: &str| {
         program.write("policy.cedar", rules);
         let run = program.run(&format!("tools call bank__echo n={text} --as {caller} --json"));
         if run.code == 78 { "refused".to_owned() } else { code(&run) }
     };
     let permit = r#"@id("all") permit(principal, action, resource == Tool::"echo");"#;
     let big = r#"(principal, action == Action::"call", resource) when { context.numbers.hasTag("n") && context.numbers.getTag("n") > 100 };"#;
-    assert_eq!(called(permit, "stranger", "1"), "none");
-    assert_eq!(called(&permit.replace("echo", "other"), "stranger", "1"), "tool_not_found");
-    assert_eq!(called(&format!("forbid{big}"), "owner", "1"), "none");
-    assert_eq!(called(&format!("{permit} forbid{big}"), "owner", "500"), "unauthorized");
-    // Nobody is at the terminal of a test to say yes.
-    assert_eq!(called(&format!(r#"@ask("That much?") forbid{big}"#), "owner", "500"), "unauthorized");
+    assert_eq!(code_of_call(permit, "stranger", "1"), "none");
+    assert_eq!(code_of_call(&permit.replace("echo", "other"), "stranger", "1"), "tool_not_found");
+    assert_eq!(code_of_call(&format!("forbid{big}"), "owner", "1"), "none");
+    assert_eq!(code_of_call(&format!("{permit} forbid{big}"), "owner", "500"), "unauthorized");
+    // Tests have no terminal to approve at.
+    assert_eq!(code_of_call(&format!(r#"@ask("That much?") forbid{big}"#), "owner", "500"), "unauthorized");
     let overflow = r#"permit(principal, action, resource) when { context.numbers.hasTag("n") && context.numbers.getTag("n") + 9223372036854775807 > 0 };"#;
-    assert_eq!(called(overflow, "owner", "5"), "unauthorized", "what cannot be decided is denied");
+    assert_eq!(code_of_call(overflow, "owner", "5"), "unauthorized", "a rule that fails denies");
     assert_eq!(
-        called("permit(principal, action, resource) when { resource.colour == 1 };", "owner", "1"),
+        code_of_call("permit(principal, action, resource) when { resource.colour == 1 };", "owner", "1"),
         "refused"
     );
 }
 
 #[test]
-fn why_says_all_that_led_to_a_decision() {
+fn why_explains_a_decision() {
     let program = project("good", json!({ "callers": callers() }));
     program.write("policy.cedar", r#"@id("no-big-sums") forbid(principal, action == Action::"call", resource) when { context.numbers.hasTag("n") && context.numbers.getTag("n") > 100 };"#);
     let run = program.run_list(&["why", "owner", "bank__echo", r#"{"n": 500}"#]);
@@ -120,9 +120,9 @@ fn why_says_all_that_led_to_a_decision() {
     assert_eq!(calls(&program), 0, "nothing was called");
 }
 
-/// A canary and the shape of a credential stay here, and the error does not repeat them.
+/// Canaries and likely credentials are not sent, and the error does not repeat them.
 #[test]
-fn secrets_in_arguments_do_not_leave() {
+fn secrets_in_arguments_are_not_sent() {
     let egress = json!({ "canaries": ["CNRY-7f3a9"], "secrets": true });
     let program = project("good", json!({ "egress": egress }));
     for secret in ["CNRY-7f3a9", "AKIAIOSFODNN7EXAMPLE"] {
@@ -135,9 +135,9 @@ fn secrets_in_arguments_do_not_leave() {
     assert_eq!(program.run("tools call bank__echo text=harmless").code, 0);
 }
 
-/// What may have reached the server is repeated only where that is declared to be safe.
+/// A call that may have reached the server is retried only if it is idempotent.
 #[test]
-fn a_server_that_dies_in_a_call_is_asked_again_only_where_that_is_safe() {
+fn only_idempotent_calls_are_retried_after_a_crash() {
     let program = project("dies", json!({}));
     let run = program.run("tools call bank__echo text=x --json");
     assert_eq!(calls(&program), 1, "{run}");
@@ -156,7 +156,7 @@ fn a_server_that_dies_in_a_call_is_asked_again_only_where_that_is_safe() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_stay_here() {
+fn invalid_arguments_are_not_sent() {
     let program = project("good", json!({}));
     let run = program.run("tools call bank__ask --json --args {\"deep\":[[[[1]]]]}");
     assert_eq!(code(&run), "none", "{run}");
@@ -168,13 +168,13 @@ fn arguments_that_do_not_fit_stay_here() {
         assert!(run.stderr.contains("`--args` is not valid JSON"), "{run}");
         assert_eq!(calls(&program), before);
     }
-    // Who writes JSON where pairs are expected is told where it goes.
+    // JSON in place of `name=value` gets a hint.
     let run = program.run_list(&["tools", "call", "bank__echo", r#"{"text":"x"}"#]);
     assert!(run.code != 0 && run.stderr.contains("pass a whole JSON object with `--args`"), "{run}");
 }
 
 #[test]
-fn the_road_can_be_seen() {
+fn trace_shows_the_stages() {
     let program = project(
         "good",
         json!({ "tools": [{ "name": "echo", "rate_limit": { "max_calls": 5, "window_ms": 60000 } }] }),
@@ -207,9 +207,9 @@ fn the_road_can_be_seen() {
     assert_eq!(document["metadata"]["serviceVersion"], env!("CARGO_PKG_VERSION"));
 }
 
-/// How a tool did, and what followed it, is known to the next process.
+/// Statistics and follow-up tools are known to the next process.
 #[test]
-fn what_was_learnt_outlives_the_process() {
+fn statistics_outlive_the_process() {
     let program = project("good", json!({}));
     let hints = |line: &str| program.run(line).json()["agentHints"].clone();
     let first = hints("tools call bank__echo text=x --json");

@@ -1,18 +1,14 @@
-//! MCP servers, good and bad, behind the real executable. The bad ones are `testkit`.
+//! MCP servers, good and bad, behind the executable. The bad ones are `testkit` modes.
 
 use std::process::Command;
 use std::time::Instant;
 
 use serde_json::{Value as Json, json};
 
-pub(crate) use crate::built::testkit;
-use crate::program::{PATIENCE, Program};
+use crate::support::program::{HANG_TIMEOUT, Program};
+use crate::support::test_server::{entry, processes_left, testkit};
 
-pub(crate) fn entry(mode: &str) -> Json {
-    json!({ "command": testkit(), "args": [mode], "timeout": "5s" })
-}
-
-/// A project with a server per mode, each named as its mode.
+/// Creates a project with a server per mode, named after its mode.
 fn project(modes: &[&str]) -> Program {
     let servers: serde_json::Map<_, _> = modes.iter().map(|mode| ((*mode).to_owned(), entry(mode))).collect();
     Program::new(&[("mcp.json", &json!({ "servers": servers }).to_string())])
@@ -25,24 +21,8 @@ fn statuses(program: &Program) -> Vec<(String, String, Json)> {
     all.into_iter().map(|one| (text(&one["name"]), text(&one["state"]), one)).collect()
 }
 
-/// Nothing of a test may be left behind: no process has this variable in its environment.
-pub(crate) fn left_behind(marker: &str) -> usize {
-    processes_with(marker).len()
-}
-
-/// Processes that have a variable.
-pub(crate) fn processes_with(marker: &str) -> Vec<u32> {
-    let find = |entry: std::io::Result<fs_err::DirEntry>| {
-        let entry = entry.ok()?;
-        let environment = fs_err::read(entry.path().join("environ")).ok()?;
-        let has = environment.windows(marker.len()).any(|part| part == marker.as_bytes());
-        entry.file_name().to_str()?.parse().ok().filter(|_| has)
-    };
-    fs_err::read_dir("/proc").expect("Linux").filter_map(find).collect()
-}
-
 #[test]
-fn servers_that_misbehave_are_used_all_the_same() {
+fn tolerable_faults_are_tolerated() {
     let modes = ["good", "deaf", "shy", "noisy", "wrong-ids", "flood", "stubborn"];
     for (name, state, status) in statuses(&project(&modes)) {
         assert_eq!((state.as_str(), &status["tools"]), ("ready", &json!(5)), "{name}: {status}");
@@ -52,19 +32,19 @@ fn servers_that_misbehave_are_used_all_the_same() {
 }
 
 #[test]
-fn one_sick_server_delays_no_other() {
+fn a_silent_server_delays_no_other() {
     let program = project(&["good", "silent", "broken"]);
     let run = program.run("tools list --json");
     let tools: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
     assert_eq!((run.code, tools.len()), (1, 5), "{}", run.stderr);
-    // The good one was there long before the silent one was given up.
+    // The good server was ready long before the silent one timed out.
     let ready = run.stderr.find("ready good").expect("a line for the good one");
     assert!(ready < run.stderr.find("unavailable silent").expect("a line for the silent one"));
-    assert!(run.took < PATIENCE, "{:?}", run.took);
+    assert!(run.took < HANG_TIMEOUT, "{:?}", run.took);
 }
 
 #[test]
-fn an_error_names_the_server_the_exit_and_what_it_wrote() {
+fn an_error_names_the_server_its_exit_code_and_stderr() {
     let program = project(&["broken"]);
     let run = program.run("tools list");
     assert_eq!(run.code, 1);
@@ -75,16 +55,16 @@ fn an_error_names_the_server_the_exit_and_what_it_wrote() {
 }
 
 #[test]
-fn a_missing_program_is_told_with_a_way_out() {
+fn a_missing_program_has_a_hint() {
     let program = Program::new(&[("mcp.json", r#"{"servers": {"gone": {"command": "no-such-program"}}}"#)]);
     let run = program.run("servers");
     assert_eq!(run.code, 0);
     assert!(run.stdout.contains("command `no-such-program` was not found"), "{}", run.stdout);
-    assert!(run.took < PATIENCE, "{:?}", run.took);
+    assert!(run.took < HANG_TIMEOUT, "{:?}", run.took);
 }
 
 #[test]
-fn a_server_that_dies_in_a_call_is_told() {
+fn a_server_that_dies_during_a_call_is_reported() {
     let run = project(&["dies"]).run("tools call dies__echo message=x");
     assert_eq!(run.code, 1);
     let expected = "MCP server `dies` ended before it answered: \
@@ -93,7 +73,7 @@ fn a_server_that_dies_in_a_call_is_told() {
 }
 
 #[test]
-fn a_result_that_is_too_large_ends_the_call_and_not_more() {
+fn an_oversized_result_fails_its_call() {
     let run = project(&["huge"]).run("tools call huge__echo message=x");
     assert_eq!(run.code, 1);
     assert!(run.stderr.contains("more than 4194304 bytes"), "{}", run.stderr);
@@ -125,11 +105,11 @@ fn all_pages_are_read() {
 }
 
 #[test]
-fn arguments_arrive_as_they_were_written() {
+fn arguments_are_sent_unchanged() {
     let program = project(&["good"]);
     let arguments = r#"{"number":12345678901234567890123,"z":1.0,"a":-0,"e":1E2}"#;
     let run = program.run_list(&["tools", "call", "echo", "--args", arguments]);
-    // The server parses and prints them itself; what it cannot hold it spells in its own way.
+    // The server parses and prints them; numbers it cannot represent are in its own notation.
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert!(run.stdout.contains(r#""z":1.0"#), "{}", run.stdout);
     let run = program.run("tools call good__echo message=42 number=7");
@@ -137,7 +117,7 @@ fn arguments_arrive_as_they_were_written() {
 }
 
 #[test]
-fn every_kind_of_content_is_shown() {
+fn every_content_type_is_shown() {
     let run = project(&["good"]).run("tools call picture");
     let lines: Vec<_> = run.stdout.lines().collect();
     assert!(
@@ -156,7 +136,7 @@ fn every_kind_of_content_is_shown() {
 }
 
 #[test]
-fn a_failed_call_is_a_failed_command_and_its_text_is_clean() {
+fn a_failed_call_fails_the_command_and_its_text_is_sanitized() {
     let program = project(&["good"]);
     let run = program.run("tools call fail");
     assert_eq!((run.code, run.stdout.as_str()), (1, "it did not work [2J\n"));
@@ -169,7 +149,7 @@ fn a_failed_call_is_a_failed_command_and_its_text_is_clean() {
 }
 
 #[test]
-fn poisoned_definitions_are_held_back_one_by_one() {
+fn poisoned_definitions_are_quarantined_one_by_one() {
     let program = project(&["poisoned"]);
     let run = program.run("tools list --json");
     let tools: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
@@ -200,7 +180,7 @@ fn prompts_and_resources() {
 }
 
 #[test]
-fn only_the_prompts_that_may_be_used() {
+fn disallowed_prompts_are_hidden() {
     let mut server = entry("good");
     server["prompts"] = json!(["other"]);
     let program = Program::new(&[("mcp.json", &json!({ "servers": { "good": server } }).to_string())]);
@@ -240,7 +220,7 @@ fn tools_by_server_category_and_tag() {
 }
 
 #[test]
-fn the_environment_of_a_server_is_what_was_declared() {
+fn a_server_gets_the_declared_environment() {
     let program = project(&[]);
     let mut server = entry("good");
     server["env"] = json!({ "DECLARED": "${SECRET}", "EMPTY": null });
@@ -252,7 +232,7 @@ fn the_environment_of_a_server_is_what_was_declared() {
     assert_eq!(lines, ["DECLARED=s3cret-value", "HOME=[home]", r#"MCP_CONFIG={"allowed":["a"]}"#]);
 }
 
-/// Toolgate itself has secrets in its environment and files and sockets of whoever started it.
+/// Toolgate itself has secrets in its environment, and open files and sockets of its parent.
 #[test]
 #[expect(
     clippy::disallowed_methods,
@@ -267,11 +247,11 @@ fn a_server_gets_nothing_that_was_not_declared() {
     program.write("inner/file", "");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
-    // Ten descriptors without the mark that closes them: files, and sockets by a feature of this shell.
+    // Ten descriptors without close-on-exec: files, and sockets by a feature of bash.
     let files: String = (11..=15).map(|n| format!("exec {n}<inner/file\n")).collect();
     let sockets: String = (16..=20).map(|n| format!("exec {n}<>/dev/tcp/127.0.0.1/{port}\n")).collect();
     let call = "tools call curious__environment --json";
-    // A program that is not Toolgate has the last of them, or the test shows nothing.
+    // The control: another program inherits the last of them.
     let proof = "readlink /proc/self/fd/20 > /dev/null || exit 9";
     let script =
         format!("umask 022\n{files}{sockets}{proof}\nexec {} {call}\n", env!("CARGO_BIN_EXE_toolgate"));
@@ -294,11 +274,11 @@ fn a_server_gets_nothing_that_was_not_declared() {
 }
 
 #[test]
-fn a_question_in_the_middle_of_a_call() {
+fn elicitation_is_refused_without_a_terminal() {
     let program = project(&["good"]);
     let answered = program.run("tools call good__ask --answers defaults");
     assert_eq!(answered.stdout.trim(), r#"{"action":"accept","content":{"size":42}}"#, "{}", answered.stderr);
-    // Nobody is at the terminal of a test.
+    // Tests have no terminal.
     for how in ["ask", "decline"] {
         let refused = program.run(&format!("tools call good__ask --answers {how}"));
         assert!(refused.stdout.contains("`elicitation/create` is not offered here"), "{}", refused.stdout);
@@ -306,7 +286,7 @@ fn a_question_in_the_middle_of_a_call() {
 }
 
 #[test]
-fn an_input_that_nobody_answers_is_told_before_anything_starts() {
+fn a_missing_input_is_reported_before_anything_starts() {
     let mut server = entry("good");
     server["env"] = json!({ "KEY": "${input:api-key}" });
     let inputs =
@@ -325,7 +305,7 @@ fn an_input_that_nobody_answers_is_told_before_anything_starts() {
 }
 
 #[test]
-fn a_strict_server_with_a_tool_that_is_not_configured() {
+fn a_strict_server_with_an_unconfigured_tool() {
     let command = testkit().display();
     let config = format!(
         "toolbox:\n  tools: [{{name: echo}}]\n  mcps:\n    - name: customers\n      command: {command}\n      \
@@ -363,8 +343,8 @@ fn no_process_is_left_behind() {
     program.write("mcp.json", json!({ "servers": servers }).to_string());
     program.run("servers");
     let start = wait_start();
-    while left_behind(&marker) > 0 {
-        assert!(start.elapsed() < PATIENCE, "{} processes are left", left_behind(&marker));
+    while processes_left(&marker) > 0 {
+        assert!(start.elapsed() < HANG_TIMEOUT, "{} processes are left", processes_left(&marker));
         std::thread::yield_now();
     }
 }

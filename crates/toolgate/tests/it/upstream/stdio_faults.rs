@@ -1,4 +1,4 @@
-//! What servers do wrong over stdio, and what is left of it: the whole program against `testkit`.
+//! Misbehaving stdio servers: the executable against `testkit`.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::program::{PATIENCE, Program, Run};
-use crate::servers::{entry, left_behind, testkit};
+use crate::support::program::{HANG_TIMEOUT, Program, RunOutput};
+use crate::support::test_server::{entry, processes_left, testkit};
 
-/// A text with everything that a terminal or a reader can be fooled with: a colour, a title, a link,
-/// the other direction, characters without a width, control characters of the second set.
+/// Sequences that deceive a terminal or a reader: a colour, a title, a link, bidi overrides, zero-width characters and
+/// C1 controls.
 const ESCAPES: &str = "\u{1b}[35mpink\u{1b}]0;title\u{7}\u{1b}]8;;http://x\u{1b}\\link\u{202e}tfel\u{2066}\
     \u{200b}\u{feff}\u{9b}2J\u{7f}\u{8}";
 
@@ -20,8 +20,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Waits until it holds, and says how long that took.
-fn until(bound: Duration, what: &str, holds: impl Fn() -> bool) -> Duration {
+/// Waits until a condition holds; returns the time it took.
+fn wait_until(bound: Duration, what: &str, holds: impl Fn() -> bool) -> Duration {
     let start = now();
     while !holds() {
         assert!(start.elapsed() < bound, "{what} after {bound:?}");
@@ -34,14 +34,14 @@ fn project(servers: &Json) -> Program {
     Program::new(&[("mcp.json", &json!({ "servers": servers }).to_string())]).with("TOOLGATE_LOG", "off")
 }
 
-/// A server whose tools are given.
+/// Writes the tools of a scripted server; returns its entry.
 fn scripted(program: &Program, name: &str, tools: &[Json]) -> Json {
     program.write(name, json!({ "tools": tools }).to_string());
     json!({ "command": testkit(), "args": ["scripted", program.path(name)], "timeout": "20s" })
 }
 
-/// Name and state of every tool, a line each; with the reason where there is one.
-fn tools(run: &Run) -> String {
+/// Returns the name, state and reason of every tool, one per line.
+fn tools(run: &RunOutput) -> String {
     let line = |tool: &Json| {
         let reason = tool["reason"].as_str().map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("{} {}{reason}", tool["name"], tool["state"]).replace('"', "")
@@ -49,8 +49,8 @@ fn tools(run: &Run) -> String {
     run.json().as_array().expect("a list").iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Ninety-nine good servers do not wait for the one that says nothing. The bounds are wide, as the
-/// machine of a test is busy; on an idle one it is seconds.
+/// 99 good servers do not wait for a silent one. The limits are wide because the machine may be busy; idle, it takes
+/// seconds.
 #[test]
 fn one_silent_server_of_a_hundred() {
     let marker = format!("silent-{}", std::process::id());
@@ -78,14 +78,14 @@ fn one_silent_server_of_a_hundred() {
     assert!(child.wait().expect("it ends").success());
     println!("99 of 100 ready after {last_ready:?}, the silent one given up after {unavailable:?}");
     assert_eq!(ready, 99);
-    assert!(last_ready < PATIENCE, "{last_ready:?}");
+    assert!(last_ready < HANG_TIMEOUT, "{last_ready:?}");
     assert!(unavailable >= Duration::from_secs(4), "it had its time: {unavailable:?}");
-    assert!(unavailable < PATIENCE, "and not more: {unavailable:?}");
-    until(Duration::from_secs(5), "processes are left", || left_behind(&marker) == 0);
+    assert!(unavailable < HANG_TIMEOUT, "and not more: {unavailable:?}");
+    wait_until(Duration::from_secs(5), "processes are left", || processes_left(&marker) == 0);
 }
 
 #[test]
-fn answers_that_are_not_for_the_question() {
+fn responses_with_foreign_ids_are_ignored() {
     let mut server = entry("faulty");
     server["request_timeout"] = json!("1s");
     let program = project(&json!({ "s": server }));
@@ -96,13 +96,13 @@ fn answers_that_are_not_for_the_question() {
         let run = call(fault);
         assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{fault}: {}", run.stderr);
         assert!(run.stderr.contains("no answer within 1s"), "{fault}: {}", run.stderr);
-        // The second of the call, and the time to start and to stop a server on a busy machine.
-        assert!(run.took < PATIENCE, "{fault}: {:?}", run.took);
+        // The timeout of one second, and the time to start and stop a server on a busy machine.
+        assert!(run.took < HANG_TIMEOUT, "{fault}: {:?}", run.took);
     }
 }
 
 #[test]
-fn noise_between_the_answers() {
+fn noise_between_responses_is_ignored() {
     let program = project(&json!({ "s": entry("noisy") }));
     for n in 0..10 {
         let run = program.run(&format!("tools call s__echo number={n}"));
@@ -111,7 +111,7 @@ fn noise_between_the_answers() {
 }
 
 #[test]
-fn a_server_that_dies_in_a_call_is_told_at_once() {
+fn a_server_that_dies_during_a_call_is_reported_at_once() {
     let program = project(&json!({ "s": entry("faulty") }));
     for (fault, how) in
         [("exit", "exited with code 3; it wrote: boom"), ("crash", "was killed by signal 11 (SIGSEGV)")]
@@ -119,14 +119,14 @@ fn a_server_that_dies_in_a_call_is_told_at_once() {
         let run = program.run(&format!("tools call s__echo message=boom fault={fault}"));
         let expected = format!("MCP server `s` ended before it answered: its process {how}");
         assert!(run.code == 1 && run.stderr.contains(&expected), "{fault}: {}", run.stderr);
-        assert!(run.took < PATIENCE, "{fault}: {:?}", run.took);
+        assert!(run.took < HANG_TIMEOUT, "{fault}: {:?}", run.took);
     }
 }
 
 #[test]
-fn a_schema_that_leads_elsewhere_is_not_followed() {
+fn external_schema_references_are_not_fetched() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.set_nonblocking(true).expect("it can be asked without waiting");
+    listener.set_nonblocking(true).expect("the listener is nonblocking");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     let tool = |name: &str, schema: Json| json!({ "name": name, "inputSchema": schema });
     let refer = |to: &str| json!({ "type": "object", "properties": { "a": { "$ref": to } } });
@@ -166,11 +166,11 @@ fn a_schema_that_leads_elsewhere_is_not_followed() {
         program.run(&format!("tools call {name} a=1"));
     }
     let visit = listener.accept();
-    assert!(visit.is_err(), "somebody came: {visit:?}");
+    assert!(visit.is_err(), "a connection was made: {visit:?}");
 }
 
-/// Every level refers to the one below, so many times.
-fn levels(count: usize, times: usize) -> Json {
+/// Returns a schema in which every level refers to the one below several times.
+fn nested_schema(count: usize, times: usize) -> Json {
     let below = |level: usize| json!({ "$ref": format!("#/$defs/d{level}") });
     let mut defs = Map::from_iter([("d0".to_owned(), json!({ "type": "string" }))]);
     for level in 1..=count {
@@ -180,7 +180,7 @@ fn levels(count: usize, times: usize) -> Json {
 }
 
 #[test]
-fn schemas_that_explode_are_held_back_one_by_one() {
+fn exploding_schemas_are_quarantined_one_by_one() {
     let tool = |name: &str, schema: Json| json!({ "name": name, "inputSchema": schema });
     let branches: Vec<_> = (0..10_000).map(|n| json!({ "const": n })).collect();
     let program = project(&json!({}));
@@ -189,10 +189,10 @@ fn schemas_that_explode_are_held_back_one_by_one() {
         "bombs",
         &[
             tool("good", json!({ "type": "object" })),
-            tool("doubling26", levels(26, 2)),
-            tool("doubling60", levels(60, 2)),
+            tool("doubling26", nested_schema(26, 2)),
+            tool("doubling60", nested_schema(60, 2)),
             tool("branches", json!({ "type": "object", "properties": { "a": { "anyOf": branches } } })),
-            tool("chain", levels(500, 1)),
+            tool("chain", nested_schema(500, 1)),
         ],
     );
     program.write("mcp.json", json!({ "servers": { "bombs": bombs } }).to_string());
@@ -205,21 +205,20 @@ fn schemas_that_explode_are_held_back_one_by_one() {
     bombs__chain quarantined: its schema has more than 2000 parts
     ");
     println!("listed after {:?}", run.took);
-    assert!(run.took < PATIENCE, "{:?}", run.took);
-    // A message nested this deep is not read at all, which is no matter of other servers. It is not
-    // deeper, as `testkit` reads it too.
+    assert!(run.took < HANG_TIMEOUT, "{:?}", run.took);
+    // A message nested this deep is rejected, which affects no other server. It is not deeper because `testkit` parses
+    // it too.
     let deep = (0..100).fold(json!({}), |inner, _| json!({ "not": inner }));
     let deep = scripted(&program, "deep", &[tool("deep", deep)]);
     program.write("mcp.json", json!({ "servers": { "deep": deep, "bombs": bombs } }).to_string());
     let run = program.run("tools list --json");
     assert!(tools(&run).contains("good ready"), "{run}");
-    assert!(run.took < PATIENCE, "{:?}", run.took);
+    assert!(run.took < HANG_TIMEOUT, "{:?}", run.took);
     assert!(run.stderr.contains("nested deeper than 64 levels"), "{}", run.stderr);
 }
 
-/// Nothing that moves a cursor or hides text, be it in JSON, which has escapes for it. What styles
-/// our own words is allowed.
-fn assert_visible(what: &str, run: &Run) {
+/// Output has nothing that moves the cursor or hides text, also not escaped in JSON. Toolgate's own styles are allowed.
+fn assert_visible(what: &str, run: &RunOutput) {
     for (stream, text) in [("stdout", &run.stdout), ("stderr", &run.stderr)] {
         let styles = ["0", "1", "2", "31", "32"].map(|code| format!("\u{1b}[{code}m"));
         let text = styles.iter().fold(text.clone(), |text, style| text.replace(style, ""));
@@ -231,7 +230,7 @@ fn assert_visible(what: &str, run: &Run) {
 }
 
 #[test]
-fn nothing_that_fools_a_terminal_gets_through() {
+fn terminal_escapes_are_neutralized() {
     let program = project(&json!({}));
     let tool = |name: String, description: String| {
         json!({ "name": name, "title": ESCAPES, "description": description,
@@ -248,17 +247,17 @@ fn nothing_that_fools_a_terminal_gets_through() {
     );
     program.write("complain.sh", format!("printf '%s\\n' '{ESCAPES}' >&2; exit 3"));
     let complains = json!({ "command": "sh", "args": [program.path("complain.sh")], "timeout": "10s" });
-    // Alone, as an attempt that fails is followed by others.
+    // One server only, because a failed attempt is retried.
     program.write("mcp.json", json!({ "servers": { "complains": complains } }).to_string());
     let run = program.run("servers --color always");
-    assert!(run.stdout.contains("it wrote: pinklink"), "its last words are shown: {run}");
+    assert!(run.stdout.contains("it wrote: pinklink"), "its stderr is shown: {run}");
     assert_visible("stderr of a server", &run);
     let servers = json!({ "offered": offered, "faulty": entry("faulty") });
     program.write("mcp.json", json!({ "servers": servers }).to_string());
     for line in
         ["servers", "tools list", "tools list --json", "tools show offered__described", "tools show fine"]
     {
-        // A terminal gets what a file does not, where escapes are left out on the way.
+        // On a terminal, where escapes are not stripped.
         for color in ["always", "never"] {
             assert_visible(line, &program.run(&format!("{line} --color {color}")));
         }
@@ -271,9 +270,9 @@ fn nothing_that_fools_a_terminal_gets_through() {
         assert_visible(fault, &run);
         let run = program.run_list(&["tools", "call", "faulty__echo", "--json", "--args", &arguments]);
         assert_visible(fault, &run);
-        // A program gets all of it.
-        let said = run.json().pointer("/data/0/text").cloned();
-        assert_eq!(said, (fault == "none").then(|| json!(ESCAPES)));
+        // JSON output has all of it.
+        let text = run.json().pointer("/data/0/text").cloned();
+        assert_eq!(text, (fault == "none").then(|| json!(ESCAPES)));
     }
 }
 
@@ -287,7 +286,7 @@ fn sigkill_of_toolgate_leaves_no_server() {
         server["env"] = json!({ "TOOLGATE_TEST_MARKER": marker });
         servers.insert(format!("server{n}"), server);
     }
-    // The one that is waited for.
+    // The process being waited for.
     let mut silent = entry("silent");
     silent["timeout"] = json!("60s");
     servers.insert("silent".to_owned(), silent);
@@ -299,9 +298,9 @@ fn sigkill_of_toolgate_leaves_no_server() {
     let ready =
         stderr.lines().map_while(Result::ok).filter(|line| line.starts_with("ready ")).take(20).count();
     assert_eq!(ready, 20);
-    assert!(left_behind(&marker) >= 20, "all of them run");
+    assert!(processes_left(&marker) >= 20, "all of them run");
     child.kill().expect("it still runs");
-    child.wait().expect("it was ours");
-    let took = until(PATIENCE, "servers are left", || left_behind(&marker) == 0);
+    child.wait().expect("the process is a child");
+    let took = wait_until(HANG_TIMEOUT, "servers are left", || processes_left(&marker) == 0);
     println!("20 servers were gone {took:?} after their parent was killed");
 }

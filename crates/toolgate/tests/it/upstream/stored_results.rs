@@ -1,9 +1,9 @@
-//! Results that are too large to be given whole, in the whole program: kept by one process, read by others.
+//! Stored results: stored by one process, read by another.
 
 use serde_json::{Value as Json, json};
 
-use crate::program::Program;
-use crate::servers::testkit;
+use crate::support::program::Program;
+use crate::support::test_server::testkit;
 
 fn project(results: Json) -> Program {
     let program = Program::new(&[]).with("TOOLGATE_LOG", "off");
@@ -16,7 +16,7 @@ fn project(results: Json) -> Program {
     program
 }
 
-/// A text of many lines, the last of which is named.
+/// Returns a text of many lines, of which the last is distinct.
 fn large() -> String {
     let lines: Vec<_> = (0..500).map(|line| format!("line {line} of the report")).collect();
     format!("{}\nthe needle is here", lines.join("\n"))
@@ -29,13 +29,13 @@ fn call(program: &Program, more: &str) -> Json {
 }
 
 #[test]
-fn kept_whole_by_one_process_and_read_by_another() {
+fn stored_by_one_process_and_read_by_another() {
     let program = project(json!({ "max_inline": "1KiB" }));
-    let called = call(&program, "--as ann");
-    let content = called["data"].as_array().expect("content");
-    assert_eq!(content[0]["text"].as_str().map(str::len), Some(1024), "{called}");
+    let envelope = call(&program, "--as ann");
+    let content = envelope["data"].as_array().expect("content");
+    assert_eq!(content[0]["text"].as_str().map(str::len), Some(1024), "{envelope}");
     let uri = content[1]["uri"].as_str().expect("a link");
-    let next = &called["agentHints"]["suggestedNextActions"][0];
+    let next = &envelope["agentHints"]["suggestedNextActions"][0];
     assert_eq!((next["action"].as_str(), next["data"]["uri"].as_str()), (Some("read_result"), Some(uri)));
 
     let read = |more: &str| program.run(&format!("tools call read_result uri={uri} --json {more}"));
@@ -45,9 +45,9 @@ fn kept_whole_by_one_process_and_read_by_another() {
     assert_eq!(plain.stdout, "501: the needle is here\n", "{plain}");
     let page = read("offset=100 length=10 --as ann");
     assert_eq!(page.json()["data"]["nextOffset"], 110, "{page}");
-    let strangers = read("--as bob");
-    assert_eq!(strangers.json()["error"]["code"], "tool_execution_error", "{strangers}");
-    assert!(strangers.stdout.contains("there is no stored result"), "{strangers}");
+    let other_callers = read("--as bob");
+    assert_eq!(other_callers.json()["error"]["code"], "tool_execution_error", "{other_callers}");
+    assert!(other_callers.stdout.contains("there is no stored result"), "{other_callers}");
 
     let logged = program.run("log --tool echo --json");
     assert!(logged.stdout.contains("the needle is here"), "the log has all of it: {logged}");
@@ -56,40 +56,40 @@ fn kept_whole_by_one_process_and_read_by_another() {
 }
 
 #[test]
-fn results_end_and_are_bounded() {
+fn stored_results_expire_and_are_limited() {
     let program = project(json!({ "max_inline": "1KiB", "keep": "1ms" }));
-    let called = call(&program, "--as ann");
-    let uri = called["data"][1]["uri"].as_str().expect("a link");
+    let envelope = call(&program, "--as ann");
+    let uri = envelope["data"][1]["uri"].as_str().expect("a link");
     let gone = program.run(&format!("tools call read_result uri={uri} --json --as ann"));
     assert!(gone.stdout.contains("there is no stored result"), "{gone}");
 
     let program = project(json!({ "max_inline": "1KiB", "max_disk": "2KiB" }));
-    let called = call(&program, "--as ann");
-    assert_eq!(called["data"].as_array().map(Vec::len), Some(2));
-    assert!(called["data"][1]["uri"].is_null(), "it is larger than all may be: {called}");
-    assert!(called.to_string().contains("the rest could not be stored"));
+    let envelope = call(&program, "--as ann");
+    assert_eq!(envelope["data"].as_array().map(Vec::len), Some(2));
+    assert!(envelope["data"][1]["uri"].is_null(), "it is larger than all may be: {envelope}");
+    assert!(envelope.to_string().contains("the rest could not be stored"));
 }
 
 #[test]
 fn the_owner_reads_them_as_resources() {
     let program = project(json!({ "max_inline": "1KiB" }));
-    let called = call(&program, "");
-    let uri = called["data"][1]["uri"].as_str().expect("a link");
+    let envelope = call(&program, "");
+    let uri = envelope["data"][1]["uri"].as_str().expect("a link");
     let read = program.run(&format!("resources read toolgate {uri} --json"));
     assert!(read.stdout.contains("the needle is here"), "{read}");
     assert!(read.stdout.contains("application/json"), "{read}");
 }
 
 #[test]
-fn without_the_key_everything_is_given_whole() {
+fn without_the_config_results_are_complete() {
     let program = project(Json::Null);
     let path = program.path("toolgate.yaml");
-    let text = fs_err::read_to_string(&path).expect("it is there").replace(r#","results":null"#, "");
+    let text = fs_err::read_to_string(&path).expect("a text").replace(r#","results":null"#, "");
     fs_err::write(&path, text).expect("it can be written");
-    let called = call(&program, "--as ann");
+    let envelope = call(&program, "--as ann");
     assert!(
-        called["data"][0]["text"].as_str().is_some_and(|text| text.contains("the needle is here")),
-        "{called}"
+        envelope["data"][0]["text"].as_str().is_some_and(|text| text.contains("the needle is here")),
+        "{envelope}"
     );
     let listed = program.run("tools list --json");
     assert!(!listed.stdout.contains("read_result"), "{listed}");

@@ -1,54 +1,18 @@
-//! MCP servers that others wrote, over every transport, behind the real executable.
+//! Third-party MCP servers over every transport.
 //!
-//! `cargo xtask test` installs them below `target/peers` and runs these tests. Without it they are
-//! ignored; `cargo test -p toolgate --test it peers -- --include-ignored` runs them once they are there.
+//! `cargo xtask test` installs them below `target/peers` and runs these tests. Otherwise they are ignored; `cargo test
+//! -p toolgate --test it third_party -- --include-ignored` runs them.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value as Json, json};
 
-use crate::program::Program;
+use crate::support::program::Program;
+use crate::support::third_party::{git, node, own, package, peers, project, script, text};
 
-/// Where the servers are.
-pub(crate) fn peers() -> PathBuf {
-    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
-    let folder = std::env::var_os("TOOLGATE_PEERS").map_or_else(usual, PathBuf::from);
-    let missing = "the servers are not installed; `cargo xtask test --only peers` does that";
-    fs_err::canonicalize(folder).expect(missing)
-}
-
-pub(crate) fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
-/// The Node that was installed with the servers.
-pub(crate) fn node(peers: &Path) -> PathBuf {
-    peers.join("npm/node_modules/node/bin/node")
-}
-
-fn script(peers: &Path, package: &str) -> PathBuf {
-    peers.join(format!("npm/node_modules/@modelcontextprotocol/{package}/dist/index.js"))
-}
-
-/// A server of ours on a library of others.
-pub(crate) fn own(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
-}
-
-pub(crate) fn package(peers: &Path, package: &str, arguments: &[&str]) -> Json {
-    let script = script(peers, package);
-    let arguments: Vec<_> = std::iter::once(text(&script)).chain(arguments.iter().copied()).collect();
-    json!({ "command": node(peers), "args": arguments, "timeout": "60s" })
-}
-
-pub(crate) fn project(servers: Json) -> Program {
-    Program::new(&[("mcp.json", &json!({ "servers": servers }).to_string())])
-}
-
-/// Name, revision and number of tools of every server, in order.
-fn shown(program: &Program) -> String {
+/// Returns the name, revision and number of tools of every server.
+fn server_summary(program: &Program) -> String {
     let run = program.run("servers --json");
     let all: Vec<Json> = serde_json::from_str(&run.stdout).expect("one JSON document");
     let one = |status: &Json| {
@@ -80,8 +44,8 @@ fn the_reference_servers_over_stdio() {
     });
     program.write("mcp.json", json!({ "servers": servers }).to_string());
     program.write("note.txt", "forty-two");
-    // Those in Python speak the newest revision, the others the one before.
-    insta::assert_snapshot!(shown(&program), @r"
+    // The Python servers use the newest revision, the others the previous one.
+    insta::assert_snapshot!(server_summary(&program), @r"
     everything ready 2025-11-25 13 tools
     files ready 2025-11-25 14 tools
     memory ready 2025-11-25 9 tools
@@ -102,7 +66,7 @@ fn the_reference_servers_over_stdio() {
 
 #[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
-fn a_real_repository_behind_the_git_server() {
+fn the_git_server_with_a_real_repository() {
     let peers = peers();
     let program = project(json!({}));
     let folder = text(&program.project).to_owned();
@@ -129,17 +93,9 @@ fn a_real_repository_behind_the_git_server() {
     assert!(call("git_diff_unstaged").contains("+two"));
 }
 
-#[expect(clippy::disallowed_methods, reason = "makes what the server is asked about")]
-pub(crate) fn git(program: &Program, arguments: &[&str]) {
-    let mut command = Command::new("git");
-    // A hook that runs the tests would point git elsewhere.
-    command.args(arguments).current_dir(&program.project).env_remove("GIT_DIR").env_remove("GIT_INDEX_FILE");
-    assert!(command.status().expect("git is there").success());
-}
-
 #[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
-fn a_clip_a_picture_and_a_link() {
+fn audio_images_and_links() {
     let peers = peers();
     let server = json!({
         "command": peers.join("python/bin/python"),
@@ -149,7 +105,7 @@ fn a_clip_a_picture_and_a_link() {
     let program = project(json!({ "fastmcp": server }));
     let temporary = text(&program.home).to_owned();
     let program = program.with("TMPDIR", &temporary);
-    // What the file holds that the line names.
+    // The content of the file that the line names.
     let saved = |line: &str, kind: &str, ending: &str| {
         let path = line.trim().strip_prefix(&format!("[{kind} saved to [home]/")).expect(line);
         let path = path.strip_suffix(']').filter(|path| path.ends_with(ending)).expect(line);
@@ -160,7 +116,7 @@ fn a_clip_a_picture_and_a_link() {
     let picture = program.run("tools call picture").stdout;
     assert_eq!(saved(&picture, "image image/png", ".png"), b"\x89PNG\r\n\x1a\n");
     assert_eq!(program.run("tools call link").stdout, "[resource file:///report.txt · report]\n");
-    // For programs, as it came.
+    // Unchanged in JSON output.
     let answer = program.run("tools call clip --json").json();
     let clip = json!([{ "type": "audio", "mimeType": "audio/wav", "data": "UklGRgQAAABXQVZF" }]);
     assert_eq!(answer["data"], clip);
@@ -168,7 +124,7 @@ fn a_clip_a_picture_and_a_link() {
 
 #[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
-fn prompts_and_resources_of_others() {
+fn prompts_and_resources() {
     let peers = peers();
     let program = project(json!({ "everything": package(&peers, "server-everything", &["stdio"]) }));
     let run = |line: &str| program.run(line).stdout;
@@ -190,10 +146,10 @@ fn prompts_and_resources_of_others() {
     assert!(read.contains("Resource 1: This is a plaintext resource"), "{read}");
 }
 
-/// A server in the background, ended with the test.
-struct Running(Child);
+/// A server in the background; killed when dropped.
+struct BackgroundServer(Child);
 
-impl Drop for Running {
+impl Drop for BackgroundServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -201,13 +157,13 @@ impl Drop for Running {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the server is the other side of the test")]
-fn start(program: &str, arguments: &[&str], port: Option<u16>) -> Running {
+fn start(program: &str, arguments: &[&str], port: Option<u16>) -> BackgroundServer {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(port) = port {
         command.env("PORT", port.to_string());
     }
-    Running(command.spawn().expect("the server starts"))
+    BackgroundServer(command.spawn().expect("the server starts"))
 }
 
 fn free_port() -> u16 {
@@ -215,13 +171,13 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
-/// Waits until somebody listens, as long as the server lives.
-fn wait_for(port: u16, server: &mut Running) {
+/// Waits until the port is open; panics if the server ends.
+fn wait_for(port: u16, server: &mut BackgroundServer) {
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         if let Ok(Some(status)) = server.0.try_wait() {
-            let mut said = String::new();
-            let _ = server.0.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
-            panic!("the server ended with {status}: {said}");
+            let mut stderr_text = String::new();
+            let _ = server.0.stderr.take().map(|mut stderr| stderr.read_to_string(&mut stderr_text));
+            panic!("the server ended with {status}: {stderr_text}");
         }
         std::thread::yield_now();
     }
@@ -254,7 +210,7 @@ fn streamable_http_and_legacy_sse() {
         "fastmcp-sse": { "type": "sse", "url": address(3, "sse") },
         "sdk": { "type": "http", "url": address(4, "mcp") },
     }));
-    insta::assert_snapshot!(shown(&program), @r"
+    insta::assert_snapshot!(server_summary(&program), @r"
     http ready 2025-11-25 13 tools
     sse ready 2025-11-25 13 tools
     fastmcp-http ready 2026-07-28 4 tools
@@ -273,11 +229,10 @@ fn streamable_http_and_legacy_sse() {
     }
 }
 
-/// Servers that others wrote tell of changes in their own way: the older ones unasked, the newer ones on
-/// the stream that we asked for.
+/// Old revisions send change notifications unasked, new ones on the subscribed stream.
 #[test]
 #[ignore = "needs the servers that `cargo xtask test` installs"]
-fn changes_are_seen() {
+fn changes_are_noticed() {
     let peers = peers();
     let growing = json!({
         "command": node(&peers),
@@ -297,7 +252,7 @@ fn changes_are_seen() {
     let program = project(json!({ "sdk": { "url": format!("http://127.0.0.1:{port}/mcp") } }));
     let watch = program.start("servers --watch --json");
     watch.line(|line| line.contains(r#""name":"grow""#));
-    // Another process makes the server change; this one is told.
+    // A file makes the server change; the notification reaches this process.
     assert_eq!(program.run("tools call sdk__grow").stdout, "there is one more\n");
     let (line, _) = watch.line(|line| line.contains(r#""change":"added""#) && line.contains("grown"));
     assert!(line.contains("Did not exist before."), "{line}");
@@ -311,10 +266,10 @@ fn websocket() {
     let mut server = start(text(&python), &[text(&own("websocket.py"))], None);
     let mut line = String::new();
     let stdout = server.0.stdout.take().expect("it is piped");
-    BufReader::new(stdout).read_line(&mut line).expect("it says its port");
+    BufReader::new(stdout).read_line(&mut line).expect("the server prints its port");
     let port: u16 = line.trim().parse().expect("a port");
     wait_for(port, &mut server);
     let program = project(json!({ "ws": { "url": format!("ws://127.0.0.1:{port}/ws") } }));
-    insta::assert_snapshot!(shown(&program), @"ws ready 2025-11-25 1 tools");
+    insta::assert_snapshot!(server_summary(&program), @"ws ready 2025-11-25 1 tools");
     assert_eq!(program.run("tools call ws__echo message=hi").stdout, "websocket: hi\n");
 }

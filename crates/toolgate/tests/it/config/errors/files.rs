@@ -1,12 +1,12 @@
-//! Several files, files that are not there, and how a program is told.
+//! Errors in several files, missing files, and errors as JSON.
 
 use insta::assert_snapshot;
 
 use super::check;
-use crate::program::Program;
+use crate::support::program::Program;
 
 #[test]
-fn registries_that_are_not_there() {
+fn missing_registries() {
     let files =
         [("toolgate.yaml", "registries:\n  tools: tools/tools.json\n  mcp: folder\n"), ("folder/file", "")];
     assert_snapshot!(check(&files), @"
@@ -76,7 +76,7 @@ fn env_files() {
 }
 
 #[test]
-fn several_files_at_once_in_their_order() {
+fn errors_in_several_files_are_sorted() {
     let files = [
         (
             "toolgate.yaml",
@@ -138,7 +138,7 @@ toolbox:
 }
 
 #[test]
-fn mistakes_for_programs() {
+fn errors_as_json() {
     let files = [
         (
             "toolgate.yaml",
@@ -217,7 +217,7 @@ fn mistakes_for_programs() {
 }
 
 #[test]
-fn warnings_and_notes_refuse_nothing() {
+fn warnings_and_notes_reject_nothing() {
     let files = [
         ("toolgate.yaml", "registries: { tools: tools.json, mcp: mcp.json }\n"),
         (

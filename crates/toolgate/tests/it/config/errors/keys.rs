@@ -1,4 +1,4 @@
-//! Keys that nobody knows, values that do not fit, what is given twice.
+//! Unknown keys, invalid values and duplicates.
 
 use insta::assert_snapshot;
 
@@ -65,7 +65,7 @@ toolbox:
 }
 
 #[test]
-fn values_of_the_wrong_kind() {
+fn values_of_the_wrong_type() {
     assert_snapshot!(project("\
 name: [a]
 registries: tools.json
@@ -140,7 +140,7 @@ toolbox:
 }
 
 #[test]
-fn values_that_do_not_fit() {
+fn values_out_of_range() {
     assert_snapshot!(project("\
 toolbox:
   max_concurrent: 0
@@ -343,7 +343,7 @@ toolbox:
 }
 
 #[test]
-fn names_given_twice() {
+fn duplicate_names() {
     let files = [
         (
             "toolgate.yaml",
@@ -400,7 +400,7 @@ toolbox:
 }
 
 #[test]
-fn a_key_given_twice() {
+fn a_duplicate_key() {
     assert_snapshot!(project("toolbox: {}\nname: a\nname: b\n"), @"
     exit code 78
     ----- stdout

@@ -1,12 +1,12 @@
-//! Servers: addresses, headers, transports, modes.
+//! Errors in servers: URLs, headers, transports, modes.
 
 use insta::assert_snapshot;
 
 use super::project;
-use crate::program::Program;
+use crate::support::program::Program;
 
 #[test]
-fn addresses() {
+fn urls() {
     assert_snapshot!(project("\
 toolbox:
   mcps:
@@ -137,7 +137,7 @@ toolbox:
 }
 
 #[test]
-fn keys_that_do_not_fit_the_transport() {
+fn keys_of_another_transport() {
     assert_snapshot!(project("\
 toolbox:
   mcps:
@@ -192,7 +192,7 @@ toolbox:
 }
 
 #[test]
-fn keys_that_do_not_fit_the_transport_in_another_programs_file() {
+fn keys_of_another_transport_in_an_imported_file() {
     let files = [("mcp.json", r#"{ "servers": { "a": { "url": "http://localhost/", "args": ["x"] } } }"#)];
     let run = Program::new(&files).run("check");
     assert_snapshot!(run.stderr, @r#"

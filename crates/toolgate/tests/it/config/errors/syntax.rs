@@ -1,12 +1,12 @@
-//! Texts that are no YAML, JSON or TOML, or too much of it.
+//! Invalid YAML, JSON or TOML, and files over the limits.
 
 use insta::assert_snapshot;
 
 use super::{check, check_in, project};
-use crate::program::{PATIENCE, Program};
+use crate::support::program::{HANG_TIMEOUT, Program};
 
 #[test]
-fn yaml_that_is_none() {
+fn invalid_yaml() {
     assert_snapshot!(project("toolbox:\n  tools: [a, b\nname: x\n"), @"
     exit code 78
     ----- stdout
@@ -101,7 +101,7 @@ fn yaml_that_is_none() {
 }
 
 #[test]
-fn json_that_is_none() {
+fn invalid_json() {
     let mcp = |text: &str| check(&[("mcp.json", text)]);
     assert_snapshot!(mcp(""), @"
     exit code 78
@@ -168,7 +168,7 @@ fn json_that_is_none() {
 }
 
 #[test]
-fn toml_that_is_none() {
+fn invalid_toml() {
     let program = Program::new(&[("config.toml", "[mcp_servers.a]\ncommand = npx\n")]);
     assert_snapshot!(program.run("--file config.toml check"), @r#"
     exit code 78
@@ -186,7 +186,7 @@ fn toml_that_is_none() {
 }
 
 #[test]
-fn texts_that_are_none() {
+fn invalid_text() {
     assert_snapshot!(project("\u{feff}toolbox: {}\n"), @"
     exit code 78
     ----- stdout
@@ -218,7 +218,7 @@ fn texts_that_are_none() {
 }
 
 #[test]
-fn texts_that_are_too_much() {
+fn files_over_the_limits() {
     let deep = format!("{{ \"servers\": {}{} }}", "[".repeat(100), "]".repeat(100));
     assert_snapshot!(check(&[("mcp.json", &deep)]), @r#"
     exit code 78
@@ -252,7 +252,7 @@ fn texts_that_are_too_much() {
         bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
     }
     let run = project(&format!("toolbox: {{}}\n{bomb}"));
-    assert!(run.took < PATIENCE, "{:?}", run.took);
+    assert!(run.took < HANG_TIMEOUT, "{:?}", run.took);
     assert_snapshot!(run, @"
     exit code 78
     ----- stdout
@@ -269,7 +269,7 @@ fn texts_that_are_too_much() {
 }
 
 #[test]
-fn shapes_that_nobody_knows() {
+fn unknown_formats() {
     let odd = Program::new(&[("odd.yaml", "color: blue\n")]);
     assert_snapshot!(odd.run("--file odd.yaml check"), @"
     exit code 78
@@ -313,7 +313,7 @@ fn shapes_that_nobody_knows() {
 }
 
 #[test]
-fn a_long_line_is_cut() {
+fn a_long_line_is_truncated() {
     let text = format!(
         "{{ \"servers\": {{ \"a\": {{ \"command\": \"x\", \"args\": [\"{}\"], \"type\": \"pigeon\", \"env\": {{ \"A\": \"{}\" }} }} }} }}",
         "a".repeat(300),

@@ -1,4 +1,4 @@
-//! Tools.
+//! Errors in tools.
 
 use insta::assert_snapshot;
 

@@ -1,0 +1,6 @@
+//! Tools and servers that are added, changed and removed.
+
+mod commands;
+mod live_changes;
+mod pins;
+mod toolbox;

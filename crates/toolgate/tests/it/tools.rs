@@ -1,0 +1,10 @@
+//! Local tools: scripts, SDK, OpenAPI, code execution and web search.
+
+mod code_execution;
+mod new_script;
+mod new_sdk_tool;
+mod openapi;
+mod scripts;
+mod sdk;
+mod web_search;
+mod workers;
