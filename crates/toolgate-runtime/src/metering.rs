@@ -17,7 +17,7 @@ impl Runtime {
 
     /// The execution log, if calls are recorded.
     pub fn log(&self) -> Option<&ExecutionLog> {
-        self.log.get()
+        self.log.as_ref()
     }
 
     /// Counts a call that ended.

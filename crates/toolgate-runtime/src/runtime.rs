@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU32;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
@@ -27,8 +27,8 @@ use toolgate_upstream::offer::{OfferKinds, ServerOffer, canonical_definition, di
 use toolgate_upstream::openapi::{HttpApi, TextParser};
 use toolgate_upstream::scan::ScanLimits as WireLimits;
 use toolgate_upstream::{
-    BuiltinTool, ClientFeatures, Forwarded, LoginOptions, Params, RawJson, RequestError, ScriptRunner,
-    Server, ServerState, ServerUnavailable, TraceContext,
+    BuiltinTool, ClientFeatures, Forwarded, LoginOptions, NoClientFeatures, Params, RawJson, RequestError,
+    ScriptRunner, Server, ServerState, ServerUnavailable, TraceContext,
 };
 
 use crate::catalog::{
@@ -36,7 +36,7 @@ use crate::catalog::{
     QuarantineCause, ToolState,
 };
 use crate::pins::{LockError, LockFile, NewPin, Pin, PinQueue, PinSet};
-use crate::pipeline::Approver;
+use crate::pipeline::{Approver, NoApprover};
 use crate::results::ResultStore;
 use crate::search::SearchIndex;
 use crate::stage::cache::ResultCache;
@@ -57,7 +57,7 @@ const NOTIFICATION_BACKLOG: usize = 256;
 /// Maximum nesting depth of a JSON message.
 const MAX_JSON_DEPTH: usize = 64;
 
-/// Everything needed to create a [`Runtime`].
+/// Everything needed to create a [`Runtime`]. The default has no tools and no servers, and records nothing.
 pub struct RuntimeSetup {
     pub builtins: Vec<BuiltinTool>,
     /// Tools defined in this project.
@@ -89,6 +89,39 @@ pub struct RuntimeSetup {
     pub results: Option<Arc<ResultStore>>,
     /// Named subsets of the tools, as shown by the front ends.
     pub profiles: Arc<Profiles>,
+    /// The execution log. Without it, calls are not recorded.
+    pub log: Option<ExecutionLog>,
+    /// Statistics of earlier processes, from the log.
+    pub history: ToolHistory,
+    /// Exporter of the spans of calls.
+    pub spans: Option<SpanExporter>,
+}
+
+impl Default for RuntimeSetup {
+    fn default() -> Self {
+        Self {
+            builtins: Vec::new(),
+            own: Vec::new(),
+            settings: Vec::new(),
+            servers: Vec::new(),
+            apis: Vec::new(),
+            read_document: |_| Err("no parser for OpenAPI documents is set up".to_owned()),
+            limits: CallLimits::default(),
+            logins: LoginOptions::default(),
+            questions: Arc::new(NoClientFeatures),
+            lock: None,
+            secrets: Vec::new(),
+            callers: Vec::new(),
+            policy: Policy::default(),
+            approver: Arc::new(NoApprover),
+            egress: EgressConfig::default(),
+            results: None,
+            profiles: Arc::default(),
+            log: None,
+            history: ToolHistory::default(),
+            spans: None,
+        }
+    }
 }
 
 /// Concurrent calls of one server tool if its settings give no limit.
@@ -112,10 +145,10 @@ pub struct Runtime {
     catalog: ArcSwap<Catalog>,
     pub(crate) search_index: SearchIndex,
     secrets: ArcSwap<Vec<Secret>>,
-    pub(crate) log: OnceLock<ExecutionLog>,
-    pub(crate) spans: OnceLock<SpanExporter>,
-    /// Changed definitions: those seen so far, and those waiting for a log.
-    definition_changes: Mutex<(HashSet<DefinitionChange>, Vec<DefinitionChange>)>,
+    pub(crate) log: Option<ExecutionLog>,
+    pub(crate) spans: Option<SpanExporter>,
+    /// Changed definitions that are in the log.
+    recorded_changes: Mutex<HashSet<DefinitionChange>>,
     callers: Vec<Caller>,
     pub(crate) policy: Policy,
     pub(crate) approver: Arc<dyn Approver>,
@@ -127,7 +160,7 @@ pub struct Runtime {
     pub(crate) cache: ResultCache,
     pub(crate) next_tools: NextToolStats,
     /// Call statistics from before this process, by tool name.
-    history: OnceLock<BTreeMap<String, ToolTotals>>,
+    history: BTreeMap<String, ToolTotals>,
     pub(crate) tainted_sessions: TaintedSessions,
     pub(crate) metrics: Metrics,
     lock: Option<LockFile>,
@@ -289,9 +322,9 @@ impl Runtime {
             logins: setup.logins,
             questions: setup.questions,
             secrets: ArcSwap::from_pointee(setup.secrets),
-            log: OnceLock::new(),
-            spans: OnceLock::new(),
-            definition_changes: Mutex::default(),
+            log: setup.log,
+            spans: setup.spans,
+            recorded_changes: Mutex::default(),
             callers: setup.callers,
             policy: setup.policy,
             approver: setup.approver,
@@ -301,8 +334,8 @@ impl Runtime {
             slots: Arc::new(Semaphore::new(max_concurrent.min(Semaphore::MAX_PERMITS))),
             tool_states: Mutex::default(),
             cache: ResultCache::default(),
-            next_tools: NextToolStats::default(),
-            history: OnceLock::new(),
+            next_tools: NextToolStats::from_history(&setup.history),
+            history: setup.history.tools,
             tainted_sessions: TaintedSessions::default(),
             metrics: Metrics::default(),
             limits: setup.limits,
@@ -548,7 +581,7 @@ impl Runtime {
         };
         self.secrets.rcu(|known| with(known));
         self.egress.rcu(|rules| EgressConfig { known: with(&rules.known), ..EgressConfig::clone(rules) });
-        if let Some(log) = self.log.get() {
+        if let Some(log) = &self.log {
             log.add_secrets(secrets);
         }
         if let Some(results) = &self.results {
@@ -556,26 +589,15 @@ impl Runtime {
         }
     }
 
-    /// Loads the statistics of earlier processes from the log. Only the first history counts. Must run before any tool
-    /// call.
-    pub fn load_history(&self, history: ToolHistory) {
-        self.next_tools.load_history(&history);
-        let _ = self.history.set(history.tools);
-    }
-
-    /// Sets the execution log. Only the first call counts.
-    pub fn set_log(&self, log: ExecutionLog) {
-        let _ = self.log.set(log);
-        self.record_changes(Vec::new());
-    }
-
-    /// Records changed definitions, each once. They wait in memory until there is a log.
-    fn record_changes(&self, new: Vec<DefinitionChange>) {
-        let mut changed = self.definition_changes.lock();
-        let (seen, pending) = &mut *changed;
-        pending.extend(new.into_iter().filter(|one| seen.insert(one.clone())));
-        let Some(log) = self.log.get() else { return };
-        for DefinitionChange { server, tool, old_hash, new_hash, class, quarantined } in pending.drain(..) {
+    /// Records changed definitions, each once.
+    fn record_changes(&self, changes: Vec<DefinitionChange>) {
+        let Some(log) = &self.log else { return };
+        let mut recorded = self.recorded_changes.lock();
+        for change in changes {
+            if !recorded.insert(change.clone()) {
+                continue;
+            }
+            let DefinitionChange { server, tool, old_hash, new_hash, class, quarantined } = change;
             // The returned future is only for durability, which no caller needs here.
             drop(log.record_event(&AuditEvent::DefinitionChanged {
                 server: server.as_str(),
@@ -586,11 +608,6 @@ impl Runtime {
                 held_back: quarantined,
             }));
         }
-    }
-
-    /// Sets the exporter for spans. Only the first call counts.
-    pub fn set_span_exporter(&self, spans: SpanExporter) {
-        let _ = self.spans.set(spans);
     }
 
     /// Returns true if untrusted content has reached the session. Policies see this as `context.tainted`.
@@ -636,8 +653,7 @@ impl Runtime {
                 rate_limit: tool.rate_limit.map(RateLimit::new),
                 stats: self
                     .history
-                    .get()
-                    .and_then(|before| before.get(&tool.name))
+                    .get(&tool.name)
                     .map_or_else(ToolStats::default, |record| ToolStats::from_record(*record)),
                 metrics: self.metrics.tool(&tool.name),
             })
@@ -652,7 +668,7 @@ impl Runtime {
         let builtins = self.builtins.iter().filter_map(|tool| tool.stop.as_ref()).map(|stop| stop());
         futures_util::future::join3(servers, self.scripts.stop(), join_all(builtins)).await;
         while self.stopping.lock().await.join_next().await.is_some() {}
-        if let Some(spans) = self.spans.get() {
+        if let Some(spans) = &self.spans {
             spans.close().await;
         }
     }

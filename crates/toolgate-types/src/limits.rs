@@ -19,6 +19,18 @@ pub struct CallLimits {
     pub on_collision: OnCollision,
 }
 
+impl Default for CallLimits {
+    /// Returns the limits of a project that configures none.
+    fn default() -> Self {
+        Self {
+            max_concurrent: const { NonZeroU32::new(64).expect("not zero") },
+            default_timeout: HumanDuration::from_secs(30),
+            max_output: ByteSize::from_mib(4),
+            on_collision: OnCollision::Qualify,
+        }
+    }
+}
+
 /// Handling of results too large to be returned inline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ResultLimits {

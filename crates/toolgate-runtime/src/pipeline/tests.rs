@@ -6,9 +6,9 @@ use serde_json::json;
 use toolgate_policy::{Policy, RuleSet};
 use toolgate_types::egress::EgressConfig;
 use toolgate_types::tool::{Category, RateLimit};
-use toolgate_types::{ByteSize, CallLimits, HumanDuration, OnCollision, ToolSettings};
+use toolgate_types::{ByteSize, CallLimits, HumanDuration, ToolSettings};
+use toolgate_upstream::BuiltinTool;
 use toolgate_upstream::builtin::{BuiltinCall, BuiltinResult};
-use toolgate_upstream::{BuiltinTool, LoginOptions, NoClientFeatures};
 
 use super::*;
 use crate::runtime::RuntimeSetup;
@@ -106,28 +106,18 @@ impl Approver for Yes {
 impl Case {
     async fn runtime(&self) -> Arc<Runtime> {
         let runtime = Runtime::new(RuntimeSetup {
-            apis: Vec::new(),
-            read_document: |_| Err(String::new()),
             builtins: builtins(),
             own: self.own.clone(),
             settings: self.settings.clone(),
-            servers: vec![],
             limits: CallLimits {
                 max_concurrent: NonZeroU32::new(self.max_concurrent).unwrap(),
-                default_timeout: HumanDuration::from_secs(30),
-                max_output: ByteSize::from_mib(4),
-                on_collision: OnCollision::Qualify,
+                ..CallLimits::default()
             },
-            logins: LoginOptions { folder: None, browser: None },
-            questions: Arc::new(NoClientFeatures),
-            lock: None,
-            secrets: vec![],
-            callers: vec![],
             policy: Policy::new((!self.rules.is_empty()).then(|| RuleSet::new(self.rules).unwrap())),
             approver: Arc::new(Yes),
             egress: self.egress.clone(),
             results: self.results.clone(),
-            profiles: Arc::default(),
+            ..RuntimeSetup::default()
         });
         runtime.discover(|_| {}).await.unwrap();
         Arc::new(runtime)

@@ -76,12 +76,14 @@ where
     });
     let mut setup =
         project_runtime::runtime_setup_with(config, args.answers, question_queue.as_ref(), |_| true);
+    setup.history = log_setup.history();
+    setup.log = Some(log_setup.open(log::CallVolume::Many)?);
     setup.questions = Arc::new(ForwardedFeatures { capabilities: client_capabilities(&agent_config) });
     setup.approver = keys::approver(args.answers);
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
+        setup.spans = project_runtime::span_exporter(collector)?;
         let runtime = Arc::new(Runtime::new(setup));
-        project_runtime::export_traces(&runtime, collector)?;
         let job = async {
             let errors = match project_runtime::discover(&runtime, &downloading, output).await {
                 Ok(errors) => errors,
@@ -90,8 +92,6 @@ where
             // A failed server is reported; the agent works with the others.
             project_runtime::report_errors(&errors, output);
             let caller = tools::find_caller(&runtime, &args.caller)?;
-            runtime.load_history(log_setup.history());
-            runtime.set_log(log_setup.open(log::CallVolume::Many)?);
             let executor = Executor::Runtime(Arc::clone(&runtime));
             let record = args.record.clone();
             let agent = Agent {

@@ -76,8 +76,6 @@ pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> a
         }
     };
     let log_setup = log::LogSetup::of(&config)?;
-    let history = log_setup.history();
-    let log = log_setup.open(log::CallVolume::Many)?;
     let collector = config.telemetry.clone();
     let agent = (std::mem::take(&mut config.agent), config.name.clone(), agent::run_store(&config));
     // The agent may pass questions of servers to people even without the built-in tool.
@@ -88,6 +86,8 @@ pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> a
         question_timeout.map(|question_timeout| QuestionQueue::new(question_timeout, true, Vec::new()));
     let mut setup =
         project_runtime::runtime_setup_with(config, AnswerMode::Decline, question_queue.as_ref(), |_| true);
+    setup.history = log_setup.history();
+    setup.log = Some(log_setup.open(log::CallVolume::Many)?);
     setup.questions = Arc::new(toolgate_upstream::ForwardedFeatures::default());
     if let Some(question_queue) = &question_queue {
         setup.approver = Arc::new(QueueApprover(Arc::clone(question_queue)));
@@ -100,10 +100,8 @@ pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> a
         let mut signals = StopSignals::new()?;
         // Registered before discovery: an unhandled SIGHUP would end the process.
         let mut reloads = signal(SignalKind::hangup())?;
+        setup.spans = project_runtime::span_exporter(collector)?;
         let runtime = Arc::new(Runtime::new(setup));
-        runtime.load_history(history);
-        runtime.set_log(log);
-        project_runtime::export_traces(&runtime, collector)?;
         let (agent_config, name, runs) = agent;
         plan.agent =
             agent::agent_service(agent_config, name, runs, (&runtime, plan.question_queue.as_ref()), output);

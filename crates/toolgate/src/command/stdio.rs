@@ -38,23 +38,21 @@ pub(crate) fn run(args: &StdioArgs, project: &ProjectArgs, output: &Output) -> a
         return Ok(INVALID_CONFIG);
     };
     let log_setup = log::LogSetup::of(&config)?;
-    let history = log_setup.history();
-    let log = log_setup.open(log::CallVolume::Many)?;
     // The process that holds the pipes is the caller: no TLS and no tokens are needed.
     let serve_config = ServeConfig { tls: None, jwt: Vec::new(), ..config.serve.clone() };
     let collector = config.telemetry.clone();
     let downloading = project_runtime::downloading_servers(&config);
     let mut setup = project_runtime::runtime_setup(config, AnswerMode::Decline, |_| true);
+    setup.history = log_setup.history();
+    setup.log = Some(log_setup.open(log::CallVolume::Many)?);
     setup.questions = Arc::new(toolgate_upstream::ForwardedFeatures::default());
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = tokio.block_on(async {
         let mut signals = StopSignals::new()?;
+        setup.spans = project_runtime::span_exporter(collector)?;
         let runtime = Arc::new(Runtime::new(setup));
         let caller = tools::find_caller(&runtime, &args.caller)?;
         let profile = profiles::validate_name(&runtime, &caller.id, args.profile.as_deref())?;
-        runtime.load_history(history);
-        runtime.set_log(log);
-        project_runtime::export_traces(&runtime, collector)?;
         let gateway =
             Gateway::new(Arc::clone(&runtime), &serve_config, CallerDirectory::default(), log_setup.log())?;
         let size = usize::try_from(serve_config.max_body.bytes()).unwrap_or(usize::MAX);
