@@ -16,7 +16,7 @@ use toolgate_agent::run::{Agent, Executor};
 use toolgate_agent::{EndReason, RunStore, SkillSet};
 use toolgate_audit::redact::Redactor;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{BuiltinTool, RawJson, Runtime};
+use toolgate_runtime::{BuiltinTool, NoResponder, RawJson, Runtime};
 use toolgate_types::agent::{AgentConfig, RunBudgets};
 use toolgate_types::{CallLimits, Caller};
 
@@ -79,7 +79,7 @@ async fn run_once(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Duration 
         name: None,
         skills: SkillSet::default(),
         runs: RunStore::new(folder, Redactor::new(Vec::new(), Vec::new())),
-        questions: None,
+        responder: Arc::new(NoResponder),
         record: None,
     };
     let mut run = agent.begin(Caller::owner()).expect("it is written down");

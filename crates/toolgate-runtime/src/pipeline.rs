@@ -9,15 +9,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 use toolgate_audit as audit;
-use toolgate_policy::decide::PolicyRequest;
-use toolgate_policy::{Decision, Denied, Grant, Input, Question, ToolAttributes};
-use toolgate_types::call::Denial;
 use toolgate_json::CallArguments;
+use toolgate_policy::decide::PolicyRequest;
+use toolgate_policy::{Decision, Denied, Grant, Input, ToolAttributes};
+use toolgate_types::call::Denial;
 use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage, ToolContext, ToolResult};
 use toolgate_upstream::builtin::BuiltinError;
 use toolgate_upstream::invoke::{InvokeError, invoke};
@@ -42,6 +41,7 @@ mod finish;
 mod record;
 
 use abandon::CallGuard;
+pub(crate) use approval::MAX_APPROVAL_WAIT;
 pub use explain::{Explanation, PermissionCheck};
 
 /// A call as a front end passes it on.
@@ -91,44 +91,6 @@ impl CallRequest {
         let message = "the arguments are not valid JSON";
         let error = || CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, message);
         self.arguments.value().ok_or_else(error)
-    }
-}
-
-/// Answer to an approval request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ApprovalAnswer {
-    /// Approved, by this person.
-    Approved(String),
-    /// Not approved, with a hint for the caller. The hint is empty if nothing more is known.
-    Denied(String),
-}
-
-/// Asks a person to approve a call. Every front end has its own way to reach one.
-pub trait Approver: Send + Sync + 'static {
-    /// Asks for approval.
-    fn ask(&self, question: &Question, origin: &CallOrigin) -> BoxFuture<'static, ApprovalAnswer>;
-
-    /// Time a person has to answer, in addition to the call's timeout. `None` if the call's timeout includes it.
-    fn approval_timeout(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Hint for the caller if this approver can never reach a person.
-    fn unavailable_hint(&self) -> Option<&'static str> {
-        None
-    }
-}
-
-/// Approves nothing, for front ends that cannot reach a person.
-pub struct NoApprover;
-
-impl Approver for NoApprover {
-    fn ask(&self, _question: &Question, _origin: &CallOrigin) -> BoxFuture<'static, ApprovalAnswer> {
-        Box::pin(async { ApprovalAnswer::Denied(String::new()) })
-    }
-
-    fn unavailable_hint(&self) -> Option<&'static str> {
-        Some("no person can be reached here; run `toolgate tools call` in a terminal to approve the call")
     }
 }
 
@@ -259,7 +221,7 @@ impl Runtime {
         let shared = self.shared_state(&tool);
         let timeout = self.timeout(&tool);
         let mut deadline = state.stage_started + timeout;
-        let decided = self.authorize(caller, &tool, compiled, request, deadline).await;
+        let decided = self.authorize(caller, &tool, compiled, request).await;
         let (grant, note) = decided.inspect_err(|error| {
             state.decision = audit::Decision::Deny;
             state.rules =
@@ -449,7 +411,6 @@ impl Runtime {
         tool: &CatalogTool,
         compiled: &CompiledTool,
         request: &CallRequest,
-        deadline: Instant,
     ) -> Result<(Grant, String), CallError> {
         let grant = match self.policy.decide(&self.policy_call(caller, &compiled.subject, request)) {
             Decision::Allow(grant) => grant,
@@ -458,7 +419,7 @@ impl Runtime {
                     if denied.visible { access_denied(tool, &denied) } else { tool_not_found(&request.name) };
                 return Err(CallError { denial: Some(Box::new(denial(denied))), ..error });
             }
-            Decision::Ask(question) => self.request_approval(question, tool, request, deadline).await?,
+            Decision::Ask(question) => self.request_approval(question, tool, request).await?,
         };
         let note = match grant.approved_by() {
             Some(by) => format!("{}, asked {by}", grant.rules().join(" ")),

@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -23,12 +25,13 @@ use toolgate_types::{
     ApiSpec, CallLimits, Caller, CallerId, Profiles, Secret, ServerName, ServerSpec, ToolDefinition,
     ToolLimits, ToolSettings,
 };
+use toolgate_upstream::connect::login_options;
 use toolgate_upstream::offer::{OfferKinds, ServerOffer, canonical_definition, discover};
 use toolgate_upstream::openapi::{HttpApi, TextParser};
 use toolgate_upstream::scan::ScanLimits as WireLimits;
 use toolgate_upstream::{
-    BuiltinTool, ClientFeatures, Forwarded, LoginOptions, NoClientFeatures, Params, RawJson, RequestError,
-    ScriptRunner, Server, ServerState, ServerUnavailable, TraceContext,
+    BuiltinTool, ClientFeatures, Forwarded, LoginOptions, NoResponder, Params, RawJson, RequestError,
+    Responder, ScriptRunner, Server, ServerState, ServerUnavailable, TraceContext,
 };
 
 use crate::catalog::{
@@ -36,7 +39,6 @@ use crate::catalog::{
     QuarantineCause, ToolState,
 };
 use crate::pins::{LockError, LockFile, NewPin, Pin, PinQueue, PinSet};
-use crate::pipeline::{Approver, NoApprover};
 use crate::results::ResultStore;
 use crate::search::SearchIndex;
 use crate::stage::cache::ResultCache;
@@ -70,10 +72,13 @@ pub struct RuntimeSetup {
     pub read_document: TextParser,
     /// Limits shared by all tools.
     pub limits: CallLimits,
-    /// OAuth logins for servers, and the folder that holds their tokens.
-    pub logins: LoginOptions,
-    /// Answers requests from servers, such as sampling and elicitation.
-    pub questions: Arc<dyn ClientFeatures>,
+    /// The folder that holds the OAuth tokens for servers. Without it, tokens last as long as the runtime.
+    pub token_folder: Option<PathBuf>,
+    /// Asks a person: for approval of calls, for answers to servers, for logins.
+    pub responder: Arc<dyn Responder>,
+    /// Client capabilities to declare to servers if the clients of calls answer their requests. Without them, the
+    /// responder does.
+    pub forwarded_features: Option<Value>,
     /// The lock file with the pins. Without it, pins last as long as the runtime.
     pub lock: Option<LockFile>,
     /// Values that are redacted from all output.
@@ -81,8 +86,6 @@ pub struct RuntimeSetup {
     /// Configured callers and their permissions.
     pub callers: Vec<Caller>,
     pub policy: Policy,
-    /// Asks a person when the policy requires approval.
-    pub approver: Arc<dyn Approver>,
     /// Rules for secrets in outgoing arguments.
     pub egress: EgressConfig,
     /// Store for results that are too large to return inline. Without it, results are never truncated.
@@ -107,13 +110,13 @@ impl Default for RuntimeSetup {
             apis: Vec::new(),
             read_document: |_| Err("no parser for OpenAPI documents is set up".to_owned()),
             limits: CallLimits::default(),
-            logins: LoginOptions::default(),
-            questions: Arc::new(NoClientFeatures),
+            token_folder: None,
+            responder: Arc::new(NoResponder),
+            forwarded_features: None,
             lock: None,
             secrets: Vec::new(),
             callers: Vec::new(),
             policy: Policy::default(),
-            approver: Arc::new(NoApprover),
             egress: EgressConfig::default(),
             results: None,
             profiles: Arc::default(),
@@ -140,7 +143,7 @@ pub struct Runtime {
     message_limits: WireLimits,
     read_document: TextParser,
     logins: LoginOptions,
-    questions: Arc<dyn ClientFeatures>,
+    features: ClientFeatures,
     pub(crate) limits: CallLimits,
     catalog: ArcSwap<Catalog>,
     pub(crate) search_index: SearchIndex,
@@ -151,7 +154,7 @@ pub struct Runtime {
     recorded_changes: Mutex<HashSet<DefinitionChange>>,
     callers: Vec<Caller>,
     pub(crate) policy: Policy,
-    pub(crate) approver: Arc<dyn Approver>,
+    pub(crate) responder: Arc<dyn Responder>,
     pub(crate) egress: ArcSwap<EgressConfig>,
     pub(crate) results: Option<Arc<ResultStore>>,
     profiles: ArcSwap<Profiles>,
@@ -299,8 +302,12 @@ impl Runtime {
     pub fn new(setup: RuntimeSetup) -> Self {
         let size = setup.limits.max_output.as_usize();
         let message_limits = WireLimits { size, depth: MAX_JSON_DEPTH };
-        let managed =
-            |spec| Arc::new(ManagedServer::new(spec, message_limits, &setup.logins, &setup.questions));
+        let logins = login_options(setup.token_folder, &setup.responder);
+        let features = match setup.forwarded_features {
+            Some(capabilities) => ClientFeatures::Forwarded(capabilities),
+            None => ClientFeatures::Responder(Arc::clone(&setup.responder)),
+        };
+        let managed = |spec| Arc::new(ManagedServer::new(spec, message_limits, &logins, &features));
         let api = |spec| Arc::new(HttpApi::new(spec, message_limits, setup.read_document));
         let inputs = Inputs::new(
             setup.own.into_iter().map(Arc::new).collect(),
@@ -319,15 +326,15 @@ impl Runtime {
             stopping: tokio::sync::Mutex::default(),
             message_limits,
             read_document: setup.read_document,
-            logins: setup.logins,
-            questions: setup.questions,
+            logins,
+            features,
             secrets: ArcSwap::from_pointee(setup.secrets),
             log: setup.log,
             spans: setup.spans,
             recorded_changes: Mutex::default(),
             callers: setup.callers,
             policy: setup.policy,
-            approver: setup.approver,
+            responder: setup.responder,
             egress: ArcSwap::from_pointee(setup.egress),
             results: setup.results,
             profiles: ArcSwap::new(setup.profiles),
@@ -688,9 +695,9 @@ impl ManagedServer {
         spec: ServerSpec,
         message_limits: WireLimits,
         logins: &LoginOptions,
-        questions: &Arc<dyn ClientFeatures>,
+        features: &ClientFeatures,
     ) -> Self {
-        let server = Arc::new(Server::new(spec, message_limits, logins, Arc::clone(questions)));
+        let server = Arc::new(Server::new(spec, message_limits, logins, features.clone()));
         Self {
             server,
             offer: ArcSwap::from_pointee(None),

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use futures_util::future::BoxFuture;
 use serde_json::json;
 use toolgate_policy::{Policy, RuleSet};
 use toolgate_types::egress::EgressConfig;
@@ -11,6 +12,7 @@ use toolgate_upstream::BuiltinTool;
 use toolgate_upstream::builtin::{BuiltinCall, BuiltinResult};
 
 use super::*;
+use crate::questions::{Answer, HumanReply, NoAnswer, Question, QuestionKind, Responder};
 use crate::runtime::RuntimeSetup;
 
 fn text(text: &str) -> RawJson {
@@ -89,17 +91,17 @@ fn settings(name: &str, change: impl FnOnce(&mut ToolSettings)) -> Vec<ToolSetti
 
 struct Yes;
 
-impl Approver for Yes {
-    fn ask(&self, _question: &Question, _origin: &CallOrigin) -> BoxFuture<'static, ApprovalAnswer> {
+impl Responder for Yes {
+    fn can_ask(&self, kind: QuestionKind) -> bool {
+        kind == QuestionKind::Approval
+    }
+
+    fn ask(&self, _question: Arc<Question>) -> BoxFuture<'_, Result<HumanReply, NoAnswer>> {
         // Longer than the tool's timeout, which the wait for approval must not count against.
         Box::pin(async {
             tokio::time::sleep(Duration::from_secs(45)).await;
-            ApprovalAnswer::Approved("bob".to_owned())
+            Ok(HumanReply { answer: Answer::Value(true.into()), by: "bob".to_owned() })
         })
-    }
-
-    fn approval_timeout(&self) -> Option<Duration> {
-        Some(Duration::from_secs(60))
     }
 }
 
@@ -114,7 +116,7 @@ impl Case {
                 ..CallLimits::default()
             },
             policy: Policy::new((!self.rules.is_empty()).then(|| RuleSet::new(self.rules).unwrap())),
-            approver: Arc::new(Yes),
+            responder: Arc::new(Yes),
             egress: self.egress.clone(),
             results: self.results.clone(),
             ..RuntimeSetup::default()

@@ -58,7 +58,7 @@ impl Runtime {
             |spec: &ServerSpec| before.servers.iter().find(|managed| managed.server.spec() == spec).cloned();
         let managed = |spec: ServerSpec| {
             reused(&spec).unwrap_or_else(|| {
-                Arc::new(ManagedServer::new(spec, self.message_limits, &self.logins, &self.questions))
+                Arc::new(ManagedServer::new(spec, self.message_limits, &self.logins, &self.features))
             })
         };
         let servers: Vec<_> = servers.into_iter().map(managed).collect();
@@ -112,7 +112,7 @@ impl Runtime {
         // The inputs may have been replaced while this waited for the lock.
         let inputs = self.inputs.load_full();
         let spec = old.server.spec().clone();
-        let new = Arc::new(ManagedServer::new(spec, self.message_limits, &self.logins, &self.questions));
+        let new = Arc::new(ManagedServer::new(spec, self.message_limits, &self.logins, &self.features));
         let renewed =
             |managed: &Arc<ManagedServer>| Arc::clone(if Arc::ptr_eq(managed, old) { &new } else { managed });
         let servers: Vec<_> = inputs.servers.iter().map(renewed).collect();

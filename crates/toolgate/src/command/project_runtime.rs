@@ -14,7 +14,7 @@ use toolgate_config::{Config, Environment, LoadOutcome, load};
 use toolgate_policy::Policy;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::pins::LockFile;
-use toolgate_runtime::questions::QuestionQueue;
+use toolgate_runtime::questions::{QuestionQueue, Responder};
 use toolgate_runtime::results::ResultStore;
 use toolgate_runtime::runtime::{RuntimeSetup, ServerStatus, StartError};
 use toolgate_server::keys::KeyStore;
@@ -25,8 +25,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{AnswerMode, ProjectArgs};
 use crate::command::log::{CallVolume, LogSetup};
+use crate::command::login;
 use crate::command::registry::ProjectFiles;
-use crate::command::{login, questions, terminal_prompts};
+use crate::command::terminal_prompts::{self, ApprovalInput, TerminalResponder};
 use crate::output::{BOLD, DIM, Output};
 use crate::{FAILED, INVALID_CONFIG};
 
@@ -175,18 +176,18 @@ pub(crate) fn runtime_setup(
     answers: AnswerMode,
     wanted: impl Fn(&str) -> bool,
 ) -> RuntimeSetup {
-    let responders = questions::responders(answers);
+    let responder: Arc<dyn Responder> = Arc::new(TerminalResponder::new(answers, ApprovalInput::Line));
     let question_queue = config
         .builtins
         .human_input
-        .map(|human_input| QuestionQueue::new(human_input.timeout, false, responders));
-    runtime_setup_with(config, answers, question_queue.as_ref(), wanted)
+        .map(|human_input| QuestionQueue::new(human_input.timeout, false, vec![Arc::clone(&responder)]));
+    runtime_setup_with(config, responder, question_queue.as_ref(), wanted)
 }
 
-/// Like [`setup`], with a given question queue.
+/// Like [`runtime_setup`], with a given responder and question queue.
 pub(crate) fn runtime_setup_with(
     config: Config,
-    answers: AnswerMode,
+    responder: Arc<dyn Responder>,
     question_queue: Option<&Arc<QuestionQueue>>,
     wanted: impl Fn(&str) -> bool,
 ) -> RuntimeSetup {
@@ -207,13 +208,12 @@ pub(crate) fn runtime_setup_with(
         apis: config.apis.into_iter().filter(|api| wanted(api.name.as_str())).collect(),
         read_document: toolgate_config::parse_document,
         limits: config.limits,
-        logins: login::logins(),
-        questions: terminal_prompts::server_questions(answers),
+        token_folder: login::token_folder(),
+        responder,
         lock: Some(LockFile::in_project(&config.project)),
         secrets: config.secrets.clone(),
         callers: all_callers(config.callers, &config.project),
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
-        approver: terminal_prompts::approver(answers),
         egress: config.egress,
         results,
         profiles: config.profiles,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::io::{stdin, stdout};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::lines;
-use toolgate_runtime::Runtime;
+use toolgate_runtime::{ClientFeatures, Runtime};
 use toolgate_server::{CallerDirectory, Gateway};
 use toolgate_types::ServeConfig;
 use toolgate_types::server::OutputEncoding;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &StdioArgs, project: &ProjectArgs, output: &Output) -> a
     let mut setup = project_runtime::runtime_setup(config, AnswerMode::Decline, |_| true);
     setup.history = log_setup.history();
     setup.log = Some(log_setup.open(log::CallVolume::Many)?);
-    setup.questions = Arc::new(toolgate_upstream::ForwardedFeatures::default());
+    setup.forwarded_features = Some(ClientFeatures::all_capabilities());
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = tokio.block_on(async {
         let mut signals = StopSignals::new()?;
