@@ -246,7 +246,7 @@ impl Runtime {
                 .with_hint(format!("`toolgate tools show {}` prints its arguments", tool.name))
         })?;
         state.record_stage(Stage::ValidateInput, None);
-        let rules = self.egress.load_full();
+        let rules = self.secrets.egress.load_full();
         if !rules.is_off() && (tool.server.is_some() || !tool.trusted) {
             egress::admit(&rules, request.parsed_arguments()?).map_err(|blocked| {
                 CallError::new(ErrorCode::Unauthorized, Stage::Egress, blocked.to_string())
@@ -308,7 +308,7 @@ impl Runtime {
         };
         self.record_begin(state, caller, request, tool).await?;
         let invoke_once = || async move {
-            let server = tool.server.as_ref().and_then(|server| self.server(server.as_str()));
+            let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
             match (&tool.upstream, server) {
                 (Upstream::Builtin(builtin), _) => {
                     let context = request.tool_context(caller);
@@ -378,13 +378,14 @@ impl Runtime {
         let name = &request.name;
         let error = |code, message: String| CallError::new(code, Stage::Resolve, message);
         let catalog = self.catalog();
-        let visible =
-            catalog.resolve(name).filter(|tool| !request.origin.hidden && self.is_in_profiles(caller, tool));
+        let visible = catalog
+            .resolve(name)
+            .filter(|tool| !request.origin.hidden && self.access.is_in_profiles(caller, tool));
         let tool = visible.ok_or_else(|| tool_not_found(name))?;
         match &tool.state {
             ToolState::Ready => {}
             ToolState::Quarantined { cause, reason } => {
-                if !self.policy.may_see(&self.policy_call(caller, &tool.subject(), request)) {
+                if !self.access.policy.may_see(&self.policy_call(caller, &tool.subject(), request)) {
                     return Err(tool_not_found(name));
                 }
                 let code = if *cause == QuarantineCause::Changed {
@@ -412,7 +413,7 @@ impl Runtime {
         compiled: &CompiledTool,
         request: &CallRequest,
     ) -> Result<(Grant, String), CallError> {
-        let grant = match self.policy.decide(&self.policy_call(caller, &compiled.subject, request)) {
+        let grant = match self.access.policy.decide(&self.policy_call(caller, &compiled.subject, request)) {
             Decision::Allow(grant) => grant,
             Decision::Deny(denied) => {
                 let error =
@@ -434,7 +435,7 @@ impl Runtime {
         subject: &'a ToolAttributes,
         request: &'a CallRequest,
     ) -> PolicyRequest<'a> {
-        let tainted = self.tainted_sessions.contains(&caller.id, request.origin.session.as_deref());
+        let tainted = self.access.tainted_sessions.contains(&caller.id, request.origin.session.as_deref());
         PolicyRequest {
             caller,
             tool: subject,
@@ -446,13 +447,13 @@ impl Runtime {
 
     /// Returns true if the caller may know that the tool exists.
     pub fn may_see(&self, caller: &Caller, tool: &CatalogTool) -> bool {
-        if !self.is_in_profiles(caller, tool) {
+        if !self.access.is_in_profiles(caller, tool) {
             return false;
         }
         let subject = tool.subject();
         let arguments = CallArguments::empty();
         let now = SystemTime::now();
-        self.policy.may_see(&PolicyRequest {
+        self.access.policy.may_see(&PolicyRequest {
             caller,
             tool: &subject,
             arguments: &arguments,
@@ -463,7 +464,7 @@ impl Runtime {
 
     /// The first timeout that is set: the tool's own, its response time class, its server's, the default.
     fn timeout(&self, tool: &CatalogTool) -> Duration {
-        let server = tool.server.as_ref().and_then(|server| self.server(server.as_str()));
+        let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
         tool.limits
             .timeout
             .or(tool.response_time.map(toolgate_types::tool::ResponseTime::timeout))

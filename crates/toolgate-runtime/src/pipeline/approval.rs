@@ -34,7 +34,7 @@ impl Runtime {
             tool: question.tool.to_string(),
             session: request.origin.session.clone(),
         });
-        let answer = timeout(MAX_APPROVAL_WAIT, self.responder.ask(Arc::new(asked))).await;
+        let answer = timeout(MAX_APPROVAL_WAIT, self.access.responder.ask(Arc::new(asked))).await;
         let denied = |why: String| CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
         let by = match answer {
             Ok(Ok(HumanReply { answer: Answer::Value(Value::Bool(true)), by })) => by,
@@ -49,7 +49,7 @@ impl Runtime {
         let approval = Approval {
             by: &by,
             definition: tool.hash.as_deref(),
-            policy: self.policy.version(),
+            policy: self.access.policy.version(),
             now: SystemTime::now(),
         };
         question.approve(approval).map_err(|stale| denied(stale.to_string()))

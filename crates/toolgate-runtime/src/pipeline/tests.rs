@@ -392,7 +392,7 @@ async fn policy_can_forbid_calls_in_tainted_sessions() {
         };
         runtime.call(&case.caller("ann"), request).await.result.error.map(|error| error.message)
     };
-    runtime.tainted_sessions.insert(&ann, Some("read-mail"));
+    runtime.access.tainted_sessions.insert(&ann, Some("read-mail"));
     let refused = "tool `echo` may not be called: the policy forbids it: tainted";
     assert_eq!(call("read-mail").await.as_deref(), Some(refused));
     assert_eq!(call("another").await, None);

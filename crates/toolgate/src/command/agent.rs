@@ -159,7 +159,10 @@ pub(crate) fn agent_service(
 
 /// Returns the responder for questions of servers: the queue, so that people can answer over HTTP as well.
 fn agent_responder(question_queue: Option<&Arc<QuestionQueue>>) -> Arc<dyn Responder> {
-    question_queue.cloned().map_or_else(|| Arc::new(NoResponder) as Arc<dyn Responder>, |queue| queue)
+    match question_queue {
+        Some(queue) => Arc::clone(queue) as Arc<dyn Responder>,
+        None => Arc::new(NoResponder),
+    }
 }
 
 /// Replays a recording, without model, tools or project.
