@@ -25,7 +25,12 @@ fn an_outage_gets_four_attempts_and_then_probes() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(attempts.clone()));
     tokio.block_on(async {
-        let server = Server::new(spec, ScanLimits::default(), &LoginOptions::default(), ClientFeatures::Responder(Arc::new(NoResponder)));
+        let server = Server::new(
+            spec,
+            ScanLimits::default(),
+            &LoginOptions::default(),
+            ClientFeatures::Responder(Arc::new(NoResponder)),
+        );
         // It is on its way already; who wants it now must not be the cause of a fifth attempt.
         tokio::task::yield_now().await;
         let error = server.connection().await.map(drop).expect_err("nobody listens").to_string();
