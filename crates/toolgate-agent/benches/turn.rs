@@ -16,10 +16,9 @@ use toolgate_agent::run::{Agent, Executor};
 use toolgate_agent::{EndReason, RunStore, SkillSet};
 use toolgate_audit::redact::Redactor;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{BuiltinTool, LoginOptions, NoApprover, NoClientFeatures, Policy, RawJson, Runtime};
+use toolgate_runtime::{BuiltinTool, NoResponder, RawJson, Runtime};
 use toolgate_types::agent::{AgentConfig, RunBudgets};
-use toolgate_types::egress::EgressConfig;
-use toolgate_types::{ByteSize, CallLimits, Caller, HumanDuration, OnCollision};
+use toolgate_types::{CallLimits, Caller};
 
 /// Turns per run. The conversation grows with each of them.
 const TURNS: u32 = 50;
@@ -80,7 +79,7 @@ async fn run_once(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Duration 
         name: None,
         skills: SkillSet::default(),
         runs: RunStore::new(folder, Redactor::new(Vec::new(), Vec::new())),
-        questions: None,
+        responder: Arc::new(NoResponder),
         record: None,
     };
     let mut run = agent.begin(Caller::owner()).expect("it is written down");
@@ -98,31 +97,8 @@ async fn start_runtime() -> Runtime {
         let reply = RawJson::from_value(&reply);
         Box::pin(async move { Ok(reply) })
     });
-    let limits = CallLimits {
-        max_concurrent: std::num::NonZeroU32::MIN,
-        default_timeout: HumanDuration::from_secs(30),
-        max_output: ByteSize::from_mib(4),
-        on_collision: OnCollision::Qualify,
-    };
-    let setup = RuntimeSetup {
-        apis: Vec::new(),
-        read_document: |_| Err(String::new()),
-        builtins: vec![nothing],
-        own: Vec::new(),
-        settings: Vec::new(),
-        servers: Vec::new(),
-        limits,
-        logins: LoginOptions { folder: None, browser: None },
-        questions: Arc::new(NoClientFeatures),
-        lock: None,
-        secrets: Vec::new(),
-        callers: Vec::new(),
-        policy: Policy::new(None),
-        approver: Arc::new(NoApprover),
-        egress: EgressConfig::default(),
-        results: None,
-        profiles: Arc::default(),
-    };
+    let limits = CallLimits { max_concurrent: std::num::NonZeroU32::MIN, ..CallLimits::default() };
+    let setup = RuntimeSetup { builtins: vec![nothing], limits, ..RuntimeSetup::default() };
     let runtime = Runtime::new(setup);
     runtime.discover(|_| {}).await.expect("there is nothing to wait for");
     runtime

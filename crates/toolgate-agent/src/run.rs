@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
-use toolgate_runtime::questions::QuestionQueue;
-use toolgate_runtime::{Runtime, TraceContext};
+use toolgate_runtime::{Responder, Runtime, TraceContext};
 use toolgate_types::Caller;
 use toolgate_types::agent::AgentConfig;
 
@@ -52,8 +51,8 @@ pub struct Agent {
     pub skills: SkillSet,
     /// Journals of all runs.
     pub runs: RunStore,
-    /// Queue for questions of servers to a person.
-    pub questions: Option<Arc<QuestionQueue>>,
+    /// Asks a person the questions of servers.
+    pub responder: Arc<dyn Responder>,
     /// File to record the run to, for a later replay.
     pub record: Option<PathBuf>,
 }

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value as Json, json};
-use tokio::time::Instant;
 use toolgate_mcp::{DownstreamClient, UserWait};
 use toolgate_redact::sanitize::sanitize;
-use toolgate_runtime::questions::{Answer, HumanReply, NewQuestion, NoAnswer, QuestionKind, QuestionQueue};
-use toolgate_runtime::{RawJson, RpcError, SchemaValidator};
+use toolgate_runtime::questions::{
+    Answer, AnswerSchema, ApprovalQuestion, HumanReply, InputQuestion, NoAnswer, Question, Responder,
+};
+use toolgate_runtime::{RawJson, RpcError};
 use toolgate_types::CallerId;
 use toolgate_types::agent::{AgentConfig, AnswerPolicy};
 
@@ -91,8 +92,7 @@ pub(crate) struct AnswerContext {
     pub(crate) sampling: AnswerPolicy,
     pub(crate) elicitation: AnswerPolicy,
     pub(crate) model: Arc<dyn Model>,
-    /// Queue for questions to a person.
-    pub(crate) questions: Option<Arc<QuestionQueue>>,
+    pub(crate) responder: Arc<dyn Responder>,
     /// Counts the tokens used for the server.
     pub(crate) side_usage: Arc<SideUsage>,
     /// Tokens and money left in the budget of the run.
@@ -177,32 +177,22 @@ impl AnswerContext {
         Ok(RawJson::from_value(&answer))
     }
 
-    /// Creates a question for the queue.
-    fn question(&self, kind: QuestionKind, text: String) -> NewQuestion {
-        NewQuestion {
-            kind,
-            text,
-            choices: Vec::new(),
-            schema: None,
-            arguments: None,
-            caller: self.caller.clone(),
-            tool: self.tool.clone(),
-            session: Some(self.run.clone()),
-        }
-    }
-
-    async fn ask_person(&self, asking: NewQuestion) -> Result<HumanReply, NoAnswer> {
-        let questions = self.questions.as_ref().ok_or(NoAnswer::NoResponder)?;
-        questions.ask(asking, None, Instant::now() + questions.timeout().get()).await
+    async fn ask_person(&self, question: Question) -> Result<HumanReply, NoAnswer> {
+        self.responder.ask(Arc::new(question)).await
     }
 
     /// Asks a person to approve a sampling request.
     async fn ask_approval(&self, params: &Json) -> Result<(), RpcError> {
         let about = last_message(params);
         let text = format!("MCP server `{}` requests text from the model: {about}", sanitize(&self.server));
-        let mut asking = self.question(QuestionKind::Approval, text);
-        asking.arguments = Some(display_text(&params.to_string()));
-        let why = match self.ask_person(asking).await {
+        let question = Question::Sampling(ApprovalQuestion {
+            text,
+            arguments: display_text(&params.to_string()),
+            caller: self.caller.clone(),
+            tool: self.tool.clone(),
+            session: Some(self.run.clone()),
+        });
+        let why = match self.ask_person(question).await {
             Ok(HumanReply { answer: Answer::Value(Json::Bool(true)), .. }) => return Ok(()),
             Ok(HumanReply { by, .. }) => format!("{by} said no"),
             Err(why) => why.to_string(),
@@ -236,14 +226,19 @@ impl AnswerContext {
 
     async fn answer_by_person(&self, form: ElicitationForm) -> Result<Json, RpcError> {
         let text = format!("MCP server `{}` asks: {}", sanitize(&self.server), form.question);
-        let mut asking = self.question(QuestionKind::HumanInput, text);
-        asking.schema = Some(form.schema_json);
-        Ok(match self.ask_person(asking).await {
+        let question = Question::Input(InputQuestion {
+            text,
+            choices: Vec::new(),
+            schema: Some(form.schema),
+            caller: self.caller.clone(),
+            tool: self.tool.clone(),
+            session: Some(self.run.clone()),
+        });
+        Ok(match self.ask_person(question).await {
             Ok(HumanReply { answer: Answer::Value(content), .. }) => {
                 json!({ "action": "accept", "content": content })
             }
             Ok(HumanReply { answer: Answer::Declined(_), .. }) => json!({ "action": "decline" }),
-            Err(NoAnswer::InvalidSchema(why)) => return Err(invalid(why)),
             // No answer within the time: neither yes nor no.
             Err(_) => json!({ "action": "cancel" }),
         })
@@ -255,7 +250,7 @@ impl AnswerContext {
              Answer with one JSON object that matches this schema and nothing else, or with the word DECLINE if you \
              cannot know the answer: {}",
             sanitize(&self.server),
-            form.schema_json
+            form.schema.json
         );
         let mut request =
             ModelRequest { instructions, messages: vec![Message::user(&form.question)], tools: Vec::new() };
@@ -292,9 +287,7 @@ impl AnswerContext {
 /// An elicitation request, and the schema of its answer.
 struct ElicitationForm {
     question: String,
-    /// Schema as JSON, for display.
-    schema_json: Json,
-    schema: SchemaValidator,
+    schema: AnswerSchema,
 }
 
 impl ElicitationForm {
@@ -303,17 +296,16 @@ impl ElicitationForm {
             return Err(invalid("only form elicitation is supported"));
         }
         let question = display_text(params["message"].as_str().unwrap_or_default());
-        let mut schema_json = params.get("requestedSchema").cloned().unwrap_or_else(|| json!({}));
-        if schema_json.to_string().len() > MAX_SCHEMA_BYTES {
+        let mut schema = params.get("requestedSchema").cloned().unwrap_or_else(|| json!({}));
+        if schema.to_string().len() > MAX_SCHEMA_BYTES {
             return Err(invalid(format!("`requestedSchema` exceeds {MAX_SCHEMA_BYTES} bytes")));
         }
         // The answer is an object even if the schema does not say so.
-        let members =
-            schema_json.as_object_mut().ok_or_else(|| invalid("`requestedSchema` must be an object"))?;
+        let members = schema.as_object_mut().ok_or_else(|| invalid("`requestedSchema` must be an object"))?;
         members.entry("type").or_insert_with(|| "object".into());
-        let schema = SchemaValidator::new(&schema_json)
-            .map_err(|error| invalid(format!("`requestedSchema`: {error}")))?;
-        Ok(Self { question, schema_json, schema })
+        let schema =
+            AnswerSchema::new(schema).map_err(|error| invalid(format!("`requestedSchema`: {error}")))?;
+        Ok(Self { question, schema })
     }
 }
 

@@ -15,16 +15,13 @@ use futures_util::FutureExt;
 use serde_json::{Map, Value as Json, json};
 use tokio::task::JoinSet;
 use toolgate_config::{Environment, load, load_with_overlay};
-use toolgate_policy::Policy;
+use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{NoApprover, Runtime};
 use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
 use toolgate_store::file::{FileStore, RegistryPaths};
 use toolgate_store::registry::{
     CheckFn, CheckInput, CheckedRegistry, PublishFn, Registry, RegistryChange, RegistryProblems,
 };
-use toolgate_types::egress::EgressConfig;
-use toolgate_upstream::{LoginOptions, NoClientFeatures};
 
 const TOOLS: usize = 10_000;
 const CLIENTS: usize = 64;
@@ -69,23 +66,12 @@ async fn measure(folder: &Path) {
     let config = load(folder, None, &environment).config.unwrap();
     let registries = config.registries.clone();
     let gate = Arc::new(Runtime::new(RuntimeSetup {
-        apis: Vec::new(),
         read_document: toolgate_config::parse_document,
-        builtins: Vec::new(),
         own: config.tools,
         settings: config.tool_settings,
         servers: config.servers,
         limits: config.limits,
-        logins: LoginOptions { folder: None, browser: None },
-        questions: Arc::new(NoClientFeatures),
-        lock: None,
-        secrets: Vec::new(),
-        callers: Vec::new(),
-        policy: Policy::new(None),
-        approver: Arc::new(NoApprover),
-        egress: EgressConfig::default(),
-        results: None,
-        profiles: Arc::default(),
+        ..RuntimeSetup::default()
     }));
     let (project, files) = (folder.to_owned(), registries.clone());
     let check: CheckFn = Arc::new(move |candidate: CheckInput<'_>| {

@@ -16,6 +16,10 @@ use crate::RawJson;
 use crate::message::RpcError;
 
 /// Client whose request is forwarded to a server.
+///
+/// This describes the client, and is not a way to ask a person: `ask` passes an MCP request on as it is, and the client
+/// answers it by a person, a model or a program. Questions of the gateway itself go to its `Responder`, one of whose
+/// implementations asks the client by elicitation.
 pub trait DownstreamClient: Send + Sync + 'static {
     /// Id of the client. Requests of the same client return the same number.
     fn identity(&self) -> u64;

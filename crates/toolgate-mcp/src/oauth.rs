@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
@@ -50,8 +51,8 @@ pub struct LoginOptions {
     pub browser: Option<BrowserLogin>,
 }
 
-/// Shows a URL to the user. Arguments: server name, URL.
-pub type OpenBrowser = dyn Fn(&str, &str) + Send + Sync;
+/// Shows a URL to the user, and resolves once it is shown. Arguments: server name, URL.
+pub type OpenBrowser = dyn Fn(&str, &str) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// Interactive login in a browser.
 #[derive(Clone)]
@@ -251,7 +252,7 @@ impl TokenSource {
         let callback = self.listen(known.as_ref()).await.map_err(LoginError::Listen)?;
         let client = flow.client(&self.options, known.as_ref(), callback.redirect_uri(), &scopes).await?;
         let request = flow.authorization_request(&client, scopes)?;
-        (browser.open)(&self.name, request.url.as_str());
+        (browser.open)(&self.name, request.url.as_str()).await;
         let response = callback.wait(&request.state, browser.timeout).await.map_err(LoginError::Listen)?;
         let response = response.ok_or(LoginError::TimedOut(browser.timeout))?;
         let tokens = flow.exchange(&client, request, &response).await?;

@@ -7,21 +7,15 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use toolgate_policy::Policy;
+use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{NoApprover, Runtime};
-use toolgate_types::egress::EgressConfig;
 use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
-use toolgate_types::{
-    ByteSize, CallLimits, ConfigString, HumanDuration, OnCollision, ServerSpec, ToolLimits,
-};
+use toolgate_types::{ByteSize, CallLimits, ConfigString, HumanDuration, ServerSpec, ToolLimits};
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{LoginOptions, NoClientFeatures};
 
 /// Answers per measurement.
 const ANSWERS: u32 = 1_000;
@@ -115,27 +109,12 @@ fn setup(testkit: &str, file: &Path) -> RuntimeSetup {
         config: None,
     };
     RuntimeSetup {
-        apis: Vec::new(),
-        read_document: |_| Err(String::new()),
-        builtins: Vec::new(),
-        own: Vec::new(),
-        settings: Vec::new(),
         servers: vec![spec],
         limits: CallLimits {
             max_concurrent: NonZeroU32::MIN,
-            default_timeout: HumanDuration::from_secs(30),
             max_output: ByteSize::from_mib(64),
-            on_collision: OnCollision::Qualify,
+            ..CallLimits::default()
         },
-        logins: LoginOptions { folder: None, browser: None },
-        questions: Arc::new(NoClientFeatures),
-        lock: None,
-        secrets: Vec::new(),
-        callers: Vec::new(),
-        policy: Policy::default(),
-        approver: Arc::new(NoApprover),
-        egress: EgressConfig::default(),
-        results: None,
-        profiles: Arc::default(),
+        ..RuntimeSetup::default()
     }
 }

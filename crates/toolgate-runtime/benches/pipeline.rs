@@ -4,7 +4,6 @@
 
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -12,11 +11,10 @@ use serde_json::{Map, Value, json};
 use toolgate_audit::ExecutionLog;
 use toolgate_policy::{Policy, RuleSet};
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{CallOrigin, CallRequest, NoApprover, Runtime};
-use toolgate_types::egress::EgressConfig;
+use toolgate_runtime::{CallOrigin, CallRequest, Runtime};
 use toolgate_types::tool::RateLimit;
-use toolgate_types::{ByteSize, CallLimits, Caller, HumanDuration, OnCollision, ToolSettings};
-use toolgate_upstream::{BuiltinTool, LoginOptions, NoClientFeatures, RawJson, TraceContext};
+use toolgate_types::{CallLimits, Caller, HumanDuration, ToolSettings};
+use toolgate_upstream::{BuiltinTool, RawJson, TraceContext};
 
 /// Calls per measurement.
 const CALLS: u32 = 20_000;
@@ -137,13 +135,11 @@ fn scratch() -> std::path::PathBuf {
 }
 
 async fn started(rules: Option<u32>, log: Option<&Path>) -> Runtime {
-    let runtime = Runtime::new(setup(rules));
+    let log = log.map(|folder| {
+        ExecutionLog::open(folder, toolgate_audit::LogOptions::default()).expect("it can be written")
+    });
+    let runtime = Runtime::new(RuntimeSetup { log, ..setup(rules) });
     runtime.discover(|_| {}).await.expect("no servers to wait for");
-    if let Some(folder) = log {
-        let log =
-            ExecutionLog::open(folder, toolgate_audit::LogOptions::default()).expect("it can be written");
-        runtime.set_log(log);
-    }
     runtime
 }
 
@@ -190,28 +186,14 @@ fn setup(rules: Option<u32>) -> RuntimeSetup {
         RuleSet::new(&(0..20).map(rule).collect::<String>()).expect("the rules are valid")
     });
     RuntimeSetup {
-        apis: Vec::new(),
-        read_document: |_| Err(String::new()),
         builtins: vec![echo],
-        own: Vec::new(),
         settings: vec![settings],
-        servers: Vec::new(),
         limits: CallLimits {
             max_concurrent: NonZeroU32::new(10).expect("not zero"),
-            default_timeout: HumanDuration::from_secs(30),
-            max_output: ByteSize::from_mib(4),
-            on_collision: OnCollision::Qualify,
+            ..CallLimits::default()
         },
-        logins: LoginOptions { folder: None, browser: None },
-        questions: Arc::new(NoClientFeatures),
-        lock: None,
-        secrets: Vec::new(),
-        callers: Vec::new(),
         policy: Policy::new(policy),
-        approver: Arc::new(NoApprover),
-        egress: EgressConfig::default(),
-        results: None,
-        profiles: Arc::default(),
+        ..RuntimeSetup::default()
     }
 }
 

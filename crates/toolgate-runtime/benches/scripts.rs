@@ -10,19 +10,16 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use serde_json::value::RawValue;
-use toolgate_policy::Policy;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{CallOrigin, CallRequest, NoApprover, Runtime};
-use toolgate_types::egress::EgressConfig;
+use toolgate_runtime::{CallOrigin, CallRequest, Runtime};
 use toolgate_types::tool::{ContractLevel, ScriptSpec};
-use toolgate_types::{ByteSize, CallLimits, Caller, HumanDuration, OnCollision, ToolDefinition, ToolLimits};
+use toolgate_types::{CallLimits, Caller, HumanDuration, ToolDefinition, ToolLimits};
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{LoginOptions, NoClientFeatures, RawJson, TraceContext};
+use toolgate_upstream::{RawJson, TraceContext};
 
 const WARM_CALLS: usize = 3_000;
 const COLD_CALLS: usize = 200;
@@ -138,28 +135,13 @@ fn tool(name: &str, file: PathBuf) -> ToolDefinition {
 
 fn setup(own: Vec<ToolDefinition>) -> RuntimeSetup {
     RuntimeSetup {
-        apis: Vec::new(),
-        read_document: |_| Err(String::new()),
-        builtins: vec![],
         own,
-        settings: vec![],
-        servers: vec![],
         limits: CallLimits {
             max_concurrent: NonZeroU32::new(16).expect("not zero"),
             default_timeout: HumanDuration::from_secs(60),
-            max_output: ByteSize::from_mib(4),
-            on_collision: OnCollision::Qualify,
+            ..CallLimits::default()
         },
-        logins: LoginOptions { folder: None, browser: None },
-        questions: Arc::new(NoClientFeatures),
-        lock: None,
-        secrets: vec![],
-        callers: vec![],
-        policy: Policy::new(None),
-        approver: Arc::new(NoApprover),
-        egress: EgressConfig::default(),
-        results: None,
-        profiles: Arc::default(),
+        ..RuntimeSetup::default()
     }
 }
 

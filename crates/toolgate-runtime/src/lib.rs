@@ -19,9 +19,7 @@ mod stage;
 mod tool_stats;
 
 pub use catalog::{Catalog, CatalogError, CatalogEvent, CatalogTool, ToolState};
-pub use pipeline::{
-    ApprovalAnswer, Approver, CallOrigin, CallOutcome, CallRequest, CallStep, Explanation, NoApprover,
-};
+pub use pipeline::{CallOrigin, CallOutcome, CallRequest, CallStep, Explanation};
 pub use runtime::Runtime;
 pub use stage::hints::StatsSnapshot;
 /// Re-exported for code that sets up a runtime.
@@ -30,8 +28,8 @@ pub use toolgate_policy::{Policy, SchemaValidator};
 pub use toolgate_search::{ChoiceDecision, SearchHit, ToolChoice};
 /// Lists that servers offer besides tools.
 pub use toolgate_upstream::offer::{OfferKinds, OfferedItem, ServerOffer};
-/// Request parameters, built-in tools, the client traits that answer servers, and the log of server output.
+/// Request parameters, built-in tools, client features, the trait that asks a person, and the log of server output.
 pub use toolgate_upstream::{
-    BuiltinTool, ClientFeatures, ForwardedFeatures, LoginOptions, NoClientFeatures, Params, RawJson,
-    RpcError, TraceContext, log_server_message,
+    BuiltinTool, ClientFeatures, NoResponder, Params, RawJson, Responder, RpcError, TraceContext,
+    log_server_message,
 };

@@ -4,22 +4,12 @@
 
 use std::time::Duration;
 
-use toolgate_audit::{ExecutionLog, Metrics};
 use toolgate_types::CallError;
 
 use crate::catalog::CatalogTool;
 use crate::runtime::Runtime;
 
 impl Runtime {
-    pub fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
-    /// The execution log, if calls are recorded.
-    pub fn log(&self) -> Option<&ExecutionLog> {
-        self.log.get()
-    }
-
     /// Counts a call that ended.
     pub(crate) fn count_call(
         &self,
@@ -31,7 +21,7 @@ impl Runtime {
         let code = error.map(|error| error.code);
         match tool {
             Some(tool) => self.shared_state(tool).metrics.record_end(code, took, cached),
-            None => self.metrics.unknown_tool().record_end(code, took, cached),
+            None => self.metrics().unknown_tool().record_end(code, took, cached),
         }
     }
 
@@ -39,7 +29,7 @@ impl Runtime {
     pub(crate) fn count_abandoned(&self, tool: Option<&CatalogTool>, took: Duration) {
         match tool {
             Some(tool) => self.shared_state(tool).metrics.record_abandoned(took),
-            None => self.metrics.unknown_tool().record_abandoned(took),
+            None => self.metrics().unknown_tool().record_abandoned(took),
         }
     }
 

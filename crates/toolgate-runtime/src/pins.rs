@@ -16,10 +16,11 @@ use crate::catalog::normalize_name;
 mod drift;
 pub mod file;
 mod queue;
+mod store;
 
 pub use drift::{Drift, DriftClass};
 pub use file::{LockError, LockFile};
-pub(crate) use queue::PinQueue;
+pub(crate) use store::PinStore;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinSet {

@@ -9,15 +9,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 use toolgate_audit as audit;
-use toolgate_policy::decide::PolicyRequest;
-use toolgate_policy::{Decision, Denied, Grant, Input, Question, ToolAttributes};
-use toolgate_types::call::Denial;
 use toolgate_json::CallArguments;
+use toolgate_policy::decide::PolicyRequest;
+use toolgate_policy::{Decision, Denied, Grant, Input, ToolAttributes};
+use toolgate_types::call::Denial;
 use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage, ToolContext, ToolResult};
 use toolgate_upstream::builtin::BuiltinError;
 use toolgate_upstream::invoke::{InvokeError, invoke};
@@ -42,6 +41,7 @@ mod finish;
 mod record;
 
 use abandon::CallGuard;
+pub(crate) use approval::MAX_APPROVAL_WAIT;
 pub use explain::{Explanation, PermissionCheck};
 
 /// A call as a front end passes it on.
@@ -91,44 +91,6 @@ impl CallRequest {
         let message = "the arguments are not valid JSON";
         let error = || CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, message);
         self.arguments.value().ok_or_else(error)
-    }
-}
-
-/// Answer to an approval request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ApprovalAnswer {
-    /// Approved, by this person.
-    Approved(String),
-    /// Not approved, with a hint for the caller. The hint is empty if nothing more is known.
-    Denied(String),
-}
-
-/// Asks a person to approve a call. Every front end has its own way to reach one.
-pub trait Approver: Send + Sync + 'static {
-    /// Asks for approval.
-    fn ask(&self, question: &Question, origin: &CallOrigin) -> BoxFuture<'static, ApprovalAnswer>;
-
-    /// Time a person has to answer, in addition to the call's timeout. `None` if the call's timeout includes it.
-    fn approval_timeout(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Hint for the caller if this approver can never reach a person.
-    fn unavailable_hint(&self) -> Option<&'static str> {
-        None
-    }
-}
-
-/// Approves nothing, for front ends that cannot reach a person.
-pub struct NoApprover;
-
-impl Approver for NoApprover {
-    fn ask(&self, _question: &Question, _origin: &CallOrigin) -> BoxFuture<'static, ApprovalAnswer> {
-        Box::pin(async { ApprovalAnswer::Denied(String::new()) })
-    }
-
-    fn unavailable_hint(&self) -> Option<&'static str> {
-        Some("no person can be reached here; run `toolgate tools call` in a terminal to approve the call")
     }
 }
 
@@ -259,7 +221,7 @@ impl Runtime {
         let shared = self.shared_state(&tool);
         let timeout = self.timeout(&tool);
         let mut deadline = state.stage_started + timeout;
-        let decided = self.authorize(caller, &tool, compiled, request, deadline).await;
+        let decided = self.authorize(caller, &tool, compiled, request).await;
         let (grant, note) = decided.inspect_err(|error| {
             state.decision = audit::Decision::Deny;
             state.rules =
@@ -284,7 +246,7 @@ impl Runtime {
                 .with_hint(format!("`toolgate tools show {}` prints its arguments", tool.name))
         })?;
         state.record_stage(Stage::ValidateInput, None);
-        let rules = self.egress.load_full();
+        let rules = self.secrets.egress.load_full();
         if !rules.is_off() && (tool.server.is_some() || !tool.trusted) {
             egress::admit(&rules, request.parsed_arguments()?).map_err(|blocked| {
                 CallError::new(ErrorCode::Unauthorized, Stage::Egress, blocked.to_string())
@@ -346,7 +308,7 @@ impl Runtime {
         };
         self.record_begin(state, caller, request, tool).await?;
         let invoke_once = || async move {
-            let server = tool.server.as_ref().and_then(|server| self.server(server.as_str()));
+            let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
             match (&tool.upstream, server) {
                 (Upstream::Builtin(builtin), _) => {
                     let context = request.tool_context(caller);
@@ -416,13 +378,14 @@ impl Runtime {
         let name = &request.name;
         let error = |code, message: String| CallError::new(code, Stage::Resolve, message);
         let catalog = self.catalog();
-        let visible =
-            catalog.resolve(name).filter(|tool| !request.origin.hidden && self.is_in_profiles(caller, tool));
+        let visible = catalog
+            .resolve(name)
+            .filter(|tool| !request.origin.hidden && self.access.is_in_profiles(caller, tool));
         let tool = visible.ok_or_else(|| tool_not_found(name))?;
         match &tool.state {
             ToolState::Ready => {}
             ToolState::Quarantined { cause, reason } => {
-                if !self.policy.may_see(&self.policy_call(caller, &tool.subject(), request)) {
+                if !self.access.policy.may_see(&self.policy_call(caller, &tool.subject(), request)) {
                     return Err(tool_not_found(name));
                 }
                 let code = if *cause == QuarantineCause::Changed {
@@ -449,16 +412,15 @@ impl Runtime {
         tool: &CatalogTool,
         compiled: &CompiledTool,
         request: &CallRequest,
-        deadline: Instant,
     ) -> Result<(Grant, String), CallError> {
-        let grant = match self.policy.decide(&self.policy_call(caller, &compiled.subject, request)) {
+        let grant = match self.access.policy.decide(&self.policy_call(caller, &compiled.subject, request)) {
             Decision::Allow(grant) => grant,
             Decision::Deny(denied) => {
                 let error =
                     if denied.visible { access_denied(tool, &denied) } else { tool_not_found(&request.name) };
                 return Err(CallError { denial: Some(Box::new(denial(denied))), ..error });
             }
-            Decision::Ask(question) => self.request_approval(question, tool, request, deadline).await?,
+            Decision::Ask(question) => self.request_approval(question, tool, request).await?,
         };
         let note = match grant.approved_by() {
             Some(by) => format!("{}, asked {by}", grant.rules().join(" ")),
@@ -473,7 +435,7 @@ impl Runtime {
         subject: &'a ToolAttributes,
         request: &'a CallRequest,
     ) -> PolicyRequest<'a> {
-        let tainted = self.tainted_sessions.contains(&caller.id, request.origin.session.as_deref());
+        let tainted = self.access.tainted_sessions.contains(&caller.id, request.origin.session.as_deref());
         PolicyRequest {
             caller,
             tool: subject,
@@ -485,13 +447,13 @@ impl Runtime {
 
     /// Returns true if the caller may know that the tool exists.
     pub fn may_see(&self, caller: &Caller, tool: &CatalogTool) -> bool {
-        if !self.is_in_profiles(caller, tool) {
+        if !self.access.is_in_profiles(caller, tool) {
             return false;
         }
         let subject = tool.subject();
         let arguments = CallArguments::empty();
         let now = SystemTime::now();
-        self.policy.may_see(&PolicyRequest {
+        self.access.policy.may_see(&PolicyRequest {
             caller,
             tool: &subject,
             arguments: &arguments,
@@ -502,7 +464,7 @@ impl Runtime {
 
     /// The first timeout that is set: the tool's own, its response time class, its server's, the default.
     fn timeout(&self, tool: &CatalogTool) -> Duration {
-        let server = tool.server.as_ref().and_then(|server| self.server(server.as_str()));
+        let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
         tool.limits
             .timeout
             .or(tool.response_time.map(toolgate_types::tool::ResponseTime::timeout))

@@ -1,9 +1,9 @@
 //! The question queue: questions to people wait here until they are answered, time out, or are withdrawn.
 //!
-//! Questions come from the tool `request_human_input` and from policy rules that ask for approval. A [`Responder`]
-//! (such as the terminal) or a person at a front end answers them. Invariants: the first valid answer wins and no
-//! second one is accepted; the number, size and age of questions are bounded; a question is withdrawn when its call is
-//! dropped.
+//! Questions come from the tool `request_human_input`, from policy rules that ask for approval, and from agents. The
+//! responders of the queue (such as the terminal) or a person at a front end answer them. Invariants: the first valid
+//! answer wins and no second one is accepted; the number, size and age of questions are bounded; a question is withdrawn
+//! when its call is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,31 +16,26 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use toolgate_policy::SchemaValidator;
 use toolgate_types::{CallerId, HumanDuration};
 use toolgate_upstream::TraceContext;
 
-mod approvals;
+use crate::pipeline::MAX_APPROVAL_WAIT;
+
 mod client;
 mod input;
 
-pub use approvals::QueueApprover;
 pub use input::{REQUEST_HUMAN_INPUT, input_tool};
+/// The trait that asks a person, and the questions it asks.
+pub use toolgate_upstream::questions::{
+    Answer, AnswerSchema, ApprovalQuestion, ElicitationQuestion, HumanReply, InputQuestion, InvalidAnswer,
+    NoAnswer, NoResponder, Question, QuestionKind, Responder,
+};
 
 /// Open questions in total, and per caller.
 const MAX_OPEN: usize = 256;
 const MAX_OPEN_PER_CALLER: usize = 16;
-const MAX_ANSWER_BYTES: usize = 64 << 10;
-
-/// Purpose of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QuestionKind {
-    /// A tool needs information.
-    HumanInput,
-    /// A policy rule requires approval before a call.
-    Approval,
-}
+/// Bytes of the arguments shown to people.
+const MAX_ARGUMENT_BYTES: usize = 16 << 10;
 
 /// An open question, as shown to people.
 #[derive(Debug, Clone, Serialize)]
@@ -68,53 +63,6 @@ pub struct OpenQuestion {
     pub expires_at: String,
 }
 
-/// A question to be added to the queue.
-#[derive(Debug)]
-pub struct NewQuestion {
-    pub kind: QuestionKind,
-    pub text: String,
-    pub choices: Vec<String>,
-    /// JSON Schema of the answer.
-    pub schema: Option<Json>,
-    /// Arguments of the call to approve.
-    pub arguments: Option<String>,
-    pub caller: CallerId,
-    pub tool: String,
-    pub session: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
-    Value(Json),
-    /// Declined, with an optional reason.
-    Declined(Option<String>),
-}
-
-/// An answer, and the name of the person who gave it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HumanReply {
-    pub answer: Answer,
-    pub by: String,
-}
-
-/// Reasons why a question gets no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
-    /// There is no responder, and no front end accepts answers.
-    #[error("no person can be reached here")]
-    NoResponder,
-    #[error("too many questions are open already")]
-    QueueFull,
-    #[error("no one answered in time")]
-    TimedOut,
-    /// The queue is closed because the process stops.
-    #[error("no questions are accepted: Toolgate is stopping")]
-    Closed,
-    /// The schema of the answer is not a valid JSON Schema.
-    #[error("`schema`: {0}")]
-    InvalidSchema(String),
-}
-
 /// Reasons why an answer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
@@ -125,53 +73,70 @@ pub enum AnswerError {
     #[error("a caller cannot answer its own question")]
     OwnQuestion,
     /// The answer does not match the choices or the schema.
-    #[error("the answer is not valid: {0}")]
-    InvalidAnswer(String),
+    #[error(transparent)]
+    InvalidAnswer(#[from] InvalidAnswer),
 }
 
-/// A question with the compiled schema of its answer.
+/// A question in the queue.
 #[derive(Debug)]
-pub struct Question {
+pub struct QueuedQuestion {
     pub details: OpenQuestion,
-    schema: Option<SchemaValidator>,
+    question: Arc<Question>,
 }
 
-impl Question {
-    /// Checks an answer against size, choices and schema.
-    ///
-    /// # Errors
-    /// If the answer is not valid.
-    pub fn check(&self, answer: &Answer) -> Result<(), AnswerError> {
-        let Answer::Value(value) = answer else { return Ok(()) };
-        let invalid = |why: String| Err(AnswerError::InvalidAnswer(why));
-        if value.to_string().len() > MAX_ANSWER_BYTES {
-            return invalid(format!("it is larger than {MAX_ANSWER_BYTES} bytes"));
-        }
-        let OpenQuestion { kind, choices, .. } = &self.details;
-        match (&self.schema, value) {
-            _ if *kind == QuestionKind::Approval => {
-                if value.is_boolean() {
-                    Ok(())
-                } else {
-                    invalid("it must be `true` or `false`".to_owned())
+impl QueuedQuestion {
+    /// Creates an entry of the queue. `None` for questions that cannot be answered later: those of a server to its
+    /// client, which has its own timeout, and logins.
+    fn new(question: Arc<Question>, deadline: Instant) -> Option<Self> {
+        let now = Timestamp::now();
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Ids sort by time, so the oldest question comes first.
+        let id = TraceContext::generate().correlation_id().to_owned();
+        let (kind, asked_at) = (question.kind(), format!("{now:.3}"));
+        let expires_at = format!("{:.3}", now.saturating_add(left).unwrap_or(now));
+        let details = match &*question {
+            Question::Approval(asked) | Question::Sampling(asked) => {
+                let ApprovalQuestion { text, arguments, caller, tool, session } = asked.clone();
+                let (choices, arguments) = (Vec::new(), Some(truncate_arguments(arguments)));
+                OpenQuestion {
+                    id,
+                    kind,
+                    text,
+                    choices,
+                    schema: None,
+                    arguments,
+                    caller,
+                    tool,
+                    session,
+                    asked_at,
+                    expires_at,
                 }
             }
-            (Some(schema), value) => {
-                schema.check(value).map_err(|invalid| AnswerError::InvalidAnswer(invalid.to_string()))
-            }
-            (None, Json::String(text)) if choices.is_empty() && !text.trim().is_empty() => Ok(()),
-            (None, Json::String(text)) if choices.contains(text) => Ok(()),
-            (None, _) if choices.is_empty() => invalid("it must be a non-empty string".to_owned()),
-            (None, _) => invalid(format!("it must be one of `{}`", choices.join("`, `"))),
-        }
+            Question::Input(input) => OpenQuestion {
+                id,
+                kind,
+                text: input.text.clone(),
+                choices: input.choices.clone(),
+                schema: input.schema.as_ref().map(|schema| schema.json.clone()),
+                arguments: None,
+                caller: input.caller.clone(),
+                tool: input.tool.clone(),
+                session: input.session.clone(),
+                asked_at,
+                expires_at,
+            },
+            Question::Elicitation(_) | Question::Login { .. } => return None,
+        };
+        Some(Self { details, question })
     }
 }
 
-/// Asks a person directly, such as at the terminal or in an MCP client.
-pub trait Responder: Send + Sync + 'static {
-    /// Asks the question. `None` if this responder cannot reach a person. The future is dropped when the question is
-    /// answered elsewhere.
-    fn ask(&self, question: Arc<Question>) -> BoxFuture<'static, Option<HumanReply>>;
+fn truncate_arguments(arguments: String) -> String {
+    let shown_bytes = arguments.floor_char_boundary(MAX_ARGUMENT_BYTES);
+    match arguments.len() - shown_bytes {
+        0 => arguments,
+        rest => format!("{}… and {rest} bytes more", &arguments[..shown_bytes]),
+    }
 }
 
 /// Open questions, and the responders that can answer them.
@@ -186,7 +151,7 @@ pub struct QuestionQueue {
 
 #[derive(Default)]
 struct QueueState {
-    open: BTreeMap<String, (Arc<Question>, oneshot::Sender<HumanReply>)>,
+    open: BTreeMap<String, (Arc<QueuedQuestion>, oneshot::Sender<HumanReply>)>,
     closed: bool,
 }
 
@@ -217,8 +182,8 @@ impl QuestionQueue {
     }
 
     /// Open questions, oldest first.
-    pub fn list(&self, kind: Option<QuestionKind>) -> Vec<Arc<Question>> {
-        let has_kind = |question: &Question| kind.is_none_or(|kind| question.details.kind == kind);
+    pub fn list(&self, kind: Option<QuestionKind>) -> Vec<Arc<QueuedQuestion>> {
+        let has_kind = |question: &QueuedQuestion| kind.is_none_or(|kind| question.details.kind == kind);
         let state = self.lock_state();
         state
             .open
@@ -228,39 +193,39 @@ impl QuestionQueue {
             .collect()
     }
 
-    pub fn get(&self, id: &str) -> Option<Arc<Question>> {
+    pub fn get(&self, id: &str) -> Option<Arc<QueuedQuestion>> {
         self.lock_state().open.get(id).map(|(question, _)| Arc::clone(question))
     }
 
-    /// Adds a question and asks all responders, including an extra one for this question only. The first valid answer
-    /// wins.
+    /// Adds an approval or a question for input, and asks all responders, including an extra one for this question only.
+    /// The first valid answer wins.
     ///
     /// # Errors
     /// If there is no one to ask, the queue is full or closed, or no answer arrives in time.
-    pub async fn ask(
+    pub async fn ask_until(
         &self,
-        new_question: NewQuestion,
-        extra: Option<Arc<dyn Responder>>,
+        question: Arc<Question>,
+        extra: Option<&dyn Responder>,
         deadline: Instant,
     ) -> Result<HumanReply, NoAnswer> {
-        if self.responders.is_empty() && extra.is_none() && !self.accepts_remote_answers {
+        let kind = question.kind();
+        let responders = self.responders.iter().map(|responder| &**responder).chain(extra);
+        let responders: Vec<_> = responders.filter(|responder| responder.can_ask(kind)).collect();
+        if responders.is_empty() && !self.accepts_remote_answers {
             return Err(NoAnswer::NoResponder);
         }
-        let (question, mut answered) = self.enqueue(new_question, deadline)?;
-        let _withdrawn = WithdrawOnDrop { queue: self, id: &question.details.id };
-        let mut responders: FuturesUnordered<_> = self
-            .responders
-            .iter()
-            .chain(&extra)
-            .map(|responder| responder.ask(Arc::clone(&question)))
-            .collect();
+        let queued = QueuedQuestion::new(Arc::clone(&question), deadline).ok_or(NoAnswer::NoResponder)?;
+        let (queued, mut answered) = self.enqueue(queued)?;
+        let _withdrawn = WithdrawOnDrop { queue: self, id: &queued.details.id };
+        let mut replies: FuturesUnordered<_> =
+            responders.into_iter().map(|responder| responder.ask(Arc::clone(&question))).collect();
         let first = async {
             loop {
                 tokio::select! {
                     reply = &mut answered => return reply.map_err(|_| NoAnswer::Closed),
-                    Some(reply) = responders.next() => match reply {
-                        Some(reply) if question.check(&reply.answer).is_ok() => return Ok(reply),
-                        _ if responders.is_empty() && !self.accepts_remote_answers => return Err(NoAnswer::NoResponder),
+                    Some(reply) = replies.next() => match reply {
+                        Ok(reply) if question.check(&reply.answer).is_ok() => return Ok(reply),
+                        _ if replies.is_empty() && !self.accepts_remote_answers => return Err(NoAnswer::NoResponder),
                         _ => {}
                     },
                 }
@@ -271,29 +236,9 @@ impl QuestionQueue {
 
     fn enqueue(
         &self,
-        new_question: NewQuestion,
-        deadline: Instant,
-    ) -> Result<(Arc<Question>, oneshot::Receiver<HumanReply>), NoAnswer> {
-        let NewQuestion { kind, text, choices, schema, arguments, caller, tool, session } = new_question;
-        let compiled = schema.as_ref().map(SchemaValidator::new).transpose();
-        let compiled = compiled.map_err(|error| NoAnswer::InvalidSchema(error.to_string()))?;
-        let now = Timestamp::now();
-        let left = deadline.saturating_duration_since(Instant::now());
-        let details = OpenQuestion {
-            // Ids sort by time, so the oldest question comes first.
-            id: TraceContext::generate().correlation_id().to_owned(),
-            kind,
-            text,
-            choices,
-            schema,
-            arguments,
-            caller,
-            tool,
-            session,
-            asked_at: format!("{now:.3}"),
-            expires_at: format!("{:.3}", now.saturating_add(left).unwrap_or(now)),
-        };
-        let question = Arc::new(Question { details, schema: compiled });
+        queued: QueuedQuestion,
+    ) -> Result<(Arc<QueuedQuestion>, oneshot::Receiver<HumanReply>), NoAnswer> {
+        let queued = Arc::new(queued);
         let (sender, answered) = oneshot::channel();
         {
             let mut state = self.lock_state();
@@ -301,15 +246,15 @@ impl QuestionQueue {
                 return Err(NoAnswer::Closed);
             }
             let is_same_caller =
-                |(other, _): &&(Arc<Question>, _)| other.details.caller == question.details.caller;
+                |(other, _): &&(Arc<QueuedQuestion>, _)| other.details.caller == queued.details.caller;
             let of_caller = state.open.values().filter(is_same_caller).count();
             if state.open.len() >= MAX_OPEN || of_caller >= MAX_OPEN_PER_CALLER {
                 return Err(NoAnswer::QueueFull);
             }
-            state.open.insert(question.details.id.clone(), (Arc::clone(&question), sender));
+            state.open.insert(queued.details.id.clone(), (Arc::clone(&queued), sender));
         }
         self.notify_change();
-        Ok((question, answered))
+        Ok((queued, answered))
     }
 
     /// Answers a question. `caller` is the answering caller, if it is one: callers cannot answer their own questions.
@@ -328,7 +273,7 @@ impl QuestionQueue {
         if caller == Some(&question.details.caller) {
             return Err(AnswerError::OwnQuestion);
         }
-        question.check(&reply.answer)?;
+        question.question.check(&reply.answer)?;
         // Removing the entry decides a race between two answers.
         let (_, sender) = self.lock_state().open.remove(id).ok_or_else(not_open)?;
         self.notify_change();
@@ -350,6 +295,30 @@ impl QuestionQueue {
 
     fn lock_state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock()
+    }
+}
+
+impl Responder for QuestionQueue {
+    fn can_ask(&self, kind: QuestionKind) -> bool {
+        let waits_here = matches!(kind, QuestionKind::Approval | QuestionKind::HumanInput);
+        waits_here && self.accepts_remote_answers
+            || self.responders.iter().any(|responder| responder.can_ask(kind))
+    }
+
+    fn ask(&self, question: Arc<Question>) -> BoxFuture<'_, Result<HumanReply, NoAnswer>> {
+        let timeout = match &*question {
+            Question::Approval(_) => self.timeout.get().min(MAX_APPROVAL_WAIT),
+            Question::Sampling(_) | Question::Input(_) => self.timeout.get(),
+            // A person can only answer these at once, so they do not wait in the queue.
+            Question::Elicitation(_) | Question::Login { .. } => {
+                let kind = question.kind();
+                return match self.responders.iter().find(|responder| responder.can_ask(kind)) {
+                    Some(responder) => responder.ask(question),
+                    None => NoResponder.ask(question),
+                };
+            }
+        };
+        Box::pin(self.ask_until(question, None, Instant::now() + timeout))
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use toolgate_audit as audit;
+use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::{Decision, Policy};
 use toolgate_types::Caller;
-use toolgate_json::CallArguments;
 use toolgate_types::secret::MASK;
 use toolgate_upstream::RawJson;
 

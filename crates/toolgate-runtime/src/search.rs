@@ -55,7 +55,7 @@ impl Runtime {
 
     /// Locks the index for reading, after updating it to the current catalog.
     fn up_to_date_index(&self) -> RwLockReadGuard<'_, IndexedCatalog> {
-        let lock = &self.search_index.0;
+        let lock = &self.catalog.search_index.0;
         loop {
             let catalog = self.catalog();
             let indexed = lock.read();

@@ -3,8 +3,8 @@
 //! It is kept outside the catalog so that it survives a rebuild. Invariant: bounded by the number of tools and callers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -133,9 +133,9 @@ impl NextToolCounts {
 }
 
 impl NextToolStats {
-    /// Loads the counts of earlier processes.
-    pub(crate) fn load_history(&self, history: &ToolHistory) {
-        let mut counts = self.0.lock();
+    /// Starts from the counts of earlier processes.
+    pub(crate) fn from_history(history: &ToolHistory) -> Self {
+        let mut counts = NextToolCounts::default();
         for (tool, next_tools) in &history.followers {
             let top = next_tools.iter().take(MAX_NEXT_TOOLS);
             counts.counts.insert(
@@ -147,6 +147,7 @@ impl NextToolStats {
             let Ok(caller) = key.caller.parse() else { continue };
             counts.record((caller, key.session.as_deref().unwrap_or_default().into()), tool);
         }
+        Self(Mutex::new(counts))
     }
 
     /// Records a successful call. Returns the tools that followed this one so far, most frequent first.
@@ -196,8 +197,7 @@ fn loads_history() {
         session: Some(session.to_owned()),
     };
     history.last.insert(key("1"), "find".to_owned());
-    let (next_tools, ann) = (NextToolStats::default(), "ann".parse().unwrap());
-    next_tools.load_history(&history);
+    let (next_tools, ann) = (NextToolStats::from_history(&history), "ann".parse().unwrap());
     assert_eq!(next_tools.record(&ann, Some("1"), "pay", true), []);
     assert_eq!(
         next_tools.record(&ann, Some("2"), "find", true),

@@ -17,17 +17,12 @@ use std::time::{Duration, Instant};
 use built::testkit;
 use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
-use toolgate_policy::Policy;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{CallOrigin, CallRequest, NoApprover, Runtime};
-use toolgate_types::egress::EgressConfig;
+use toolgate_runtime::{CallOrigin, CallRequest, Runtime};
 use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
-use toolgate_types::{
-    ByteSize, CallLimits, Caller, ConfigString, HumanDuration, OnCollision, ServerSpec, ToolLimits,
-    ToolSettings,
-};
+use toolgate_types::{Caller, ConfigString, HumanDuration, ServerSpec, ToolLimits, ToolSettings};
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{LoginOptions, NoClientFeatures, RawJson, TraceContext};
+use toolgate_upstream::{RawJson, TraceContext};
 
 /// Only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -168,28 +163,5 @@ fn server(name: &str) -> ServerSpec {
 }
 
 fn setup(servers: Vec<ServerSpec>) -> RuntimeSetup {
-    RuntimeSetup {
-        apis: Vec::new(),
-        read_document: |_| Err(String::new()),
-        builtins: Vec::new(),
-        own: Vec::new(),
-        settings: Vec::new(),
-        servers,
-        limits: CallLimits {
-            max_concurrent: NonZeroU32::new(10).unwrap(),
-            default_timeout: HumanDuration::from_secs(60),
-            max_output: ByteSize::from_mib(4),
-            on_collision: OnCollision::Qualify,
-        },
-        logins: LoginOptions { folder: None, browser: None },
-        questions: Arc::new(NoClientFeatures),
-        lock: None,
-        secrets: Vec::new(),
-        callers: Vec::new(),
-        policy: Policy::new(None),
-        approver: Arc::new(NoApprover),
-        egress: EgressConfig::default(),
-        results: None,
-        profiles: Arc::default(),
-    }
+    RuntimeSetup { servers, ..RuntimeSetup::default() }
 }

@@ -20,9 +20,10 @@ pub struct CallLimits {
 }
 
 impl Default for CallLimits {
+    /// Returns the limits of a project that configures none.
     fn default() -> Self {
         Self {
-            max_concurrent: const { NonZeroU32::new(64).expect("64 is not zero") },
+            max_concurrent: const { NonZeroU32::new(64).expect("not zero") },
             default_timeout: HumanDuration::from_secs(30),
             max_output: ByteSize::from_mib(4),
             on_collision: OnCollision::Qualify,

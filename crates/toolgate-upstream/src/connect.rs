@@ -3,11 +3,12 @@
 //! Invariant: every error names the server, and includes the last stderr lines of its process.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolgate_mcp::oauth::{LoginError, LoginOptions, MAX_LOGINS, TokenSource};
+use toolgate_mcp::oauth::{BrowserLogin, LoginError, LoginOptions, MAX_LOGINS, TokenSource};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::{OpenError, RemoteOptions, http, lines, sse, websocket};
 use toolgate_mcp::{Handler, HandshakeError, Link, LinkError, PeerInfo, ProtocolMode, RequestError, Session};
@@ -18,6 +19,7 @@ use toolgate_types::{ConfigString, Secret, ServerSpec};
 use url::Url;
 
 use crate::process::{Child, ChildExit, ChildSpec, SpawnError};
+use crate::questions::{Question, QuestionKind, Responder};
 
 /// Lines of stderr in an error.
 const STDERR_LINES: usize = 8;
@@ -25,6 +27,8 @@ const STDERR_LINES: usize = 8;
 const EXIT_WAIT: Duration = Duration::from_millis(200);
 /// The time a process has to exit by itself when its connection is closed.
 const STOP_GRACE: Duration = Duration::from_millis(1_500);
+/// Longest wait for a person to log in.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An MCP session, and the child process behind it, if there is one.
 pub struct Connection {
@@ -206,6 +210,20 @@ pub async fn connect(
             _ => return Err(error),
         }
     }
+}
+
+/// Returns the options of logins. Logins in a browser need a responder that can show a URL to a person.
+pub fn login_options(folder: Option<PathBuf>, responder: &Arc<dyn Responder>) -> LoginOptions {
+    let responder = Arc::clone(responder);
+    let browser = responder.can_ask(QuestionKind::Login).then(|| BrowserLogin {
+        open: Arc::new(move |server, url| {
+            let (responder, login) =
+                (Arc::clone(&responder), Question::Login { server: server.into(), url: url.into() });
+            Box::pin(async move { drop(responder.ask(Arc::new(login)).await) })
+        }),
+        timeout: LOGIN_TIMEOUT,
+    });
+    LoginOptions { folder, browser }
 }
 
 /// Creates the token source of a server that may require OAuth: it is reached over HTTP, and the configuration has no

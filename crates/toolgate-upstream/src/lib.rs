@@ -12,6 +12,7 @@ pub mod offer;
 pub mod openapi;
 pub mod poisoning;
 pub mod process;
+pub mod questions;
 pub mod schema;
 pub mod script;
 pub mod search;
@@ -25,8 +26,9 @@ pub use toolgate_mcp::{
 };
 
 pub use builtin::BuiltinTool;
+pub use questions::{NoResponder, Responder};
 pub use script::ScriptRunner;
 pub use server::{
-    ClientConnection, ClientFeatures, ForwardedFeatures, NoClientFeatures, ResourceSubscription, Server,
-    ServerState, ServerUnavailable, log_server_message,
+    ClientConnection, ClientFeatures, ResourceSubscription, Server, ServerState, ServerUnavailable,
+    log_server_message,
 };

@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -18,7 +17,6 @@ use toolgate_mcp::oauth::{LoginOptions, TokenSource};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::{DownstreamClient, Params, RawJson, RequestError, RpcError, with_jitter};
 use toolgate_redact::mask;
-use toolgate_redact::sanitize::sanitize;
 use toolgate_types::ServerSpec;
 use toolgate_types::server::StartupMode;
 
@@ -27,10 +25,12 @@ use crate::invoke::InvokeError;
 use crate::offer::OfferKinds;
 
 mod client_connections;
+mod features;
 mod notifications;
 
 pub use client_connections::ClientConnection;
 use client_connections::ClientConnections;
+pub use features::ClientFeatures;
 use notifications::NotificationHandler;
 pub use notifications::log_server_message;
 
@@ -91,74 +91,6 @@ pub struct ServerUnavailable {
     pub hint: Option<Arc<str>>,
 }
 
-/// Answers requests that a server sends to its client: elicitation, sampling, roots. Each front end has its own way to
-/// reach a person or a model.
-pub trait ClientFeatures: Send + Sync + 'static {
-    /// The client capabilities to declare to servers.
-    fn capabilities(&self) -> serde_json::Value;
-
-    /// Answers one request.
-    fn answer(
-        &self,
-        server: &str,
-        method: &str,
-        params: Option<RawJson>,
-    ) -> BoxFuture<'static, Result<RawJson, RpcError>>;
-}
-
-/// Supports no client features: every request is answered with "method not found".
-pub struct NoClientFeatures;
-
-impl ClientFeatures for NoClientFeatures {
-    fn capabilities(&self) -> serde_json::Value {
-        serde_json::json!({})
-    }
-
-    fn answer(
-        &self,
-        _server: &str,
-        method: &str,
-        _params: Option<RawJson>,
-    ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        let error =
-            RpcError::new(RpcError::METHOD_NOT_FOUND, format!("`{}` is not offered here", sanitize(method)));
-        Box::pin(async { Err(error) })
-    }
-}
-
-/// Declares features on behalf of downstream clients. Requests that arrive during a client's request are forwarded to
-/// that client before they get here. Until a client is known, all features are declared.
-pub struct ForwardedFeatures {
-    /// The capabilities that the clients declared.
-    pub capabilities: serde_json::Value,
-}
-
-impl Default for ForwardedFeatures {
-    fn default() -> Self {
-        let capabilities = serde_json::json!({
-            "sampling": { "tools": {}, "context": {} },
-            "elicitation": { "form": {}, "url": {} },
-            "roots": {},
-        });
-        Self { capabilities }
-    }
-}
-
-impl ClientFeatures for ForwardedFeatures {
-    fn capabilities(&self) -> serde_json::Value {
-        self.capabilities.clone()
-    }
-
-    fn answer(
-        &self,
-        server: &str,
-        method: &str,
-        params: Option<RawJson>,
-    ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        NoClientFeatures.answer(server, method, params)
-    }
-}
-
 /// An MCP server with its connection.
 pub struct Server {
     spec: Arc<ServerSpec>,
@@ -181,7 +113,7 @@ impl Server {
         spec: ServerSpec,
         limits: ScanLimits,
         logins: &LoginOptions,
-        features: Arc<dyn ClientFeatures>,
+        features: ClientFeatures,
     ) -> Self {
         let tokens = token_source(&spec, logins).map(Arc::new);
         let spec = Arc::new(spec);
@@ -413,7 +345,7 @@ impl ConnectOptions {
     fn with_capabilities(&self, capabilities: serde_json::Value) -> Self {
         let mut other = self.clone();
         other.notifications.is_extra = true;
-        other.notifications.features = Arc::new(ForwardedFeatures { capabilities });
+        other.notifications.features = ClientFeatures::Forwarded(capabilities);
         other
     }
 

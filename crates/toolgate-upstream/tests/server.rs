@@ -21,7 +21,9 @@ use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFi
 use toolgate_types::{ConfigString, HumanDuration, ServerSpec};
 use toolgate_upstream::process::shim;
 use toolgate_upstream::scan::ScanLimits;
-use toolgate_upstream::{LoginOptions, NoClientFeatures, Params, RequestError, Server, ServerState};
+use toolgate_upstream::{
+    ClientFeatures, LoginOptions, NoResponder, Params, RequestError, Server, ServerState,
+};
 
 /// An answer that takes this long hangs.
 const BOUND: Duration = Duration::from_secs(20);
@@ -78,7 +80,12 @@ fn server(mode: &str) -> Server {
         request_timeout: HumanDuration::from_secs(60),
         config: None,
     };
-    Server::new(spec, ScanLimits::default(), &LoginOptions::default(), Arc::new(NoClientFeatures))
+    Server::new(
+        spec,
+        ScanLimits::default(),
+        &LoginOptions::default(),
+        ClientFeatures::Responder(Arc::new(NoResponder)),
+    )
 }
 
 /// The text of the answer.

@@ -269,7 +269,7 @@ impl Run<'_> {
             sampling: rules.sampling,
             elicitation: rules.elicitation,
             model: Arc::clone(&self.agent.model),
-            questions: self.agent.questions.clone(),
+            responder: Arc::clone(&self.agent.responder),
             side_usage: Arc::clone(&self.side_usage),
             budget_left: self.remaining_budget(),
             user_wait: Arc::default(),

@@ -106,9 +106,10 @@ fn get(back: &Url, target: &str) -> String {
 }
 
 fn browser_login(follow_redirect: impl Fn(String) + Send + Sync + Clone + 'static) -> Option<BrowserLogin> {
-    let open = move |_: &str, url: &str| {
+    let open = move |_: &str, url: &str| -> futures_util::future::BoxFuture<'static, ()> {
         let (follow_redirect, url) = (follow_redirect.clone(), url.to_owned());
         std::thread::spawn(move || follow_redirect(url));
+        Box::pin(std::future::ready(()))
     };
     Some(BrowserLogin { open: Arc::new(open), timeout: Duration::from_secs(10) })
 }

@@ -3,9 +3,8 @@
 //! If many servers connect at once, the first writes its own pins and the next writes those of all the others.
 //! Invariant: the pins of a caller are written when its call returns.
 
-
-use parking_lot::Mutex;
 use super::NewPin;
+use parking_lot::Mutex;
 
 /// Pins waiting to be written.
 #[derive(Default)]

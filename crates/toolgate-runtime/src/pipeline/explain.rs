@@ -50,8 +50,8 @@ impl Runtime {
         let tool = catalog.resolve(&request.name)?;
         let subject = tool.subject();
         let call = self.policy_call(caller, &subject, request);
-        let is_within = self.is_in_profiles(caller, tool);
-        let (decision, rules, question, failed) = match self.policy.decide(&call) {
+        let is_within = self.access.is_in_profiles(caller, tool);
+        let (decision, rules, question, failed) = match self.access.policy.decide(&call) {
             _ if !is_within => ("deny", vec!["profiles".to_owned()], None, None),
             Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),
             Decision::Ask(question) => ("ask", question.rules().to_vec(), Some(question.text.clone()), None),
@@ -63,12 +63,12 @@ impl Runtime {
         };
         Some(Explanation {
             decision,
-            visible: is_within && self.policy.may_see(&call),
+            visible: is_within && self.access.policy.may_see(&call),
             permissions: subject.permissions.iter().map(check).collect(),
             rules,
             question,
             failed,
-            policy: self.policy.version().to_owned(),
+            policy: self.access.policy.version().to_owned(),
             held_back: match &tool.state {
                 ToolState::Ready => None,
                 ToolState::Quarantined { reason, .. } => Some(reason.clone()),

@@ -102,9 +102,9 @@ impl Runtime {
         let ran = state.attempts > 0;
         // A cached reply is as untrusted as it was when it was fetched.
         if (ran || state.cached.is_some()) && !tool.trusted {
-            self.tainted_sessions.insert(&caller.id, session);
+            self.access.tainted_sessions.insert(&caller.id, session);
         }
         let stats = self.shared_state(tool).stats.record_call(ran, good, took);
-        (stats, self.next_tools.record(&caller.id, session, &tool.name, good))
+        (stats, self.tool_states.next_tools.record(&caller.id, session, &tool.name, good))
     }
 }

@@ -20,7 +20,7 @@ impl Runtime {
         request: &CallRequest,
         tool: &CatalogTool,
     ) -> Result<(), CallError> {
-        let Some(log) = self.log.get() else { return Ok(()) };
+        let Some(log) = &self.recorder.log else { return Ok(()) };
         let id = log.new_call_id();
         let opened = log.begin(&state.begin_record(&id, caller, request), durability(tool)).await;
         state.id = Some(id);
@@ -46,7 +46,7 @@ impl Runtime {
         end: &audit::CallEnd<'_>,
         request: &CallRequest,
     ) {
-        let Some(spans) = self.spans.get() else { return };
+        let Some(spans) = &self.recorder.spans else { return };
         let (parent, server_span) = (request.trace.parent_span_id(), request.trace.span_id());
         spans.send(begin, end, SpanContext { parent, server_span, ended: SystemTime::now() });
     }
@@ -60,7 +60,7 @@ impl Runtime {
         outcome: &CallOutcome,
         took: Duration,
     ) {
-        if self.log.get().is_none() && self.spans.get().is_none() {
+        if self.recorder.log.is_none() && self.recorder.spans.is_none() {
             return;
         }
         let CallOutcome { result, reply, steps, .. } = outcome;
@@ -83,8 +83,9 @@ impl Runtime {
         let open = state.open.take();
         // Without a log, the trace id identifies the call.
         let new = || {
-            self.log
-                .get()
+            self.recorder
+                .log
+                .as_ref()
                 .map_or_else(|| request.trace.trace_id().to_owned(), audit::ExecutionLog::new_call_id)
         };
         let id = state.id.take().unwrap_or_else(new);
@@ -92,7 +93,7 @@ impl Runtime {
         let mut begin = state.begin_record(&id, caller, request);
         begin.secret = begin.secret.or(secret.as_ref());
         self.export_span(&begin, &end, request);
-        let Some(log) = self.log.get() else { return };
+        let Some(log) = &self.recorder.log else { return };
         let written = match open {
             Some(open) => {
                 let durability = state.tool.as_deref().map_or(audit::Durability::Written, durability);
@@ -118,7 +119,7 @@ impl Runtime {
 
     /// Redacts secrets in a string.
     pub fn redact(&self, text: &str) -> String {
-        match self.log.get() {
+        match &self.recorder.log {
             Some(log) => log.mask(text),
             None => redact::mask(text, &self.secrets()),
         }

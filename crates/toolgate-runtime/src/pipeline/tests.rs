@@ -2,15 +2,17 @@
 
 use std::num::NonZeroU32;
 
+use futures_util::future::BoxFuture;
 use serde_json::json;
 use toolgate_policy::{Policy, RuleSet};
 use toolgate_types::egress::EgressConfig;
 use toolgate_types::tool::{Category, RateLimit};
-use toolgate_types::{ByteSize, CallLimits, HumanDuration, OnCollision, ToolSettings};
+use toolgate_types::{ByteSize, CallLimits, HumanDuration, ToolSettings};
+use toolgate_upstream::BuiltinTool;
 use toolgate_upstream::builtin::{BuiltinCall, BuiltinResult};
-use toolgate_upstream::{BuiltinTool, LoginOptions, NoClientFeatures};
 
 use super::*;
+use crate::questions::{Answer, HumanReply, NoAnswer, Question, QuestionKind, Responder};
 use crate::runtime::RuntimeSetup;
 
 fn text(text: &str) -> RawJson {
@@ -89,45 +91,35 @@ fn settings(name: &str, change: impl FnOnce(&mut ToolSettings)) -> Vec<ToolSetti
 
 struct Yes;
 
-impl Approver for Yes {
-    fn ask(&self, _question: &Question, _origin: &CallOrigin) -> BoxFuture<'static, ApprovalAnswer> {
+impl Responder for Yes {
+    fn can_ask(&self, kind: QuestionKind) -> bool {
+        kind == QuestionKind::Approval
+    }
+
+    fn ask(&self, _question: Arc<Question>) -> BoxFuture<'_, Result<HumanReply, NoAnswer>> {
         // Longer than the tool's timeout, which the wait for approval must not count against.
         Box::pin(async {
             tokio::time::sleep(Duration::from_secs(45)).await;
-            ApprovalAnswer::Approved("bob".to_owned())
+            Ok(HumanReply { answer: Answer::Value(true.into()), by: "bob".to_owned() })
         })
-    }
-
-    fn approval_timeout(&self) -> Option<Duration> {
-        Some(Duration::from_secs(60))
     }
 }
 
 impl Case {
     async fn runtime(&self) -> Arc<Runtime> {
         let runtime = Runtime::new(RuntimeSetup {
-            apis: Vec::new(),
-            read_document: |_| Err(String::new()),
             builtins: builtins(),
             own: self.own.clone(),
             settings: self.settings.clone(),
-            servers: vec![],
             limits: CallLimits {
                 max_concurrent: NonZeroU32::new(self.max_concurrent).unwrap(),
-                default_timeout: HumanDuration::from_secs(30),
-                max_output: ByteSize::from_mib(4),
-                on_collision: OnCollision::Qualify,
+                ..CallLimits::default()
             },
-            logins: LoginOptions { folder: None, browser: None },
-            questions: Arc::new(NoClientFeatures),
-            lock: None,
-            secrets: vec![],
-            callers: vec![],
             policy: Policy::new((!self.rules.is_empty()).then(|| RuleSet::new(self.rules).unwrap())),
-            approver: Arc::new(Yes),
+            responder: Arc::new(Yes),
             egress: self.egress.clone(),
             results: self.results.clone(),
-            profiles: Arc::default(),
+            ..RuntimeSetup::default()
         });
         runtime.discover(|_| {}).await.unwrap();
         Arc::new(runtime)
@@ -400,7 +392,7 @@ async fn policy_can_forbid_calls_in_tainted_sessions() {
         };
         runtime.call(&case.caller("ann"), request).await.result.error.map(|error| error.message)
     };
-    runtime.tainted_sessions.insert(&ann, Some("read-mail"));
+    runtime.access.tainted_sessions.insert(&ann, Some("read-mail"));
     let refused = "tool `echo` may not be called: the policy forbids it: tainted";
     assert_eq!(call("read-mail").await.as_deref(), Some(refused));
     assert_eq!(call("another").await, None);

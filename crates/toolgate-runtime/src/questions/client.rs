@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value as Json, json};
 use toolgate_upstream::{DownstreamClient, RawJson};
 
-use super::{Answer, HumanReply, NewQuestion, Question, Responder};
+use super::{Answer, HumanReply, InputQuestion, NoAnswer, Question, QuestionKind, Responder};
 
 /// The field of a form with a single question.
 const FIELD: &str = "answer";
@@ -23,21 +23,18 @@ pub(super) struct ClientResponder {
 
 impl ClientResponder {
     /// `None` if the client cannot show a form for this question.
-    pub(super) fn for_question(
-        client: Arc<dyn DownstreamClient>,
-        new_question: &NewQuestion,
-    ) -> Option<Self> {
+    pub(super) fn for_question(client: Arc<dyn DownstreamClient>, input: &InputQuestion) -> Option<Self> {
         let capability = client.capabilities().get("elicitation")?;
         // Clients of revisions without modes support forms only.
         if capability.get("form").is_none() && capability.get("url").is_some() {
             return None;
         }
-        let (form, single) = match &new_question.schema {
-            Some(schema) => (schema.clone(), false),
-            None if new_question.choices.is_empty() => {
+        let (form, single) = match &input.schema {
+            Some(schema) => (schema.json.clone(), false),
+            None if input.choices.is_empty() => {
                 (json!({ "type": "string", "title": "Answer", "minLength": 1 }), true)
             }
-            None => (json!({ "type": "string", "title": "Answer", "enum": new_question.choices }), true),
+            None => (json!({ "type": "string", "title": "Answer", "enum": input.choices }), true),
         };
         let form = if single {
             json!({ "type": "object", "properties": { FIELD: form }, "required": [FIELD] })
@@ -45,6 +42,20 @@ impl ClientResponder {
             is_form(&form).then_some(form)?
         };
         Some(Self { client, form, single })
+    }
+
+    /// Sends the form. `None` if the client does not answer it.
+    async fn elicit(&self, question: &Question) -> Option<Answer> {
+        let Question::Input(input) = question else { return None };
+        let params = json!({ "message": input.text, "requestedSchema": self.form });
+        let response = self.client.ask("elicitation/create", Some(RawJson::from_value(&params))).await;
+        let reply: Json = response.ok()?.parse().ok()?;
+        match reply["action"].as_str()? {
+            "accept" if self.single => Some(Answer::Value(reply["content"][FIELD].clone())),
+            "accept" => Some(Answer::Value(reply["content"].clone())),
+            "decline" | "cancel" => Some(Answer::Declined(None)),
+            _ => None,
+        }
     }
 }
 
@@ -56,19 +67,14 @@ fn is_form(schema: &Json) -> bool {
 }
 
 impl Responder for ClientResponder {
-    fn ask(&self, question: Arc<Question>) -> BoxFuture<'static, Option<HumanReply>> {
-        let params = json!({ "message": question.details.text, "requestedSchema": self.form });
-        let response = self.client.ask("elicitation/create", Some(RawJson::from_value(&params)));
-        let single = self.single;
+    fn can_ask(&self, kind: QuestionKind) -> bool {
+        kind == QuestionKind::HumanInput
+    }
+
+    fn ask(&self, question: Arc<Question>) -> BoxFuture<'_, Result<HumanReply, NoAnswer>> {
         Box::pin(async move {
-            let reply: Json = response.await.ok()?.parse().ok()?;
-            let answer = match reply["action"].as_str()? {
-                "accept" if single => Answer::Value(reply["content"][FIELD].clone()),
-                "accept" => Answer::Value(reply["content"].clone()),
-                "decline" | "cancel" => Answer::Declined(None),
-                _ => return None,
-            };
-            Some(HumanReply { answer, by: ANSWERED_BY.to_owned() })
+            let answer = self.elicit(&question).await.ok_or(NoAnswer::NoResponder)?;
+            Ok(HumanReply { answer, by: ANSWERED_BY.to_owned() })
         })
     }
 }

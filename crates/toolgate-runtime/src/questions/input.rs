@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use toolgate_types::ErrorCode;
 use toolgate_redact::sanitize::sanitize;
+use toolgate_types::ErrorCode;
 use toolgate_types::tool::ResponseTime;
 use toolgate_upstream::builtin::{BuiltinCall, BuiltinError, BuiltinResult};
 use toolgate_upstream::{BuiltinTool, RawJson};
 
 use super::client::ClientResponder;
-use super::{Answer, HumanReply, NewQuestion, NoAnswer, QuestionKind, QuestionQueue, Responder};
+use super::{Answer, AnswerSchema, HumanReply, InputQuestion, NoAnswer, Question, QuestionQueue, Responder};
 
 pub const REQUEST_HUMAN_INPUT: &str = "request_human_input";
 /// Size limit of the `schema` argument.
@@ -83,20 +83,22 @@ async fn ask(queue: &QuestionQueue, call: BuiltinCall) -> BuiltinResult {
         let message = format!("`schema` is larger than {MAX_SCHEMA_BYTES} bytes");
         return Err(BuiltinError::new(ErrorCode::InvalidArguments, message));
     }
-    let new_question = NewQuestion {
-        kind: QuestionKind::HumanInput,
+    let schema = arguments.schema.map(AnswerSchema::new).transpose();
+    let schema = schema
+        .map_err(|error| BuiltinError::new(ErrorCode::InvalidArguments, format!("`schema`: {error}")))?;
+    let input = InputQuestion {
         text: sanitize(&arguments.question).into_owned(),
         choices: arguments.choices.iter().map(|choice| sanitize(choice).into_owned()).collect(),
-        schema: arguments.schema,
-        arguments: None,
+        schema,
         caller: call.caller,
         tool: REQUEST_HUMAN_INPUT.to_owned(),
         session: call.context.session_id,
     };
-    let client = call.client.and_then(|client| ClientResponder::for_question(client, &new_question));
-    let responder = client.map(|responder| Arc::new(responder) as Arc<dyn Responder>);
+    let client = call.client.and_then(|client| ClientResponder::for_question(client, &input));
+    let extra = client.as_ref().map(|client| client as &dyn Responder);
+    let question = Arc::new(Question::Input(input));
     let HumanReply { answer, by } =
-        queue.ask(new_question, responder, call.deadline).await.map_err(builtin_error)?;
+        queue.ask_until(question, extra, call.deadline).await.map_err(builtin_error)?;
     let (structured, text) = match answer {
         Answer::Value(answer) => {
             let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
@@ -132,7 +134,6 @@ fn builtin_error(why: NoAnswer) -> BuiltinError {
             ),
         ),
         NoAnswer::Closed => (ErrorCode::ServiceUnavailable, None),
-        NoAnswer::InvalidSchema(_) => (ErrorCode::InvalidArguments, None),
     };
     let builtin_error = BuiltinError::new(code, why.to_string());
     match hint {

@@ -8,17 +8,15 @@ use serde_json::json;
 
 use super::*;
 
-fn new_question(caller: &str, choices: &[&str], schema: Option<Json>) -> NewQuestion {
-    NewQuestion {
-        kind: QuestionKind::HumanInput,
+fn question(caller: &str, choices: &[&str], schema: Option<Json>) -> Arc<Question> {
+    Arc::new(Question::Input(InputQuestion {
         text: "Which?".to_owned(),
         choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
-        schema,
-        arguments: None,
+        schema: schema.map(|schema| AnswerSchema::new(schema).unwrap()),
         caller: caller.parse().unwrap(),
         tool: "t".to_owned(),
         session: None,
-    }
+    }))
 }
 
 fn queue() -> Arc<QuestionQueue> {
@@ -37,12 +35,16 @@ fn reply(value: Json) -> HumanReply {
 struct After(u64, Option<Json>);
 
 impl Responder for After {
-    fn ask(&self, _question: Arc<Question>) -> BoxFuture<'static, Option<HumanReply>> {
+    fn can_ask(&self, kind: QuestionKind) -> bool {
+        kind == QuestionKind::HumanInput
+    }
+
+    fn ask(&self, _question: Arc<Question>) -> BoxFuture<'_, Result<HumanReply, NoAnswer>> {
         let Self(seconds, value) = self;
         let (time, value) = (Duration::from_secs(*seconds), value.clone());
         Box::pin(async move {
             tokio::time::sleep(time).await;
-            value.map(reply)
+            value.map(reply).ok_or(NoAnswer::NoResponder)
         })
     }
 }
@@ -51,7 +53,7 @@ impl Responder for After {
 async fn accepts_only_the_first_valid_answer() {
     let queue = queue();
     let mut changes = queue.changes();
-    let mut pending = Box::pin(queue.ask(new_question("bob", &["red", "blue"], None), None, soon()));
+    let mut pending = Box::pin(queue.ask_until(question("bob", &["red", "blue"], None), None, soon()));
     assert!(poll!(&mut pending).is_pending());
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
@@ -78,7 +80,7 @@ async fn accepts_only_the_first_valid_answer() {
 #[tokio::test(start_paused = true)]
 async fn withdraws_the_question_of_a_dropped_call() {
     let queue = queue();
-    let mut pending = Box::pin(queue.ask(new_question("bob", &[], None), None, soon()));
+    let mut pending = Box::pin(queue.ask_until(question("bob", &[], None), None, soon()));
     assert!(poll!(&mut pending).is_pending());
     let id = queue.list(None)[0].details.id.clone();
     drop(pending);
@@ -87,7 +89,7 @@ async fn withdraws_the_question_of_a_dropped_call() {
         queue.answer(&id, QuestionKind::HumanInput, reply(json!("x")), None),
         Err(AnswerError::NotOpen(id.clone()))
     );
-    assert_eq!(queue.ask(new_question("bob", &[], None), None, soon()).await, Err(NoAnswer::TimedOut));
+    assert_eq!(queue.ask_until(question("bob", &[], None), None, soon()).await, Err(NoAnswer::TimedOut));
     assert!(queue.list(None).is_empty(), "timed-out questions are removed");
 }
 
@@ -95,17 +97,17 @@ async fn withdraws_the_question_of_a_dropped_call() {
 async fn limits_open_questions() {
     let queue = queue();
     let mut questions: Vec<_> = (0..MAX_OPEN_PER_CALLER)
-        .map(|_| Box::pin(queue.ask(new_question("bob", &[], None), None, soon())))
+        .map(|_| Box::pin(queue.ask_until(question("bob", &[], None), None, soon())))
         .collect();
     for question in &mut questions {
         assert!(poll!(question).is_pending());
     }
-    assert_eq!(queue.ask(new_question("bob", &[], None), None, soon()).await, Err(NoAnswer::QueueFull));
-    let mut other_question = Box::pin(queue.ask(new_question("eve", &[], None), None, soon()));
+    assert_eq!(queue.ask_until(question("bob", &[], None), None, soon()).await, Err(NoAnswer::QueueFull));
+    let mut other_question = Box::pin(queue.ask_until(question("eve", &[], None), None, soon()));
     assert!(poll!(&mut other_question).is_pending(), "the limit is per caller");
     queue.close();
     assert_eq!(other_question.await, Err(NoAnswer::Closed));
-    assert_eq!(queue.ask(new_question("eve", &[], None), None, soon()).await, Err(NoAnswer::Closed));
+    assert_eq!(queue.ask_until(question("eve", &[], None), None, soon()).await, Err(NoAnswer::Closed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,24 +118,24 @@ async fn first_responder_with_a_valid_answer_wins() {
         QuestionQueue::new(HumanDuration::from_secs(60), accepts_remote_answers, responders)
     };
     let two = with(false, vec![After(2, Some(json!("late"))), After(1, Some(json!("early")))]);
-    assert_eq!(two.ask(new_question("bob", &[], None), None, soon()).await, Ok(reply(json!("early"))));
+    assert_eq!(two.ask_until(question("bob", &[], None), None, soon()).await, Ok(reply(json!("early"))));
     let invalid_first = with(false, vec![After(1, Some(json!(7))), After(2, Some(json!("fits")))]);
     assert_eq!(
-        invalid_first.ask(new_question("bob", &[], None), None, soon()).await,
+        invalid_first.ask_until(question("bob", &[], None), None, soon()).await,
         Ok(reply(json!("fits")))
     );
     let unreachable = with(false, vec![After(1, None)]);
     assert_eq!(
-        unreachable.ask(new_question("bob", &[], None), None, soon()).await,
+        unreachable.ask_until(question("bob", &[], None), None, soon()).await,
         Err(NoAnswer::NoResponder)
     );
     let no_responders = with(false, Vec::new());
     assert_eq!(
-        no_responders.ask(new_question("bob", &[], None), None, soon()).await,
+        no_responders.ask_until(question("bob", &[], None), None, soon()).await,
         Err(NoAnswer::NoResponder)
     );
     let remote = with(true, vec![After(1, None)]);
-    let mut pending = Box::pin(remote.ask(new_question("bob", &[], None), None, soon()));
+    let mut pending = Box::pin(remote.ask_until(question("bob", &[], None), None, soon()));
     assert_eq!(poll!(&mut pending), Poll::Pending);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(poll!(&mut pending), Poll::Pending, "an answer may still come through a front end");
@@ -143,15 +145,43 @@ async fn first_responder_with_a_valid_answer_wins() {
 async fn checks_answers_against_the_schema() {
     let queue = queue();
     let schema = json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } } });
-    let mut pending = Box::pin(queue.ask(new_question("bob", &[], Some(schema)), None, soon()));
+    let mut pending = Box::pin(queue.ask_until(question("bob", &[], Some(schema)), None, soon()));
     assert!(poll!(&mut pending).is_pending());
-    let question = queue.list(None).remove(0);
+    let question = Arc::clone(&queue.list(None)[0].question);
     for (value, fits) in [(json!({ "n": 1 }), true), (json!({ "n": "1" }), false), (json!("1"), false)] {
         assert_eq!(question.check(&Answer::Value(value.clone())).is_ok(), fits, "{value}");
     }
     assert!(question.check(&Answer::Declined(None)).is_ok());
-    let large = json!({ "n": 1, "x": "x".repeat(MAX_ANSWER_BYTES) });
+    let large = json!({ "n": 1, "x": "x".repeat(64 << 10) });
     assert!(question.check(&Answer::Value(large)).is_err());
-    let bad = new_question("bob", &[], Some(json!({ "type": "nothing" })));
-    assert!(matches!(queue.ask(bad, None, soon()).await, Err(NoAnswer::InvalidSchema(_))));
+    assert!(AnswerSchema::new(json!({ "type": "nothing" })).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_is_a_responder_itself() {
+    let approval = |arguments: String| {
+        let (text, caller, tool) = ("Sure?".to_owned(), "bob".parse().unwrap(), "t".to_owned());
+        Arc::new(Question::Approval(ApprovalQuestion { text, arguments, caller, tool, session: None }))
+    };
+    let login = || Arc::new(Question::Login { server: "s".to_owned(), url: "https://a".to_owned() });
+    let remote = queue();
+    let can_ask = |queue: &QuestionQueue| {
+        [QuestionKind::Approval, QuestionKind::HumanInput, QuestionKind::Elicitation, QuestionKind::Login]
+            .map(|kind| queue.can_ask(kind))
+    };
+    assert_eq!(can_ask(&remote), [true, true, false, false]);
+    assert_eq!(remote.ask(login()).await, Err(NoAnswer::NoResponder));
+    let mut pending = remote.ask(approval("x".repeat(MAX_ARGUMENT_BYTES + 3)));
+    assert!(poll!(&mut pending).is_pending());
+    let open = remote.list(Some(QuestionKind::Approval)).remove(0);
+    assert!(open.details.arguments.as_ref().unwrap().ends_with("x… and 3 bytes more"));
+    let invalid = remote.answer(&open.details.id, QuestionKind::Approval, reply(json!("yes")), None);
+    assert!(matches!(invalid, Err(AnswerError::InvalidAnswer(_))));
+    remote.answer(&open.details.id, QuestionKind::Approval, reply(json!(false)), None).unwrap();
+    assert_eq!(pending.await, Ok(reply(json!(false))));
+    assert_eq!(remote.ask(approval("{}".to_owned())).await, Err(NoAnswer::TimedOut));
+    let local = QuestionQueue::new(HumanDuration::from_secs(60), false, vec![Arc::new(After(1, None))]);
+    assert_eq!(can_ask(&local), [false, true, false, false]);
+    assert_eq!(local.ask(approval("{}".to_owned())).await, Err(NoAnswer::NoResponder));
+    assert!(local.list(None).is_empty());
 }

@@ -8,10 +8,11 @@ use futures_util::future::join_all;
 use toolgate_types::ApiSpec;
 use toolgate_upstream::openapi::HttpApi;
 
-use super::{Catalog, CatalogTool, Runtime, ServerStatus, ToolState};
+use super::{Runtime, ServerStatus};
+use crate::catalog::{Catalog, CatalogTool, ToolState};
 
 impl Runtime {
-    /// Loads the documents of all APIs concurrently. Calls `tell` for each.
+    /// Loads the documents of all APIs concurrently. Calls `report` for each.
     pub(super) async fn load_apis(&self, apis: &[Arc<HttpApi>], report: &impl Fn(&ServerStatus)) {
         let load = async |api: &Arc<HttpApi>| {
             read(api).await;
@@ -22,11 +23,11 @@ impl Runtime {
 
     /// Reuses the APIs whose configuration is unchanged and loads the others.
     pub(super) async fn reuse_or_load_apis(&self, specs: Vec<ApiSpec>) -> Vec<Arc<HttpApi>> {
-        let before = self.inputs.load_full();
+        let before = self.sources.load_full();
         let load_or_reuse = async |spec: ApiSpec| match before.apis.iter().find(|api| *api.spec() == spec) {
             Some(same) => Arc::clone(same),
             None => {
-                let api = Arc::new(HttpApi::new(spec, self.message_limits, self.read_document));
+                let api = self.sources.new_api(spec);
                 read(&api).await;
                 api
             }
@@ -38,15 +39,7 @@ impl Runtime {
     pub(super) async fn reload_api(&self, api: &HttpApi) {
         read(api).await;
         self.rebuild_while_running().await;
-        self.version.send_modify(|version| *version += 1);
-    }
-
-    pub(super) fn api(&self, name: &str) -> Option<Arc<HttpApi>> {
-        self.inputs.load().apis.iter().find(|api| api.spec().name.as_str() == name).cloned()
-    }
-
-    pub(super) fn has_api(&self, name: &str) -> bool {
-        self.api(name).is_some()
+        self.catalog.mark_changed();
     }
 }
 

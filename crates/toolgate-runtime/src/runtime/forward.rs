@@ -4,16 +4,75 @@
 
 use std::sync::Arc;
 
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast;
 use toolgate_types::ServerName;
 use toolgate_upstream::offer::OfferKinds;
 use toolgate_upstream::{
-    Forwarded, Params, PeerInfo, RawJson, ResourceSubscription, ServerState, TraceContext,
+    Forwarded, Params, PeerInfo, RawJson, RequestError, ResourceSubscription, ServerState, ServerUnavailable,
+    TraceContext,
 };
 
-use super::{ManagedServer, RequestKind, Runtime, ServerRequestError};
+use super::{ManagedServer, Runtime};
+
+/// Reasons why a request to a server fails.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerRequestError {
+    #[error("there is no MCP server `{0}`")]
+    NoServer(String),
+    #[error("MCP server `{0}` is not approved; run `toolgate servers approve {0}` to review and approve it")]
+    NotApproved(String),
+    #[error(transparent)]
+    Unavailable(#[from] ServerUnavailable),
+    /// The server rejected a subscription.
+    #[error("MCP server `{server}`: {why}")]
+    Refused { server: String, why: String },
+    #[error("MCP server `{server}`: {why}")]
+    Request { server: String, why: RequestError },
+}
+
+/// Requests that [`Runtime::forward`] can send to a server. Tool calls are absent: [`Runtime::call`] is the only path
+/// to a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestKind {
+    Prompt,
+    Resource,
+    Completion,
+    LogLevel,
+    TaskGet,
+    TaskResult,
+    TaskUpdate,
+    TaskCancel,
+}
+
+impl RequestKind {
+    fn method(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompts/get",
+            Self::Resource => "resources/read",
+            Self::Completion => "completion/complete",
+            Self::LogLevel => "logging/setLevel",
+            Self::TaskGet => "tasks/get",
+            Self::TaskResult => "tasks/result",
+            Self::TaskUpdate => "tasks/update",
+            Self::TaskCancel => "tasks/cancel",
+        }
+    }
+}
 
 impl Runtime {
+    /// Sends a request to a server, within its request timeout.
+    ///
+    /// # Errors
+    /// If the server is unknown, unavailable, not approved, or does not answer in time.
+    pub async fn request(
+        &self,
+        server: &str,
+        kind: RequestKind,
+        params: Params,
+    ) -> Result<RawJson, ServerRequestError> {
+        self.forward(server, kind, params, (&Forwarded::default(), &TraceContext::generate())).await
+    }
+
     /// Forwards a client's request, within the server's request timeout.
     ///
     /// # Errors
@@ -25,9 +84,10 @@ impl Runtime {
         params: Params,
         (forwarded, trace): (&Forwarded, &TraceContext),
     ) -> Result<RawJson, ServerRequestError> {
-        let server = self.server(server).ok_or_else(|| ServerRequestError::NoServer(server.to_owned()))?;
+        let server =
+            self.sources.server(server).ok_or_else(|| ServerRequestError::NoServer(server.to_owned()))?;
         let spec = server.spec();
-        if !spec.approved && !self.pins().is_approved(&spec.name) {
+        if !self.pins.is_approved(spec) {
             return Err(ServerRequestError::NotApproved(spec.name.to_string()));
         }
         let client = server.client_connection(forwarded.client.as_ref()).await?;
@@ -46,7 +106,8 @@ impl Runtime {
         server: &str,
         uri: &str,
     ) -> Result<ResourceSubscription, ServerRequestError> {
-        let server = self.server(server).ok_or_else(|| ServerRequestError::NoServer(server.to_owned()))?;
+        let server =
+            self.sources.server(server).ok_or_else(|| ServerRequestError::NoServer(server.to_owned()))?;
         let name = server.spec().name.to_string();
         server
             .subscribe_resource(uri)
@@ -56,18 +117,18 @@ impl Runtime {
 
     /// Updates of subscribed resources. `None` stands for updates that were missed.
     pub fn resource_updates(&self) -> broadcast::Receiver<(ServerName, Option<RawJson>)> {
-        self.updates.subscribe()
+        self.sources.updates.subscribe()
     }
 
     /// Lists that servers reported as changed, after they were refreshed, even if nothing new was found.
     pub fn list_changes(&self) -> broadcast::Receiver<OfferKinds> {
-        self.list_changes.subscribe()
+        self.sources.list_changes.subscribe()
     }
 
     /// Connected and approved servers with the details they sent at initialization, in configuration order.
     pub fn peers(&self) -> Vec<(ServerName, PeerInfo)> {
-        let pins = self.pins();
-        let inputs = self.inputs.load();
+        let pins = self.pins.get();
+        let inputs = self.sources.load();
         let peer = |managed: &Arc<ManagedServer>| {
             let spec = managed.server.spec();
             let ServerState::Ready(connection) = managed.server.state() else { return None };
@@ -75,27 +136,5 @@ impl Runtime {
                 .then(|| (spec.name.clone(), connection.peer.clone()))
         };
         inputs.servers.iter().filter_map(peer).collect()
-    }
-
-    /// Publishes the notifications of a server while it is configured.
-    pub(super) async fn publish_notifications(&self, managed: &ManagedServer) {
-        let (mut updates, mut list_changes) =
-            (managed.server.resource_updates(), managed.server.list_changes());
-        let server = &managed.server.spec().name;
-        loop {
-            // On lag, subscribers are told that updates were missed. Both channels close with the server.
-            tokio::select! {
-                update = updates.recv() => match update {
-                    Ok(params) => drop(self.updates.send((server.clone(), Some(params)))),
-                    Err(RecvError::Lagged(_)) => drop(self.updates.send((server.clone(), None))),
-                    Err(RecvError::Closed) => return std::future::pending().await,
-                },
-                changed = list_changes.recv() => match changed {
-                    Ok(kinds) => drop(self.list_changes.send(kinds)),
-                    Err(RecvError::Lagged(_)) => drop(self.list_changes.send(OfferKinds::ALL)),
-                    Err(RecvError::Closed) => return std::future::pending().await,
-                },
-            }
-        }
     }
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use toolgate_upstream::{ServerState, with_jitter};
 
 use super::{ManagedServer, Runtime};
@@ -19,41 +19,28 @@ use super::{ManagedServer, Runtime};
 /// Bounds of the interval between two refreshes of one server.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
-/// Interval of the checks for changes that other processes made to the lock file.
-const PINS_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Runtime {
     /// Watches servers and pins until dropped. Without it, the catalog stays as it was discovered.
     pub async fn watch_servers(&self) -> Infallible {
-        let (never, ()) = join(self.watch_all(), self.watch_pins()).await;
+        let pins = self.pins.watch(async || self.rebuild_while_running().await);
+        let (never, ()) = join(self.watch_all(), pins).await;
         never
     }
 
     /// Waits, up to a timeout, until the catalog contains all changes that connected servers have reported. Skips the
     /// backoff: clients ask for this at most once per turn.
     pub async fn wait_for_refresh(&self, max_wait: Duration) {
-        let inputs = self.inputs.load_full();
-        let wait_for_server = async |managed: &Arc<ManagedServer>| {
-            if !matches!(managed.server.state(), ServerState::Ready(_)) {
-                return;
-            }
-            if managed.server.has_stale() {
-                managed.refresh_now.notify_one();
-                managed.server.wait_until_taken().await;
-            }
-            // A running refresh holds this lock.
-            drop(managed.refreshing.lock().await);
-        };
-        let _ = timeout(max_wait, join_all(inputs.servers.iter().map(wait_for_server))).await;
+        self.sources.wait_for_refresh(max_wait).await;
     }
 
     /// Watches every configured server, including those added later.
     async fn watch_all(&self) -> Infallible {
-        let mut replacements = self.replacements.subscribe();
+        let mut replacements = self.sources.replacements();
         let (mut watched, mut tasks): (Vec<Arc<ManagedServer>>, _) = (Vec::new(), FuturesUnordered::new());
         let mut at_run_time = false;
         loop {
-            let servers = self.inputs.load_full().servers.clone();
+            let servers = self.sources.load_full().servers.clone();
             let is_new =
                 |managed: &&Arc<ManagedServer>| !watched.iter().any(|known| Arc::ptr_eq(known, managed));
             for managed in servers.iter().filter(is_new) {
@@ -78,7 +65,7 @@ impl Runtime {
         tokio::select! {
             // All of them end when the server is stopped.
             () = self.publish_state_changes(&managed) => {}
-            () = self.publish_notifications(&managed) => {}
+            () = self.sources.publish_notifications(&managed) => {}
             () = refresh => {}
         }
     }
@@ -87,7 +74,7 @@ impl Runtime {
     async fn publish_state_changes(&self, managed: &ManagedServer) {
         let mut states = managed.server.watch_state();
         while states.changed().await.is_ok() {
-            self.version.send_modify(|version| *version += 1);
+            self.catalog.mark_changed();
         }
     }
 
@@ -119,32 +106,12 @@ impl Runtime {
                         self.rebuild_while_running().await;
                     }
                     if changed.prompts || changed.resources {
-                        self.version.send_modify(|version| *version += 1);
+                        self.catalog.mark_changed();
                     }
                     managed.is_listed.send_replace(true);
-                    let _ = self.list_changes.send(reported);
+                    let _ = self.sources.list_changes.send(reported);
                 }
                 Err(error) => tracing::warn!("a changed list could not be refreshed: {error}"),
-            }
-        }
-    }
-
-    async fn watch_pins(&self) {
-        let Some(lock) = &self.lock else { return };
-        let mut seen = lock.stamp();
-        loop {
-            sleep(PINS_POLL_INTERVAL).await;
-            let stamp = lock.stamp();
-            if stamp == seen {
-                continue;
-            }
-            seen = stamp;
-            match lock.read() {
-                Ok(pins) => {
-                    *self.pins() = pins;
-                    self.rebuild_while_running().await;
-                }
-                Err(error) => tracing::error!("the lock file could not be reloaded: {error}"),
             }
         }
     }

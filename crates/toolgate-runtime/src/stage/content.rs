@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Deserialize;
-use toolgate_types::hints::{Ratio, RelatedResource};
 use toolgate_redact::mask;
 use toolgate_redact::sanitize::sanitize;
+use toolgate_types::hints::{Ratio, RelatedResource};
 use toolgate_upstream::RawJson;
 
 /// Characters quoted from a server in an error message.

@@ -5,8 +5,8 @@
 //! the secret.
 
 use serde_json::Value;
-use toolgate_types::egress::EgressConfig;
 use toolgate_redact::secret_ranges;
+use toolgate_types::egress::EgressConfig;
 
 /// An argument contains a secret.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

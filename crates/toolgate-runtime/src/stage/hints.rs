@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use toolgate_redact::sanitize::sanitize;
 use toolgate_types::hints;
 use toolgate_types::hints::{
     ActionCategory, AgentHints, Alignment, Dependency, DependencyKind, EstimatedImpact, NextAction,
     PreferenceAlignment, Ratio, RelatedResource, RiskFactor, RiskKind, Severity, SourceQuality,
     ValidityPeriod, Warning, WarningKind,
 };
-use toolgate_redact::sanitize::sanitize;
 use toolgate_types::tool::{Deprecation, FollowUp, RiskLevel, ToolContract};
 use toolgate_types::{CallError, ErrorCode, ExecutionState, Stage};
 

@@ -6,7 +6,7 @@ use axum::response::Response;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use toolgate_runtime::questions::{Answer, AnswerError, HumanReply, Question, QuestionKind};
+use toolgate_runtime::questions::{Answer, AnswerError, HumanReply, QuestionKind, QueuedQuestion};
 use toolgate_types::ErrorCode;
 
 use crate::auth::HttpError;
@@ -92,7 +92,7 @@ fn one(gateway: &Gateway, kind: QuestionKind, id: &str) -> Result<Response, Http
 }
 
 /// Renders a question with secrets redacted.
-fn redacted_question(gateway: &Gateway, question: &Question) -> Json {
+fn redacted_question(gateway: &Gateway, question: &QueuedQuestion) -> Json {
     let mut posted = json!(question.details);
     for member in ["text", "arguments"] {
         if let Some(text) = posted[member].as_str() {

@@ -17,7 +17,7 @@ use crate::offer::OfferKinds;
 #[derive(Clone)]
 pub(super) struct NotificationHandler {
     pub(super) server: String,
-    pub(super) features: Arc<dyn ClientFeatures>,
+    pub(super) features: ClientFeatures,
     pub(super) stale: Arc<watch::Sender<OfferKinds>>,
     /// True for an extra connection: the catalog is not built from its lists, so changes are only forwarded.
     pub(super) is_extra: bool,
@@ -60,7 +60,7 @@ impl Handler for NotificationHandler {
         method: &str,
         params: Option<RawJson>,
     ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        self.features.answer(&self.server, method, params)
+        Box::pin(self.features.clone().answer(self.server.clone(), method.to_owned(), params))
     }
 
     fn request_received(&self) {

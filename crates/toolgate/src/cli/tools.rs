@@ -224,7 +224,7 @@ pub(crate) struct CallArgs {
     pub(crate) whole: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AnswerMode {
     /// Ask at the terminal; decline if there is none
     Ask,

@@ -16,8 +16,8 @@ use toolgate_agent::server_requests::client_capabilities;
 use toolgate_agent::{Recording, RunError, RunStore, SkillSet};
 use toolgate_audit::redact::Redactor;
 use toolgate_config::Config;
-use toolgate_runtime::questions::QuestionQueue;
-use toolgate_runtime::{ForwardedFeatures, Runtime};
+use toolgate_runtime::Runtime;
+use toolgate_runtime::questions::{NoResponder, QuestionQueue, Responder};
 use toolgate_search::values::CalendarDate;
 use toolgate_types::agent::AgentConfig;
 use toolgate_types::builtins::HumanInputConfig;
@@ -26,7 +26,8 @@ use toolgate_types::{ByteSize, Caller, HumanDuration};
 
 use crate::cli::{AgentArgs, ProjectArgs};
 use crate::command::log::{self, LogSetup};
-use crate::command::{project_runtime, questions, tools};
+use crate::command::terminal_prompts::{ApprovalInput, TerminalResponder};
+use crate::command::{project_runtime, tools};
 use crate::output::{Output, error_with_hint};
 use crate::{FAILED, INVALID_CONFIG};
 
@@ -71,17 +72,19 @@ where
     enable_questions_and_results(&mut config, model.max_result_bytes());
     let (downloading, log_setup) = (project_runtime::downloading_servers(&config), LogSetup::of(&config)?);
     let (collector, runs, name) = (config.telemetry.clone(), run_store(&config), config.name.clone());
-    let question_queue = config.builtins.human_input.map(|human_input| {
-        QuestionQueue::new(human_input.timeout, false, questions::responders(args.answers))
-    });
-    let mut setup =
-        project_runtime::runtime_setup_with(config, args.answers, question_queue.as_ref(), |_| true);
-    setup.questions = Arc::new(ForwardedFeatures { capabilities: client_capabilities(&agent_config) });
-    setup.approver = keys::approver(args.answers);
+    let terminal: Arc<dyn Responder> = Arc::new(TerminalResponder::new(args.answers, ApprovalInput::Key));
+    let question_queue = config
+        .builtins
+        .human_input
+        .map(|human_input| QuestionQueue::new(human_input.timeout, false, vec![Arc::clone(&terminal)]));
+    let mut setup = project_runtime::runtime_setup_with(config, terminal, question_queue.as_ref(), |_| true);
+    setup.history = log_setup.history();
+    setup.log = Some(log_setup.open(log::CallVolume::Many)?);
+    setup.forwarded_features = Some(client_capabilities(&agent_config));
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
+        setup.spans = project_runtime::span_exporter(collector)?;
         let runtime = Arc::new(Runtime::new(setup));
-        project_runtime::export_traces(&runtime, collector)?;
         let job = async {
             let errors = match project_runtime::discover(&runtime, &downloading, output).await {
                 Ok(errors) => errors,
@@ -90,8 +93,6 @@ where
             // A failed server is reported; the agent works with the others.
             project_runtime::report_errors(&errors, output);
             let caller = tools::find_caller(&runtime, &args.caller)?;
-            runtime.load_history(log_setup.history());
-            runtime.set_log(log_setup.open(log::CallVolume::Many)?);
             let executor = Executor::Runtime(Arc::clone(&runtime));
             let record = args.record.clone();
             let agent = Agent {
@@ -101,7 +102,7 @@ where
                 name,
                 skills,
                 runs,
-                questions: question_queue,
+                responder: agent_responder(question_queue.as_ref()),
                 record,
             };
             // Concurrent with the work, which need not wait until the files are read again.
@@ -150,10 +151,18 @@ pub(crate) fn agent_service(
         name,
         skills,
         runs,
-        questions: question_queue.cloned(),
+        responder: agent_responder(question_queue),
         record: None,
     };
     Some(Arc::new(service::AgentService(Arc::new(agent))))
+}
+
+/// Returns the responder for questions of servers: the queue, so that people can answer over HTTP as well.
+fn agent_responder(question_queue: Option<&Arc<QuestionQueue>>) -> Arc<dyn Responder> {
+    match question_queue {
+        Some(queue) => Arc::clone(queue) as Arc<dyn Responder>,
+        None => Arc::new(NoResponder),
+    }
 }
 
 /// Replays a recording, without model, tools or project.
@@ -172,7 +181,7 @@ where
         name: None,
         skills: SkillSet::default(),
         runs: RunStore::new(Path::new("."), Redactor::new(Vec::new(), Vec::new())),
-        questions: None,
+        responder: Arc::new(NoResponder),
         record: None,
     };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

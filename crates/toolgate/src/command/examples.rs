@@ -12,7 +12,7 @@ use toolgate_types::tool::ToolExample;
 use toolgate_types::{Caller, ToolDefinition};
 
 use crate::cli::{AnswerMode, ProjectArgs, TestToolsArgs};
-use crate::command::{log, project_runtime, tools};
+use crate::command::{project_runtime, tools};
 use crate::output::{BOLD, DIM, Output, error_with_hint};
 use crate::{DONE, FAILED};
 
@@ -33,7 +33,7 @@ struct ExampleResult {
 }
 
 pub(crate) fn run(args: &TestToolsArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    project_runtime::with_runtime(
+    project_runtime::with_recording_runtime(
         project,
         output,
         AnswerMode::Ask,
@@ -53,7 +53,6 @@ pub(crate) fn run(args: &TestToolsArgs, project: &ProjectArgs, output: &Output) 
                 let hint = "only your own tools have examples; list all with `toolgate tools list`";
                 return Err(error_with_hint(format!("`{name}` is not one of your own tools"), hint));
             }
-            runtime.set_log(runtime.log_setup.open(log::CallVolume::One)?);
             let mut outcomes = Vec::new();
             for tool in &own {
                 for example in &tool.examples {

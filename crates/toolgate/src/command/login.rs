@@ -1,35 +1,26 @@
 //! `toolgate servers login NAME` and `toolgate servers logout NAME`, with the browser for both.
 
 use std::env;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
 use toolgate_config::{Environment, LoadOutcome, load};
-use toolgate_upstream::connect::token_source;
-use toolgate_upstream::{BrowserLogin, LoginOptions, TokenSource};
+use toolgate_upstream::connect::{login_options, token_source};
+use toolgate_upstream::{LoginOptions, Responder, TokenSource};
 
 use crate::cli::ProjectArgs;
 use crate::command::project_runtime::INTERRUPTED;
+use crate::command::terminal_prompts::TerminalResponder;
 use crate::output::{BOLD, Output};
 use crate::{DONE, INVALID_CONFIG};
 
-/// Longest wait for a person to log in.
-const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// Returns the login settings. A login needs a person at the terminal, or the program in `BROWSER`.
-pub(crate) fn logins() -> LoginOptions {
-    let there = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    LoginOptions { folder: token_folder(), browser: (there || browser().is_some()).then(person) }
-}
-
 pub(crate) fn login(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    // The command was typed by a person, so one is present.
-    let logins = LoginOptions { folder: token_folder(), browser: Some(person()) };
+    let responder: Arc<dyn Responder> = Arc::new(TerminalResponder::for_login());
+    let logins = login_options(token_folder(), &responder);
     let Some(tokens) = server_tokens(name, project, output, &logins)? else { return Ok(INVALID_CONFIG) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let done = runtime.block_on(async {
@@ -92,18 +83,14 @@ fn server_tokens(
 }
 
 /// Returns the folder of the tokens, in the user's state directory.
-fn token_folder() -> Option<PathBuf> {
+pub(crate) fn token_folder() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = state.or_else(|| env::home_dir().map(|home| home.join(".local/state")))?;
     Some(state.join("toolgate/tokens"))
 }
 
-fn person() -> BrowserLogin {
-    BrowserLogin { open: Arc::new(open), timeout: LOGIN_TIMEOUT }
-}
-
 /// Prints the login URL and tries to open it in a browser.
-fn open(server: &str, url: &str) {
+pub(crate) fn open(server: &str, url: &str) {
     let _ = writeln!(std::io::stderr(), "log in to MCP server `{server}` at:\n  {url}");
     let program = browser()
         .unwrap_or_else(|| vec![if cfg!(target_os = "macos") { "open" } else { "xdg-open" }.to_owned()]);
@@ -117,7 +104,7 @@ fn open(server: &str, url: &str) {
 }
 
 /// Returns the first command in `BROWSER`, with its arguments.
-fn browser() -> Option<Vec<String>> {
+pub(crate) fn browser() -> Option<Vec<String>> {
     let browsers = env::var("BROWSER").ok()?;
     let words: Vec<_> = browsers.split(':').next()?.split_whitespace().map(str::to_owned).collect();
     (!words.is_empty()).then_some(words)

@@ -2,7 +2,6 @@
 
 use std::error::Error as _;
 use std::future::Future;
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use toolgate_config::{Config, Environment, LoadOutcome, load};
 use toolgate_policy::Policy;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::pins::LockFile;
-use toolgate_runtime::questions::QuestionQueue;
+use toolgate_runtime::questions::{QuestionQueue, Responder};
 use toolgate_runtime::results::ResultStore;
 use toolgate_runtime::runtime::{RuntimeSetup, ServerStatus, StartError};
 use toolgate_server::keys::KeyStore;
@@ -25,9 +24,10 @@ use toolgate_types::{Caller, ServerSpec};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{AnswerMode, ProjectArgs};
-use crate::command::log::LogSetup;
+use crate::command::log::{CallVolume, LogSetup};
+use crate::command::login;
 use crate::command::registry::ProjectFiles;
-use crate::command::{login, questions, terminal_prompts};
+use crate::command::terminal_prompts::{self, ApprovalInput, TerminalResponder};
 use crate::output::{BOLD, DIM, Output};
 use crate::{FAILED, INVALID_CONFIG};
 
@@ -36,42 +36,58 @@ const SLOW_START: Duration = Duration::from_secs(2);
 /// Exit code of an interrupted command, as used by shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// A running runtime, with the settings of its execution log.
-pub(crate) struct CommandRuntime {
-    runtime: Arc<Runtime>,
-    pub(crate) log_setup: LogSetup,
-}
-
-impl Deref for CommandRuntime {
-    type Target = Arc<Runtime>;
-
-    fn deref(&self) -> &Arc<Runtime> {
-        &self.runtime
-    }
-}
-
-/// Loads the project, connects to the servers selected by `wanted`, and runs `work`. Everything that was started is
-/// stopped when this returns.
+/// Loads the project, connects to the servers selected by `wanted`, and runs `work`, which makes no calls. Everything
+/// that was started is stopped when this returns.
 pub(crate) fn with_runtime<F>(
     project: &ProjectArgs,
     output: &Output,
     answers: AnswerMode,
     wanted: impl Fn(&str) -> bool,
-    work: impl FnOnce(CommandRuntime, Vec<StartError>) -> F,
+    work: impl FnOnce(Arc<Runtime>, Vec<StartError>) -> F,
 ) -> anyhow::Result<u8>
 where
     F: Future<Output = anyhow::Result<u8>>,
 {
-    with_runtime_and_files(project, output, answers, wanted, |runtime, errors, _| work(runtime, errors))
+    let work = |runtime, errors, _| work(runtime, errors);
+    run_command(project, output, answers, None, wanted, work)
 }
 
-/// Like [`with`], for work that continues while the files change.
+/// Like [`with_runtime`], for work that makes calls: they are recorded in the execution log.
+pub(crate) fn with_recording_runtime<F>(
+    project: &ProjectArgs,
+    output: &Output,
+    answers: AnswerMode,
+    wanted: impl Fn(&str) -> bool,
+    work: impl FnOnce(Arc<Runtime>, Vec<StartError>) -> F,
+) -> anyhow::Result<u8>
+where
+    F: Future<Output = anyhow::Result<u8>>,
+{
+    let work = |runtime, errors, _| work(runtime, errors);
+    run_command(project, output, answers, Some(CallVolume::One), wanted, work)
+}
+
+/// Like [`with_runtime`], for work that continues while the files change.
 pub(crate) fn with_runtime_and_files<F>(
     project: &ProjectArgs,
     output: &Output,
     answers: AnswerMode,
     wanted: impl Fn(&str) -> bool,
-    work: impl FnOnce(CommandRuntime, Vec<StartError>, ProjectFiles) -> F,
+    work: impl FnOnce(Arc<Runtime>, Vec<StartError>, ProjectFiles) -> F,
+) -> anyhow::Result<u8>
+where
+    F: Future<Output = anyhow::Result<u8>>,
+{
+    run_command(project, output, answers, None, wanted, work)
+}
+
+fn run_command<F>(
+    project: &ProjectArgs,
+    output: &Output,
+    answers: AnswerMode,
+    calls: Option<CallVolume>,
+    wanted: impl Fn(&str) -> bool,
+    work: impl FnOnce(Arc<Runtime>, Vec<StartError>, ProjectFiles) -> F,
 ) -> anyhow::Result<u8>
 where
     F: Future<Output = anyhow::Result<u8>>,
@@ -80,16 +96,18 @@ where
     let downloading = downloading_servers(&config);
     let log_setup = LogSetup::of(&config)?;
     let collector = config.telemetry.clone();
-    let setup = runtime_setup(config, answers, wanted);
+    let mut setup = runtime_setup(config, answers, wanted);
+    if let Some(calls) = calls {
+        setup.history = log_setup.history();
+        setup.log = Some(log_setup.open(calls)?);
+    }
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
+        setup.spans = span_exporter(collector)?;
         let runtime = Arc::new(Runtime::new(setup));
-        export_traces(&runtime, collector)?;
         let job = async {
             match discover(&runtime, &downloading, output).await {
-                Ok(errors) => {
-                    work(CommandRuntime { runtime: Arc::clone(&runtime), log_setup }, errors, files).await
-                }
+                Ok(errors) => work(Arc::clone(&runtime), errors, files).await,
                 Err(code) => Ok(code),
             }
         };
@@ -105,12 +123,9 @@ where
     })
 }
 
-/// Exports spans of calls, if a collector is configured.
-pub(crate) fn export_traces(runtime: &Runtime, collector: Option<OtlpCollector>) -> anyhow::Result<()> {
-    if let Some(collector) = collector {
-        runtime.set_span_exporter(SpanExporter::start(collector).context("cannot export traces")?);
-    }
-    Ok(())
+/// Starts the exporter of the spans of calls, if a collector is configured.
+pub(crate) fn span_exporter(collector: Option<OtlpCollector>) -> anyhow::Result<Option<SpanExporter>> {
+    collector.map(SpanExporter::start).transpose().context("cannot export traces")
 }
 
 /// Loads the configuration, prompts for its inputs, and returns it with its files. If it is invalid, prints the
@@ -161,18 +176,18 @@ pub(crate) fn runtime_setup(
     answers: AnswerMode,
     wanted: impl Fn(&str) -> bool,
 ) -> RuntimeSetup {
-    let responders = questions::responders(answers);
+    let responder: Arc<dyn Responder> = Arc::new(TerminalResponder::new(answers, ApprovalInput::Line));
     let question_queue = config
         .builtins
         .human_input
-        .map(|human_input| QuestionQueue::new(human_input.timeout, false, responders));
-    runtime_setup_with(config, answers, question_queue.as_ref(), wanted)
+        .map(|human_input| QuestionQueue::new(human_input.timeout, false, vec![Arc::clone(&responder)]));
+    runtime_setup_with(config, responder, question_queue.as_ref(), wanted)
 }
 
-/// Like [`setup`], with a given question queue.
+/// Like [`runtime_setup`], with a given responder and question queue.
 pub(crate) fn runtime_setup_with(
     config: Config,
-    answers: AnswerMode,
+    responder: Arc<dyn Responder>,
     question_queue: Option<&Arc<QuestionQueue>>,
     wanted: impl Fn(&str) -> bool,
 ) -> RuntimeSetup {
@@ -193,16 +208,16 @@ pub(crate) fn runtime_setup_with(
         apis: config.apis.into_iter().filter(|api| wanted(api.name.as_str())).collect(),
         read_document: toolgate_config::parse_document,
         limits: config.limits,
-        logins: login::logins(),
-        questions: terminal_prompts::server_questions(answers),
+        token_folder: login::token_folder(),
+        responder,
         lock: Some(LockFile::in_project(&config.project)),
         secrets: config.secrets.clone(),
         callers: all_callers(config.callers, &config.project),
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
-        approver: terminal_prompts::approver(answers),
         egress: config.egress,
         results,
         profiles: config.profiles,
+        ..RuntimeSetup::default()
     }
 }
 

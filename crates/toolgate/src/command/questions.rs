@@ -3,25 +3,18 @@
 //! Invariant: text of a question is sanitised, and its author is named.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use futures_util::future::BoxFuture;
 use hyper::Method;
 use serde_json::{Map, Value as Json, json};
 use toolgate_redact::sanitize::sanitize;
-use toolgate_runtime::questions::{
-    Answer, HumanReply, OpenQuestion, Question, QuestionKind, REQUEST_HUMAN_INPUT, Responder,
-};
+use toolgate_runtime::questions::{Answer, InputQuestion, Question};
 
 use crate::DONE;
-use crate::cli::{AnswerMode, ProjectArgs, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand};
-use crate::command::agent::keys;
+use crate::cli::{ProjectArgs, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand};
 use crate::command::socket::{encode_segment, send_request};
-use crate::command::terminal_prompts::{
-    AT_TERMINAL, accept_defaults, is_interactive, parse_typed, read_line,
-};
+use crate::command::terminal_prompts::{parse_typed, read_line};
 use crate::output::{BOLD, DIM, Output, error_with_hint};
 
 /// Poll interval of `--watch`.
@@ -168,56 +161,17 @@ fn question_text(one: &Json) -> String {
     shown
 }
 
-/// Returns the responders of a command, for questions to a person.
-pub(crate) fn responders(answers: AnswerMode) -> Vec<Arc<dyn Responder>> {
-    match answers {
-        AnswerMode::Ask if is_interactive() => vec![Arc::new(TerminalResponder)],
-        AnswerMode::Defaults => vec![Arc::new(DefaultsResponder)],
-        AnswerMode::Ask | AnswerMode::Decline => Vec::new(),
-    }
-}
-
-/// Answers a server's question with its own defaults, if they are complete. Leaves all other questions open.
-struct DefaultsResponder;
-
-impl Responder for DefaultsResponder {
-    fn ask(&self, question: Arc<Question>) -> BoxFuture<'static, Option<HumanReply>> {
-        let OpenQuestion { tool, schema, .. } = &question.details;
-        let of_server = schema.as_ref().filter(|_| tool != REQUEST_HUMAN_INPUT);
-        let content = of_server.map(accept_defaults).filter(|reply| reply["action"] == "accept");
-        let answer = content.map(|mut reply| Answer::Value(reply["content"].take()));
-        Box::pin(async move { Some(HumanReply { answer: answer?, by: "its own defaults".to_owned() }) })
-    }
-}
-
-/// Asks the person at the terminal.
-struct TerminalResponder;
-
-impl Responder for TerminalResponder {
-    fn ask(&self, question: Arc<Question>) -> BoxFuture<'static, Option<HumanReply>> {
-        Box::pin(async move {
-            // Reading from a terminal blocks the thread.
-            let asked = tokio::task::spawn_blocking(move || ask_at_terminal(&question)).await;
-            let answer = asked.ok().flatten()?;
-            Some(HumanReply { answer, by: AT_TERMINAL.to_owned() })
-        })
-    }
-}
-
-/// Asks until the answer is valid. `None` if stdin is closed.
-fn ask_at_terminal(question: &Question) -> Option<Answer> {
+/// Asks for input until the answer is valid. `None` if stdin is closed.
+pub(crate) fn prompt_input(question: &Question, input: &InputQuestion) -> Option<Answer> {
     let output = Output::new(false, crate::cli::ColorMode::Auto);
-    let OpenQuestion { kind, caller, text, choices, schema, .. } = &question.details;
-    if *kind == QuestionKind::Approval {
-        return Some(Answer::Value(keys::yes(text).into()));
-    }
+    let InputQuestion { caller, text, choices, schema, .. } = input;
     output.message(&format!("{BOLD}{caller} asks{BOLD:#}: {text}\n"));
     for (at, choice) in choices.iter().enumerate() {
         output.message(&format!("  {}. {choice}\n", at + 1));
     }
     for _ in 0..MAX_ATTEMPTS {
         let value = match (schema, choices.as_slice()) {
-            (Some(schema), _) => prompt_fields(schema, &output)?,
+            (Some(schema), _) => prompt_fields(&schema.json, &output)?,
             (None, []) => prompt("  answer (empty to decline): ", &output)?.map(Json::String),
             (None, _) => prompt("  number or name (empty to decline): ", &output)?
                 .map(|text| parse_answer(&text, &json!({ "choices": choices }))),

@@ -13,8 +13,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use toolgate_audit::ProjectLog;
 use toolgate_config::Config;
-use toolgate_runtime::Runtime;
-use toolgate_runtime::questions::{QuestionQueue, QueueApprover};
+use toolgate_runtime::questions::{QuestionQueue, Responder};
+use toolgate_runtime::{ClientFeatures, Runtime};
 use toolgate_server::keys::{self, KeyError, KeyStore, OwnerKey};
 use toolgate_server::runs::RunService;
 use toolgate_server::{CallerDirectory, Gateway, GatewayParts};
@@ -25,6 +25,7 @@ use toolgate_types::{Caller, CallerId, Secret, ServeConfig};
 use crate::cli::{AnswerMode, ProjectArgs, ServeArgs};
 use crate::command::registry::{ProjectFiles, publish_to};
 use crate::command::socket::CommandSocket;
+use crate::command::terminal_prompts::{ApprovalInput, TerminalResponder};
 use crate::command::{agent, log, project_runtime};
 use crate::output::{BOLD, Output, error_with_hint, toolgate_command};
 use crate::{DONE, FAILED, INVALID_CONFIG};
@@ -76,22 +77,22 @@ pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> a
         }
     };
     let log_setup = log::LogSetup::of(&config)?;
-    let history = log_setup.history();
-    let log = log_setup.open(log::CallVolume::Many)?;
     let collector = config.telemetry.clone();
     let agent = (std::mem::take(&mut config.agent), config.name.clone(), agent::run_store(&config));
     // The agent may pass questions of servers to people even without the built-in tool.
     let asks = [agent.0.sampling, agent.0.elicitation].contains(&AnswerPolicy::Ask);
     let question_timeout = config.builtins.human_input.map(|human_input| human_input.timeout);
     let question_timeout = question_timeout.or(asks.then_some(agent::QUESTION_TIMEOUT));
-    let question_queue =
-        question_timeout.map(|question_timeout| QuestionQueue::new(question_timeout, true, Vec::new()));
-    let mut setup =
-        project_runtime::runtime_setup_with(config, AnswerMode::Decline, question_queue.as_ref(), |_| true);
-    setup.questions = Arc::new(toolgate_upstream::ForwardedFeatures::default());
-    if let Some(question_queue) = &question_queue {
-        setup.approver = Arc::new(QueueApprover(Arc::clone(question_queue)));
-    }
+    // People answer over HTTP. The terminal shows the URLs of logins.
+    let terminal: Arc<dyn Responder> =
+        Arc::new(TerminalResponder::new(AnswerMode::Decline, ApprovalInput::Line));
+    let question_queue = question_timeout
+        .map(|question_timeout| QuestionQueue::new(question_timeout, true, vec![Arc::clone(&terminal)]));
+    let responder = question_queue.clone().map_or(terminal, |queue| queue as Arc<dyn Responder>);
+    let mut setup = project_runtime::runtime_setup_with(config, responder, question_queue.as_ref(), |_| true);
+    setup.history = log_setup.history();
+    setup.log = Some(log_setup.open(log::CallVolume::Many)?);
+    setup.forwarded_features = Some(ClientFeatures::all_capabilities());
     plan.question_queue = question_queue;
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
@@ -100,10 +101,8 @@ pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> a
         let mut signals = StopSignals::new()?;
         // Registered before discovery: an unhandled SIGHUP would end the process.
         let mut reloads = signal(SignalKind::hangup())?;
+        setup.spans = project_runtime::span_exporter(collector)?;
         let runtime = Arc::new(Runtime::new(setup));
-        runtime.load_history(history);
-        runtime.set_log(log);
-        project_runtime::export_traces(&runtime, collector)?;
         let (agent_config, name, runs) = agent;
         plan.agent =
             agent::agent_service(agent_config, name, runs, (&runtime, plan.question_queue.as_ref()), output);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::io::{stdin, stdout};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::lines;
-use toolgate_runtime::Runtime;
+use toolgate_runtime::{ClientFeatures, Runtime};
 use toolgate_server::{CallerDirectory, Gateway, GatewayParts};
 use toolgate_types::ServeConfig;
 use toolgate_types::server::OutputEncoding;
@@ -38,23 +38,21 @@ pub(crate) fn run(args: &StdioArgs, project: &ProjectArgs, output: &Output) -> a
         return Ok(INVALID_CONFIG);
     };
     let log_setup = log::LogSetup::of(&config)?;
-    let history = log_setup.history();
-    let log = log_setup.open(log::CallVolume::Many)?;
     // The process that holds the pipes is the caller: no TLS and no tokens are needed.
     let serve_config = ServeConfig { tls: None, jwt: Vec::new(), ..config.serve.clone() };
     let collector = config.telemetry.clone();
     let downloading = project_runtime::downloading_servers(&config);
     let mut setup = project_runtime::runtime_setup(config, AnswerMode::Decline, |_| true);
-    setup.questions = Arc::new(toolgate_upstream::ForwardedFeatures::default());
+    setup.history = log_setup.history();
+    setup.log = Some(log_setup.open(log::CallVolume::Many)?);
+    setup.forwarded_features = Some(ClientFeatures::all_capabilities());
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = tokio.block_on(async {
         let mut signals = StopSignals::new()?;
+        setup.spans = project_runtime::span_exporter(collector)?;
         let runtime = Arc::new(Runtime::new(setup));
         let caller = tools::find_caller(&runtime, &args.caller)?;
         let profile = profiles::validate_name(&runtime, &caller.id, args.profile.as_deref())?;
-        runtime.load_history(history);
-        runtime.set_log(log);
-        project_runtime::export_traces(&runtime, collector)?;
         let size = usize::try_from(serve_config.max_body.bytes()).unwrap_or(usize::MAX);
         let callers = CallerDirectory::default();
         let gateway = Gateway::new(GatewayParts::new(

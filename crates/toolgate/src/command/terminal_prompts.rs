@@ -1,4 +1,4 @@
-//! Prompts at the terminal: inputs of the configuration, approvals, and questions of servers (elicitation).
+//! Prompts at the terminal: inputs of the configuration, and all questions of a running command.
 //!
 //! Invariant: without a terminal, nothing waits for an answer; the text of a server is sanitised before it is shown,
 //! and the server is named.
@@ -6,18 +6,20 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::bail;
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 use toolgate_config::{Environment, InputSpec};
-use toolgate_policy::Question;
 use toolgate_redact::sanitize::sanitize;
-use toolgate_runtime::{ApprovalAnswer, Approver, CallOrigin, NoApprover};
-use toolgate_upstream::{ClientFeatures, RawJson, RpcError};
+use toolgate_runtime::questions::{
+    Answer, ApprovalQuestion, ElicitationQuestion, HumanReply, NoAnswer, NoResponder, Question, QuestionKind,
+    REQUEST_HUMAN_INPUT, Responder,
+};
 
 use crate::cli::AnswerMode;
+use crate::command::agent::keys;
+use crate::command::{login, questions};
 use crate::output::{BOLD, Output};
 
 /// Name of the person in records.
@@ -55,130 +57,141 @@ pub(crate) fn with_answers(environment: &Environment, answers: BTreeMap<String, 
     environment
 }
 
-/// Returns the approver for questions of the policy.
-pub(crate) fn approver(answers: AnswerMode) -> Arc<dyn Approver> {
-    match answers {
-        AnswerMode::Ask if is_interactive() => Arc::new(TerminalApprover),
-        AnswerMode::Ask | AnswerMode::Defaults | AnswerMode::Decline => Arc::new(NoApprover),
+/// Keyboard input that answers an approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ApprovalInput {
+    Line,
+    /// A single key, for a person who watches an agent.
+    Key,
+}
+
+/// Answers questions of all kinds at the terminal.
+pub(crate) struct TerminalResponder {
+    /// `Ask` only if there is a terminal.
+    answers: AnswerMode,
+    approvals: ApprovalInput,
+    /// True if a person can see the URL of a login, or the program in `BROWSER` can open it.
+    can_login: bool,
+}
+
+impl TerminalResponder {
+    pub(crate) fn new(answers: AnswerMode, approvals: ApprovalInput) -> Self {
+        let answers = match answers {
+            AnswerMode::Ask if !is_interactive() => AnswerMode::Decline,
+            answers => answers,
+        };
+        Self { answers, approvals, can_login: is_interactive() || login::browser().is_some() }
+    }
+
+    /// Creates the responder of `servers login`. A person typed the command, so one is present.
+    pub(crate) fn for_login() -> Self {
+        Self { answers: AnswerMode::Decline, approvals: ApprovalInput::Line, can_login: true }
     }
 }
 
-/// Asks the person at the terminal for approval.
-struct TerminalApprover;
-
-impl Approver for TerminalApprover {
-    fn ask(&self, question: &Question, _origin: &CallOrigin) -> BoxFuture<'static, ApprovalAnswer> {
-        let arguments = sanitize(question.arguments.as_str()).into_owned();
-        let text = format!(
-            "{} wants to call {} with {arguments}\n{} [y/N] ",
-            question.caller, question.tool, question.text
-        );
-        Box::pin(async move {
-            let answer = tokio::task::spawn_blocking(move || {
-                let stderr = std::io::stderr();
-                let _ = stderr.lock().write_all(text.as_bytes());
-                read_line().unwrap_or_default()
-            });
-            let yes = matches!(answer.await.unwrap_or_default().trim(), "y" | "Y" | "yes");
-            if yes {
-                ApprovalAnswer::Approved(AT_TERMINAL.to_owned())
-            } else {
-                ApprovalAnswer::Denied(format!("{AT_TERMINAL} said no"))
-            }
-        })
-    }
-
-    fn approval_timeout(&self) -> Option<Duration> {
-        Some(Duration::from_secs(590))
-    }
-}
-
-/// Returns the handler for questions of servers.
-pub(crate) fn server_questions(answers: AnswerMode) -> Arc<dyn ClientFeatures> {
-    match answers {
-        AnswerMode::Ask if is_interactive() => Arc::new(TerminalAnswers { defaults: false }),
-        AnswerMode::Defaults => Arc::new(TerminalAnswers { defaults: true }),
-        AnswerMode::Ask | AnswerMode::Decline => Arc::new(toolgate_upstream::NoClientFeatures),
-    }
-}
-
-/// Answers by prompting at the terminal, or with the server's defaults.
-struct TerminalAnswers {
-    defaults: bool,
-}
-
-impl ClientFeatures for TerminalAnswers {
-    fn capabilities(&self) -> Json {
-        json!({ "elicitation": {} })
-    }
-
-    fn answer(
-        &self,
-        server: &str,
-        method: &str,
-        params: Option<RawJson>,
-    ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        let (server, defaults) = (server.to_owned(), self.defaults);
-        if method != "elicitation/create" {
-            let error = RpcError::new(
-                RpcError::METHOD_NOT_FOUND,
-                format!("`{}` is not offered here", sanitize(method)),
-            );
-            return Box::pin(async { Err(error) });
+impl Responder for TerminalResponder {
+    fn can_ask(&self, kind: QuestionKind) -> bool {
+        match kind {
+            QuestionKind::Approval => self.answers == AnswerMode::Ask,
+            QuestionKind::HumanInput | QuestionKind::Elicitation => self.answers != AnswerMode::Decline,
+            QuestionKind::Login => self.can_login,
         }
-        let params: Json = params.and_then(|params| params.parse().ok()).unwrap_or_default();
+    }
+
+    fn ask(&self, question: Arc<Question>) -> BoxFuture<'_, Result<HumanReply, NoAnswer>> {
+        if !self.can_ask(question.kind()) {
+            return NoResponder.ask(question);
+        }
         Box::pin(async move {
-            if defaults {
-                return Ok(RawJson::from_value(&accept_defaults(&params["requestedSchema"])));
+            if self.answers == AnswerMode::Defaults && question.kind() != QuestionKind::Login {
+                let answer = default_answer(&question).ok_or(NoAnswer::NoResponder)?;
+                return Ok(HumanReply { answer, by: "its own defaults".to_owned() });
             }
             // Reading from a terminal blocks the thread.
-            let asked = tokio::task::spawn_blocking(move || ask(&server, &params)).await;
-            let answer = asked.map_err(|_| RpcError::new(-32603, "the question could not be asked"))?;
-            Ok(RawJson::from_value(&answer))
+            let approvals = self.approvals;
+            let asked = tokio::task::spawn_blocking(move || prompt(&question, approvals)).await;
+            let answer = asked.ok().flatten().ok_or(NoAnswer::NoResponder)?;
+            Ok(HumanReply { answer, by: AT_TERMINAL.to_owned() })
         })
     }
 }
 
-/// Accepts with the defaults of the schema; declines if a required value has none.
-pub(crate) fn accept_defaults(schema: &Json) -> Json {
+/// Answers the question of a server with its own defaults. `None` for all other questions.
+fn default_answer(question: &Question) -> Option<Answer> {
+    match question {
+        Question::Elicitation(form) => {
+            Some(default_values(&form.schema).map_or(Answer::Declined(None), Answer::Value))
+        }
+        Question::Input(input) if input.tool != REQUEST_HUMAN_INPUT => {
+            default_values(&input.schema.as_ref()?.json).map(Answer::Value)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the defaults of the schema; `None` if a required value has none.
+fn default_values(schema: &Json) -> Option<Json> {
     let mut content = Map::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         if let Some(default) = property.get("default") {
             content.insert(name.clone(), default.clone());
         }
     }
-    let required = schema["required"].as_array().into_iter().flatten();
-    if required.filter_map(Json::as_str).all(|name| content.contains_key(name)) {
-        json!({ "action": "accept", "content": content })
-    } else {
-        json!({ "action": "decline" })
+    let mut required = schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str);
+    required.all(|name| content.contains_key(name)).then_some(Json::Object(content))
+}
+
+/// Asks the person at the terminal. `None` if stdin is closed.
+fn prompt(question: &Question, approvals: ApprovalInput) -> Option<Answer> {
+    match question {
+        Question::Approval(asked) => Some(Answer::Value(prompt_approval(asked, approvals).into())),
+        Question::Sampling(asked) => Some(Answer::Value(keys::yes(&asked.text).into())),
+        Question::Input(input) => questions::prompt_input(question, input),
+        Question::Elicitation(form) => prompt_form(form),
+        Question::Login { server, url } => {
+            login::open(server, url);
+            Some(Answer::Value(Json::Null))
+        }
     }
 }
 
-fn ask(server: &str, params: &Json) -> Json {
+fn prompt_approval(asked: &ApprovalQuestion, approvals: ApprovalInput) -> bool {
+    let ApprovalQuestion { text, arguments, caller, tool, .. } = asked;
+    match approvals {
+        ApprovalInput::Key => {
+            keys::yes(&format!("{caller} wants to call {BOLD}{tool}{BOLD:#} with {arguments}\n  {text}"))
+        }
+        ApprovalInput::Line => {
+            let question = format!("{caller} wants to call {tool} with {arguments}\n{text} [y/N] ");
+            let _ = std::io::stderr().lock().write_all(question.as_bytes());
+            matches!(read_line().unwrap_or_default().as_str(), "y" | "Y" | "yes")
+        }
+    }
+}
+
+fn prompt_form(form: &ElicitationQuestion) -> Option<Answer> {
     let output = Output::new(false, crate::cli::ColorMode::Auto);
-    let text = |value: &Json| sanitize(value.as_str().unwrap_or_default()).into_owned();
-    output.message(&format!("{BOLD}{} asks{BOLD:#}: {}\n", sanitize(server), text(&params["message"])));
-    if let Some(url) = params["url"].as_str() {
+    let ElicitationQuestion { server, message, url, schema } = form;
+    output.message(&format!("{BOLD}{} asks{BOLD:#}: {}\n", sanitize(server), sanitize(message)));
+    if let Some(url) = url {
         output.message(&format!("  open {} and come back\n  done? [y/N] ", sanitize(url)));
         let yes = read_line().is_ok_and(|answer| answer.eq_ignore_ascii_case("y"));
-        return json!({ "action": if yes { "accept" } else { "decline" } });
+        return Some(if yes { Answer::Value(Json::Null) } else { Answer::Declined(None) });
     }
     output.message("  an empty line takes the default, `-` declines\n");
     let mut content = Map::new();
-    for (name, property) in params["requestedSchema"]["properties"].as_object().into_iter().flatten() {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let title = property["title"].as_str().unwrap_or(name);
         let default = property.get("default").map(|default| format!(" [{}]", sanitize(&default.to_string())));
         output.message(&format!("  {}{}: ", sanitize(title), default.unwrap_or_default()));
-        let Ok(answer) = read_line() else { return json!({ "action": "cancel" }) };
-        match (answer.as_str(), property.get("default")) {
-            ("-", _) => return json!({ "action": "decline" }),
+        match (read_line().ok()?.as_str(), property.get("default")) {
+            ("-", _) => return Some(Answer::Declined(None)),
             ("", Some(default)) => drop(content.insert(name.clone(), default.clone())),
             ("", None) => {}
             (answer, _) => drop(content.insert(name.clone(), parse_typed(answer, &property["type"]))),
         }
     }
-    json!({ "action": "accept", "content": content })
+    Some(Answer::Value(Json::Object(content)))
 }
 
 /// Parses typed text by the type of the schema.
@@ -198,17 +211,16 @@ pub(crate) fn read_line() -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn accepts_defaults_if_complete() {
         let schema = json!({ "properties": { "a": { "default": 1.5 }, "b": { "default": "x" }, "c": {} }, "required": ["a"] });
-        assert_eq!(
-            accept_defaults(&schema),
-            json!({ "action": "accept", "content": { "a": 1.5, "b": "x" } })
-        );
+        assert_eq!(default_values(&schema), Some(json!({ "a": 1.5, "b": "x" })));
         let schema = json!({ "properties": { "a": {} }, "required": ["a"] });
-        assert_eq!(accept_defaults(&schema), json!({ "action": "decline" }));
+        assert_eq!(default_values(&schema), None);
     }
 
     #[test]

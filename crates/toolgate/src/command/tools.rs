@@ -14,7 +14,7 @@ use toolgate_types::{Caller, ErrorCode, ServerName};
 
 use crate::cli::{AnswerMode, CallArgs, ListArgs, ProjectArgs, ToolsCommand};
 use crate::command::servers::first_line;
-use crate::command::{change, content, examples, log, profiles, project_runtime, scaffold, search};
+use crate::command::{change, content, examples, profiles, project_runtime, scaffold, search};
 use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};
 use crate::{DONE, FAILED};
 
@@ -121,7 +121,7 @@ fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8
 }
 
 fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    project_runtime::with_runtime(
+    project_runtime::with_recording_runtime(
         project,
         output,
         args.answers,
@@ -138,8 +138,6 @@ fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
                 origin: CallOrigin::default(),
                 full_result: args.whole,
             };
-            runtime.load_history(runtime.log_setup.history());
-            runtime.set_log(runtime.log_setup.open(log::CallVolume::One)?);
             let called = runtime.call(&caller, request).await;
             if args.trace {
                 output.message(&stages_text(&called));

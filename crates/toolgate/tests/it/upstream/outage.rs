@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use toolgate_config::Environment;
 use toolgate_upstream::scan::ScanLimits;
-use toolgate_upstream::{LoginOptions, NoClientFeatures, Server};
+use toolgate_upstream::{ClientFeatures, LoginOptions, NoResponder, Server};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
 use crate::support::program::HANG_TIMEOUT;
@@ -25,8 +25,12 @@ fn an_outage_gets_four_attempts_and_then_probes() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(attempts.clone()));
     tokio.block_on(async {
-        let server =
-            Server::new(spec, ScanLimits::default(), &LoginOptions::default(), Arc::new(NoClientFeatures));
+        let server = Server::new(
+            spec,
+            ScanLimits::default(),
+            &LoginOptions::default(),
+            ClientFeatures::Responder(Arc::new(NoResponder)),
+        );
         // An attempt is in progress; a request must not cause a fifth one.
         tokio::task::yield_now().await;
         let error = server.connection().await.map(drop).expect_err("the port is closed").to_string();

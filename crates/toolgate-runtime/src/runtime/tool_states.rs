@@ -1,0 +1,80 @@
+//! State of tools that survives a rebuild of the catalog: slots, rate limits, statistics, the usual next tools.
+//!
+//! Invariant: calls find the state of their tool in the catalog; the map is used only for the first call after a
+//! rebuild.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use toolgate_audit::{Metrics, ToolHistory, ToolTotals};
+use toolgate_types::{ServerName, ToolLimits};
+
+use super::Runtime;
+use crate::catalog::{Catalog, CatalogTool};
+use crate::stage::rate_limit::RateLimit;
+use crate::stage::slots::ToolSlots;
+use crate::tool_stats::{NextToolStats, SharedToolState, ToolStats};
+
+/// Concurrent calls of one server tool if its settings give no limit.
+const DEFAULT_INSTANCES: NonZeroU32 = NonZeroU32::new(5).expect("not zero");
+
+/// Identity of a tool together with the limits that its shared state depends on.
+type ToolStateKey = (Option<ServerName>, String, ToolLimits, Option<toolgate_types::tool::RateLimit>);
+
+/// The state of all tools.
+pub(crate) struct ToolStates {
+    /// Slots for the calls of all tools.
+    slots: Arc<Semaphore>,
+    states: Mutex<HashMap<ToolStateKey, Arc<SharedToolState>>>,
+    /// Call statistics from before this process, by tool name.
+    history: BTreeMap<String, ToolTotals>,
+    pub(crate) next_tools: NextToolStats,
+}
+
+impl ToolStates {
+    pub(super) fn new(max_concurrent: NonZeroU32, history: ToolHistory) -> Self {
+        let slots = usize::try_from(max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
+        Self {
+            slots: Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS))),
+            states: Mutex::default(),
+            next_tools: NextToolStats::from_history(&history),
+            history: history.tools,
+        }
+    }
+
+    fn find_or_create(&self, tool: &CatalogTool, metrics: &Metrics) -> Arc<SharedToolState> {
+        let key = (tool.server.clone(), tool.original.clone(), tool.limits, tool.rate_limit);
+        let create = || {
+            let ToolLimits { max_instances, parallel_capable, .. } = tool.limits;
+            // A script runs one call at a time unless it allows more; a server handles calls in parallel.
+            let parallel = parallel_capable.unwrap_or(tool.server.is_some());
+            let instances =
+                if parallel { max_instances.unwrap_or(DEFAULT_INSTANCES) } else { NonZeroU32::MIN };
+            let totals = self.history.get(&tool.name);
+            Arc::new(SharedToolState {
+                slots: ToolSlots::new(instances, &self.slots),
+                rate_limit: tool.rate_limit.map(RateLimit::new),
+                stats: totals.map_or_else(ToolStats::default, |totals| ToolStats::from_record(*totals)),
+                metrics: metrics.tool(&tool.name),
+            })
+        };
+        Arc::clone(self.states.lock().entry(key).or_insert_with(create))
+    }
+
+    /// Drops the state of tools that are no longer in the catalog.
+    pub(super) fn retain_listed(&self, catalog: &Catalog) {
+        let listed: HashSet<_> = catalog.tools().map(|tool| (&tool.server, &tool.original)).collect();
+        self.states.lock().retain(|(server, original, ..), _| listed.contains(&(server, original)));
+    }
+}
+
+impl Runtime {
+    /// Slots, rate limit and statistics of a tool. They survive a rebuild of the catalog as long as the tool's limits
+    /// stay the same.
+    pub(crate) fn shared_state<'a>(&self, tool: &'a CatalogTool) -> &'a SharedToolState {
+        tool.shared_state.get_or_init(|| self.tool_states.find_or_create(tool, &self.recorder.metrics))
+    }
+}
