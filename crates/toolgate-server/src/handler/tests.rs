@@ -1,16 +1,12 @@
 //! Requests through the whole path, without a socket.
 
-use std::num::NonZeroU32;
-
 use http_body_util::{BodyExt as _, Full};
 use hyper::Method;
 use serde_json::{Value as Json, json};
 use toolgate_audit::ProjectLog;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{BuiltinTool, LoginOptions, NoApprover, NoClientFeatures, Policy, RawJson, Runtime};
-use toolgate_types::{
-    ByteSize, CallLimits, Caller, CallerId, HumanDuration, KeyHash, OnCollision, ServeConfig,
-};
+use toolgate_runtime::{BuiltinTool, RawJson, Runtime};
+use toolgate_types::{ByteSize, Caller, CallerId, KeyHash, ServeConfig};
 
 use super::*;
 use crate::listener::ConnectionEnds;
@@ -31,36 +27,9 @@ fn echo() -> BuiltinTool {
     })
 }
 
-fn setup() -> RuntimeSetup {
-    RuntimeSetup {
-        builtins: vec![echo()],
-        own: Vec::new(),
-        settings: Vec::new(),
-        servers: Vec::new(),
-        apis: Vec::new(),
-        read_document: |_| Err(String::new()),
-        limits: CallLimits {
-            max_concurrent: NonZeroU32::new(10).unwrap(),
-            default_timeout: HumanDuration::from_secs(30),
-            max_output: ByteSize::from_mib(4),
-            on_collision: OnCollision::Qualify,
-        },
-        logins: LoginOptions { folder: None, browser: None },
-        questions: Arc::new(NoClientFeatures),
-        lock: None,
-        secrets: Vec::new(),
-        callers: Vec::new(),
-        policy: Policy::new(None),
-        approver: Arc::new(NoApprover),
-        egress: Default::default(),
-        results: None,
-        profiles: Arc::default(),
-    }
-}
-
 /// A handler for connections from this machine to an open gateway with one tool.
 async fn handler() -> RequestHandler {
-    let runtime = Runtime::new(setup());
+    let runtime = Runtime::new(RuntimeSetup { builtins: vec![echo()], ..RuntimeSetup::default() });
     runtime.discover(|_| {}).await.unwrap();
     let id = |id: &str| id.parse::<CallerId>().unwrap();
     let caller = |(name, permissions): &(&str, &[&str])| Caller {

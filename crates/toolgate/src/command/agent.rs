@@ -96,7 +96,7 @@ where
             let executor = Executor::Runtime(Arc::clone(&runtime));
             let record = args.record.clone();
             let agent = Agent {
-                executor: executor,
+                executor,
                 model,
                 config: agent_config,
                 name,
@@ -145,7 +145,7 @@ pub(crate) fn agent_service(
     };
     let executor = Executor::Runtime(Arc::clone(runtime));
     let agent = Agent {
-        executor: executor,
+        executor,
         model,
         config: agent_config,
         name,
