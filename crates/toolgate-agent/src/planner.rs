@@ -5,9 +5,10 @@
 //! argument comes from the user's words or from the user's answer, each request leads to at most one tool call, and its
 //! result is reported.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Map, Value as Json};
 use toolgate_runtime::results::READ_RESULT;
 use toolgate_search::choice::ASK_TOOL;
@@ -60,7 +61,7 @@ impl Planner {
     }
 
     fn index(&self, tools: &[ToolSpec]) -> Arc<ToolIndex> {
-        let mut index_cache = self.index_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index_cache = self.index_cache.lock();
         if let Some((_, index)) = index_cache.as_ref().filter(|(before, _)| before == tools) {
             return Arc::clone(index);
         }

@@ -5,9 +5,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
 use crate::journal::{JournalEntry, RunError, read_recording};
 use crate::model::{
@@ -81,7 +82,7 @@ impl Model for RecordedModel {
         _request: &'a ModelRequest,
         on_event: &'a mut (dyn FnMut(StreamEvent) + Send),
     ) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
-        let next = self.0.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let next = self.0.replies.lock().pop_front();
         Box::pin(async move {
             let over =
                 || ModelError::new(ModelErrorKind::Unreachable, "the recording has no further replies");

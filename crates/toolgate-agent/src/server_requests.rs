@@ -5,11 +5,12 @@
 //! model uses for a server count against the budget of the run; a model gets the text of a server marked as such, and
 //! without tools.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use toolgate_mcp::{DownstreamClient, UserWait};
 use toolgate_redact::sanitize::sanitize;
@@ -55,18 +56,18 @@ pub(crate) struct SideUsage(Mutex<TokenUsage>);
 
 impl SideUsage {
     fn add(&self, usage: TokenUsage) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         *all = all.plus(usage);
     }
 
     /// Returns the usage that no turn has counted yet.
     pub(crate) fn uncounted(&self) -> TokenUsage {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// Returns the same usage and resets it, so that a turn can count it.
     pub(crate) fn take(&self) -> TokenUsage {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -18,8 +18,8 @@ use toolgate_audit::{
     CallBegin, CallEnd, CallFilter, CallStatus, Decision, Durability, ExecutionLog, HistoryWindow,
     LogOptions, LogReader, StageTime,
 };
-use toolgate_types::call::Stage;
 use toolgate_json::RawJson;
+use toolgate_types::call::Stage;
 
 const ARGUMENTS: &str = r#"{"path":"/srv/docs/readme.md","limit":20,"query":"a few words to look for"}"#;
 const OUTPUT: &str = r#"{"content":[{"type":"text","text":"a short answer of some words"}]}"#;

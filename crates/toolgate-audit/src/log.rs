@@ -16,8 +16,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
-use toolgate_types::call::Stage;
 use toolgate_types::SecretPattern;
+use toolgate_types::call::Stage;
 use toolgate_types::{CallError, ErrorCode, ExecutionState, OnFull, Secret};
 
 use crate::chain;

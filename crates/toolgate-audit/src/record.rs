@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use toolgate_types::call::Stage;
 use toolgate_json::{RawJson, quote};
+use toolgate_types::call::Stage;
 use toolgate_types::{CallError, ErrorCode, ExecutionState, Secret};
 
 use crate::chain;

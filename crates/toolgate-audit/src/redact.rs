@@ -12,9 +12,9 @@ use std::sync::Arc;
 use aho_corasick::packed::{self, Searcher};
 use memchr::memchr;
 use parking_lot::RwLock;
-use toolgate_types::Secret;
 use toolgate_json::{StringEnds, quote};
 use toolgate_redact::{SecretSources, contains, looks_secret, mask_all, may_contain_secret};
+use toolgate_types::Secret;
 use toolgate_types::SecretPattern;
 use toolgate_types::secret::MASK;
 

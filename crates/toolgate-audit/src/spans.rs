@@ -7,8 +7,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use toolgate_types::call::Stage;
 use toolgate_redact::mask;
+use toolgate_types::call::Stage;
 
 use crate::record::{CallBegin, CallEnd, CallStatus};
 

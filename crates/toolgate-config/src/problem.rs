@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
-use toolgate_types::Secret;
 use toolgate_redact::{is_unprintable, mask, mask_known, printable, secret_ranges_of_line};
+use toolgate_types::Secret;
 use toolgate_types::secret::MASK;
 
 use crate::read::dotenv::is_name;

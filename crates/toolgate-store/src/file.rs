@@ -9,10 +9,11 @@ pub mod disk;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -273,7 +274,7 @@ struct SharedFiles<D> {
 
 impl<D> SharedFiles<D> {
     fn files(&self) -> MutexGuard<'_, RegistryFiles<D>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock()
     }
 
     fn publish_revision(&self, rev: Revision) {

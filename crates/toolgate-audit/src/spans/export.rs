@@ -3,8 +3,8 @@
 //! Calls enqueue their spans and go on; one task sends them in batches. Invariant: no call waits for the collector, the
 //! queue is bounded, and spans that do not fit are dropped, counted and reported.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::Value as Json;
-use toolgate_types::Secret;
 use toolgate_redact::{looks_secret, secret_ranges};
+use toolgate_types::Secret;
 
 /// Authentication schemes before the credential in a header.
 const SCHEMES: [&str; 3] = ["Bearer ", "Basic ", "Token "];

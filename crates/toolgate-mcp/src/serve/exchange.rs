@@ -3,8 +3,8 @@
 //! Invariant: all messages come before the response, and dropping an exchange cancels the request.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;

@@ -271,9 +271,7 @@ fn unsubscribe(client_session: &ClientSession, request: &ClientRequest) -> RpcRe
     let uri: String = request.member("uri")?;
     let data = client_session.state.get();
     // Dropped outside the lock: dropping notifies the server.
-    let removed = data.and_then(|data| {
-        data.subscriptions.lock().remove(uri.as_str())
-    });
+    let removed = data.and_then(|data| data.subscriptions.lock().remove(uri.as_str()));
     drop(removed);
     Ok(RawJson::from_value(&json!({})))
 }

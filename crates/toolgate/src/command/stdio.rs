@@ -55,12 +55,8 @@ pub(crate) fn run(args: &StdioArgs, project: &ProjectArgs, output: &Output) -> a
         let profile = profiles::validate_name(&runtime, &caller.id, args.profile.as_deref())?;
         let size = usize::try_from(serve_config.max_body.bytes()).unwrap_or(usize::MAX);
         let callers = CallerDirectory::default();
-        let gateway = Gateway::new(GatewayParts::new(
-            Arc::clone(&runtime),
-            serve_config,
-            callers,
-            log_setup.log(),
-        ))?;
+        let gateway =
+            Gateway::new(GatewayParts::new(Arc::clone(&runtime), serve_config, callers, log_setup.log()))?;
         let link =
             lines::open(stdin(), stdout(), OutputEncoding::Utf8, ScanLimits { size, depth: MAX_DEPTH });
         // Requests that arrive before discovery is complete wait for it.

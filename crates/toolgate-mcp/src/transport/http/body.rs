@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::body_buffer::BodyBuffer;
 use bytes::Bytes;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
-use crate::body_buffer::BodyBuffer;
 
 use super::super::events::{SseEvent, SseParser};
 use super::client::{HttpClient, HttpResponse};
