@@ -1,27 +1,29 @@
 //! MCP on the wire: JSON-RPC over raw JSON, transports, protocol revisions.
 //!
+//! Two halves share messages and links: [`client`] talks to servers, [`server`] to clients. Both decode and encode; the
+//! server half calls nobody: its user answers each decoded request with a future or a stream.
+//!
 //! Messages are forwarded as the bytes they arrived in: unknown fields, number formatting, key order and
 //! notification order survive. Path of an incoming message: a transport reads bytes, [`scan`] enforces the
 //! limits, [`message`] parses the envelope, [`session`] delivers it to the waiting request or the handler.
 //! Invariant: input is scanned before it is parsed, and a reader never blocks on a writer.
 
 pub mod body_buffer;
+pub mod client;
 pub mod downstream;
 #[doc(hidden)]
 pub mod fuzz;
-pub mod handshake;
+mod input_required;
 pub mod link;
 pub mod message;
 pub mod mirror;
 pub mod network;
-pub mod oauth;
 pub mod params;
 pub mod revision;
-pub mod serve;
-pub mod session;
+pub mod server;
 pub mod trace;
-pub mod transport;
 
+pub use client::{handshake, oauth, session, transport};
 pub use downstream::{DownstreamClient, Forwarded, UserWait, WaitGuard};
 pub use handshake::{HandshakeError, PeerInfo, ProtocolMode};
 pub use link::{Link, LinkCommand, LinkError, LinkEvent};

@@ -330,6 +330,19 @@ pub(crate) fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("strings serialise")
 }
 
+/// Extracts the request id from `notifications/cancelled`.
+pub(crate) fn cancelled_request_id(params: &RawJson) -> Option<RequestId> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cancelled {
+        request_id: serde_json::Value,
+    }
+    match params.parse::<Cancelled>().ok()?.request_id {
+        serde_json::Value::String(text) => Some(RequestId::String(text.into())),
+        number => number.as_i64().map(RequestId::Number),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Serves tools as an MCP server: over stdio or over HTTP.
 //!
-//! `toolgate_mcp::serve` implements the protocol, in every revision from 2024-11-05 on; this module supplies the tools.
+//! `toolgate_mcp::server` implements the protocol, in every revision from 2024-11-05 on; this module supplies the tools.
 //! Invariant: a client that disconnects cancels its running calls.
 
 mod http;
@@ -8,19 +8,18 @@ mod http;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use toolgate_mcp::mirror::{HeaderMirror, find_mirrors};
 use toolgate_mcp::scan::ScanLimits;
-use toolgate_mcp::serve::{
-    CallerIdentity, ClientRequest, McpEndpoint, RpcResult, Service, ServiceChange, ServiceInfo, Subscription,
-    adapt_result,
+use toolgate_mcp::server::{
+    ChangeSource, ClientRequest, GetRequest, HttpReply, LinkRequest, McpEndpoint, PostRequest,
+    RequestExchange, RequestHead, RpcResult, ServiceCall, ServiceInfo, adapt_result, respond_batch,
 };
 use toolgate_mcp::transport::lines;
-use toolgate_mcp::{RawJson, Revision, RpcError};
+use toolgate_mcp::{Link, RawJson, RpcError};
 use toolgate_types::ToolContext as Context;
 use toolgate_types::server::OutputEncoding;
 
@@ -87,72 +86,125 @@ pub async fn serve_pipes(
     writer: impl AsyncWrite + Send + Unpin + 'static,
 ) {
     let link = lines::open(reader, writer, OutputEncoding::Utf8, ScanLimits::default());
-    endpoint(tools).serve_link(AnonymousClient, link).await;
+    ToolServer::new(tools).serve_link(link).await;
 }
 
-fn endpoint(tools: Tools) -> Arc<McpEndpoint<ToolService>> {
-    McpEndpoint::new(Arc::new(ToolService(Arc::new(tools))), ScanLimits::default())
+/// MCP server of a set of tools. Clients are not distinguished: permissions are enforced by Toolgate, not here.
+struct ToolServer {
+    /// Decodes requests and encodes responses.
+    endpoint: Arc<McpEndpoint>,
+    tools: Arc<Tools>,
 }
 
-/// Clients are not distinguished: permissions are enforced by Toolgate, not here.
-#[derive(Debug, Clone, Copy)]
-struct AnonymousClient;
+/// Id of every client.
+const ANYONE: &str = "anyone";
 
-impl CallerIdentity for AnonymousClient {
-    fn id(&self) -> &str {
-        "anyone"
+impl ToolServer {
+    fn new(tools: Tools) -> Self {
+        Self { endpoint: McpEndpoint::new(ScanLimits::default()), tools: Arc::new(tools) }
     }
-}
 
-/// MCP service backed by a set of tools.
-struct ToolService(Arc<Tools>);
+    async fn serve_link(&self, link: Link) {
+        let mut session = self.endpoint.open_link(ANYONE, link);
+        while let Some(request) = session.next().await {
+            match request {
+                LinkRequest::Initialize(request) => {
+                    session.initialize(request, self.describe(), no_changes().changes).await;
+                }
+                LinkRequest::Listen(request) => session.listen(request, async { no_changes() }),
+                LinkRequest::Exchange(mut exchange) => {
+                    self.answer(&mut exchange);
+                    session.respond(exchange);
+                }
+            }
+        }
+        session.end().await;
+    }
 
-impl Service for ToolService {
-    type Caller = AnonymousClient;
-
-    fn describe(&self, _: &AnonymousClient, _: Revision) -> ServiceInfo {
-        ServiceInfo {
-            name: self.0.name().to_owned(),
-            version: self.0.version().to_owned(),
-            capabilities: json!({ "tools": {} }),
-            instructions: self.0.instructions_text().map(str::to_owned),
+    async fn post(&self, head: &RequestHead<'_>, body: &Bytes) -> HttpReply {
+        let exchange = match self.endpoint.decode_post(ANYONE, head, body) {
+            PostRequest::Reply(reply) => return reply,
+            PostRequest::Initialize(request) => return self.endpoint.initialize(&request, self.describe()),
+            PostRequest::Listen(request) => return request.reply(no_changes()),
+            PostRequest::ToolCall(call) => {
+                let mirrors = self.mirrors(call.tool());
+                self.endpoint.check_mirrors(ANYONE, head, call, &mirrors)
+            }
+            PostRequest::Exchange(exchange) => Ok(exchange),
+            PostRequest::Batch(mut batch) => {
+                batch.iter_mut().for_each(|exchange| self.answer(exchange));
+                return respond_batch(batch).await;
+            }
+        };
+        match exchange {
+            Ok(mut exchange) => {
+                self.answer(&mut exchange.exchange);
+                self.endpoint.respond(exchange).await
+            }
+            Err(reply) => reply,
         }
     }
 
-    fn request(&self, _: &AnonymousClient, request: ClientRequest) -> BoxFuture<'static, RpcResult> {
-        let tools = Arc::clone(&self.0);
-        Box::pin(async move {
-            let result = match &*request.method {
-                "tools/list" => mcp::list_result(&tools),
-                "tools/call" => call(&tools, &request).await?,
-                method => {
-                    let method: String = method.chars().take(64).collect();
-                    let message = format!("there is no method `{method}`");
-                    return Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message));
-                }
-            };
-            Ok(adapt_result(request.client.revision(), RawJson::from_value(&result)))
-        })
+    fn get(&self, head: &RequestHead<'_>) -> HttpReply {
+        match self.endpoint.decode_get(ANYONE, head) {
+            GetRequest::Reply(reply) => reply,
+            GetRequest::Changes(request) => request.reply(no_changes().changes),
+        }
     }
 
-    fn changes(&self, _: &AnonymousClient) -> BoxStream<'static, ServiceChange> {
-        // The tools of a program are fixed at startup.
-        futures_util::stream::pending().boxed()
+    fn delete(&self, head: &RequestHead<'_>) -> HttpReply {
+        self.endpoint.delete(ANYONE, head)
     }
 
-    fn subscribe(
-        &self,
-        _: &AnonymousClient,
-        uri: &str,
-    ) -> BoxFuture<'static, Result<Subscription, RpcError>> {
-        let error = RpcError::new(RpcError::INVALID_PARAMS, format!("there is no resource `{uri}`"));
-        Box::pin(async { Err(error) })
+    fn describe(&self) -> ServiceInfo {
+        ServiceInfo {
+            name: self.tools.name().to_owned(),
+            version: self.tools.version().to_owned(),
+            capabilities: json!({ "tools": {} }),
+            instructions: self.tools.instructions_text().map(str::to_owned),
+        }
     }
 
-    fn mirrors(&self, _: &AnonymousClient, tool: &str) -> Vec<HeaderMirror> {
-        let schema = self.0.get(tool).map(|tool| &tool.definition().input_schema);
+    /// Answers the call of an exchange, if it has one.
+    fn answer(&self, exchange: &mut RequestExchange) {
+        match exchange.take_call() {
+            None => {}
+            Some(ServiceCall::Discover) => {
+                let info = self.describe();
+                exchange.answer(async { Ok(info.discover_result()) });
+            }
+            Some(ServiceCall::Subscribe(call)) => {
+                let message = format!("there is no resource `{}`", call.uri());
+                exchange.answer(async { Err(RpcError::new(RpcError::INVALID_PARAMS, message)) });
+            }
+            Some(ServiceCall::Request(request)) => {
+                exchange.answer(answer_request(Arc::clone(&self.tools), request));
+            }
+        }
+    }
+
+    fn mirrors(&self, tool: &str) -> Vec<HeaderMirror> {
+        let schema = self.tools.get(tool).map(|tool| &tool.definition().input_schema);
         schema.and_then(|schema| find_mirrors(schema).ok()).unwrap_or_default()
     }
+}
+
+/// The tools of a program are fixed at startup, and it has no resources.
+fn no_changes() -> ChangeSource {
+    ChangeSource { changes: futures_util::stream::pending().boxed(), subscriptions: Default::default() }
+}
+
+async fn answer_request(tools: Arc<Tools>, request: ClientRequest) -> RpcResult {
+    let result = match &*request.method {
+        "tools/list" => mcp::list_result(&tools),
+        "tools/call" => call(&tools, &request).await?,
+        method => {
+            let method: String = method.chars().take(64).collect();
+            let message = format!("there is no method `{method}`");
+            return Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message));
+        }
+    };
+    Ok(adapt_result(request.client.revision(), RawJson::from_value(&result)))
 }
 
 async fn call(tools: &Tools, request: &ClientRequest) -> Result<Value, RpcError> {

@@ -148,14 +148,14 @@ impl Gateway {
     pub async fn serve_link(&self, caller: Caller, profile: Option<ProfileName>, link: Link) {
         let mcp_caller = McpCaller::new(&Arc::new(caller)).with_profile(profile);
         tokio::select! {
-            () = self.mcp.endpoint.serve_link(mcp_caller, link) => {}
+            () = self.mcp.serve_link(mcp_caller, link) => {}
             () = self.lifecycle.closing() => {}
         }
     }
 
     /// Builds the profile views and search indexes ahead of the first request. May take long.
     pub fn prepare(&self) {
-        self.mcp.endpoint.service().prepare();
+        self.mcp.service.prepare();
     }
 
     /// Starts to accept calls.

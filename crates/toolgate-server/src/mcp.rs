@@ -14,8 +14,12 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
+use toolgate_mcp::Link;
 use toolgate_mcp::scan::ScanLimits;
-use toolgate_mcp::serve::{HttpReply, McpEndpoint, ReplyBody, RequestHead, TraceSource};
+use toolgate_mcp::server::{
+    GetRequest, HttpExchange, HttpReply, LinkRequest, McpEndpoint, PostRequest, ReplyBody, RequestHead,
+    TraceSource, respond_batch,
+};
 use toolgate_runtime::Runtime;
 
 use crate::auth::{Authenticated, HttpError};
@@ -32,7 +36,10 @@ const MAX_WEBSOCKETS: usize = 4_096;
 
 /// The MCP endpoint, and the sessions that outlive the request that opened them.
 pub(crate) struct McpFrontEnd {
-    pub(crate) endpoint: Arc<McpEndpoint<McpService>>,
+    /// Decodes requests and encodes responses.
+    endpoint: Arc<McpEndpoint>,
+    /// Answers the decoded requests.
+    pub(crate) service: McpService,
     pub(crate) message_limits: ScanLimits,
     pub(crate) sse_sessions: SseSessions,
     /// Tasks of WebSocket sessions.
@@ -44,12 +51,67 @@ impl McpFrontEnd {
     pub(crate) fn new(runtime: &Arc<Runtime>, lifecycle: &Arc<Lifecycle>, max_body: usize) -> Self {
         let message_limits = ScanLimits { size: max_body, depth: body::MAX_DEPTH };
         Self {
-            endpoint: McpEndpoint::new(Arc::new(McpService::new(runtime, lifecycle)), message_limits),
+            endpoint: McpEndpoint::new(message_limits),
+            service: McpService::new(runtime, lifecycle),
             message_limits,
             sse_sessions: SseSessions::default(),
             websockets: Mutex::default(),
             lifecycle: Arc::clone(lifecycle),
         }
+    }
+
+    async fn post(&self, mcp_caller: &McpCaller, head: &RequestHead<'_>, body: &Bytes) -> HttpReply {
+        let (endpoint, service, id) = (&self.endpoint, &self.service, mcp_caller.id());
+        match endpoint.decode_post(id, head, body) {
+            PostRequest::Reply(reply) => reply,
+            PostRequest::Initialize(request) => {
+                endpoint.initialize(&request, service.info(mcp_caller, request.revision()))
+            }
+            PostRequest::Listen(request) => {
+                let source = service.clone().change_source(mcp_caller.clone(), request.uris().to_vec());
+                request.reply(source.await)
+            }
+            PostRequest::ToolCall(call) => {
+                let mirrors = service.mirrors(mcp_caller, call.tool());
+                match endpoint.check_mirrors(id, head, call, &mirrors) {
+                    Ok(exchange) => self.respond(mcp_caller, exchange).await,
+                    Err(reply) => reply,
+                }
+            }
+            PostRequest::Exchange(exchange) => self.respond(mcp_caller, exchange).await,
+            PostRequest::Batch(mut batch) => {
+                batch.iter_mut().for_each(|exchange| service.answer(mcp_caller, exchange));
+                respond_batch(batch).await
+            }
+        }
+    }
+
+    async fn respond(&self, mcp_caller: &McpCaller, mut exchange: HttpExchange) -> HttpReply {
+        self.service.answer(mcp_caller, &mut exchange.exchange);
+        self.endpoint.respond(exchange).await
+    }
+
+    /// Serves one client over a link until it disconnects.
+    pub(crate) async fn serve_link(&self, mcp_caller: McpCaller, link: Link) {
+        let service = &self.service;
+        let mut session = self.endpoint.open_link(mcp_caller.id(), link);
+        while let Some(request) = session.next().await {
+            match request {
+                LinkRequest::Initialize(request) => {
+                    let info = service.info(&mcp_caller, request.revision());
+                    session.initialize(request, info, service.changes(&mcp_caller)).await;
+                }
+                LinkRequest::Listen(request) => {
+                    let source = service.clone().change_source(mcp_caller.clone(), request.uris().to_vec());
+                    session.listen(request, source);
+                }
+                LinkRequest::Exchange(mut exchange) => {
+                    service.answer(&mcp_caller, &mut exchange);
+                    session.respond(exchange);
+                }
+            }
+        }
+        session.end().await;
     }
 
     /// Runs a WebSocket session in the background until it ends or the gateway closes.
@@ -88,9 +150,12 @@ pub(crate) async fn handle(
     let mcp_caller = mcp_caller.with_profile(profile_name(profile, parts)?);
     let request_head = request_head(auth, headers);
     let reply = match parts.method {
-        Method::GET => gateway.mcp.endpoint.get(&mcp_caller, &request_head),
-        Method::DELETE => gateway.mcp.endpoint.delete(&mcp_caller, &request_head),
-        _ => gateway.mcp.endpoint.post(&mcp_caller, request_head, body).await,
+        Method::GET => match gateway.mcp.endpoint.decode_get(mcp_caller.id(), &request_head) {
+            GetRequest::Reply(reply) => reply,
+            GetRequest::Changes(request) => request.reply(gateway.mcp.service.changes(&mcp_caller)),
+        },
+        Method::DELETE => gateway.mcp.endpoint.delete(mcp_caller.id(), &request_head),
+        _ => gateway.mcp.post(&mcp_caller, &request_head, &body).await,
     };
     // Only for a single response: of a batch, other calls have run, and a stream has started.
     match mcp_caller.missing_permissions() {

@@ -12,15 +12,16 @@ mod profile;
 mod search;
 mod tasks;
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::{Map, Value, json};
 use toolgate_mcp::mirror::HeaderMirror;
-use toolgate_mcp::serve::{
-    CallerIdentity, ClientRequest, RpcResult, Service, ServiceChange, ServiceInfo, Subscription,
+use toolgate_mcp::server::{
+    ChangeSource, ClientRequest, RequestExchange, RpcResult, ServiceCall, ServiceChange, ServiceInfo,
+    Subscription,
 };
 use toolgate_mcp::{Revision, RpcError};
 use toolgate_runtime::catalog::Upstream;
@@ -68,6 +69,11 @@ impl McpCaller {
         Self { profile, id, ..self }
     }
 
+    /// Id under which its sessions and streams are known.
+    pub(crate) fn id(&self) -> &str {
+        self.id.as_deref().unwrap_or_else(|| self.caller.id.as_str())
+    }
+
     /// Permissions its call lacked.
     pub(crate) fn missing_permissions(&self) -> Option<&[Permission]> {
         self.missing.as_ref()?.get().map(Vec::as_slice)
@@ -86,12 +92,6 @@ impl McpCaller {
     fn has_access(&self, server: &str, kind: &str) -> bool {
         let permission = format!("{server}:{kind}").parse::<Permission>();
         permission.is_ok_and(|permission| self.caller.has_permission(&permission))
-    }
-}
-
-impl CallerIdentity for McpCaller {
-    fn id(&self) -> &str {
-        self.id.as_deref().unwrap_or_else(|| self.caller.id.as_str())
     }
 }
 
@@ -116,6 +116,24 @@ impl McpService {
         }
     }
 
+    /// Answers the call of an exchange, if it has one. The response is driven afterwards.
+    pub(crate) fn answer(&self, mcp_caller: &McpCaller, exchange: &mut RequestExchange) {
+        if let Some(call) = exchange.take_call() {
+            exchange.answer(self.clone().answer_call(mcp_caller.clone(), call));
+        }
+    }
+
+    async fn answer_call(self, mcp_caller: McpCaller, call: ServiceCall) -> RpcResult {
+        match call {
+            ServiceCall::Request(request) => self.dispatch(mcp_caller, request).await,
+            ServiceCall::Discover => Ok(self.info(&mcp_caller, Revision::NEWEST).discover_result()),
+            ServiceCall::Subscribe(call) => {
+                let subscription = self.subscribe(&mcp_caller, call.uri()).await?;
+                call.complete(subscription)
+            }
+        }
+    }
+
     async fn dispatch(self, mcp_caller: McpCaller, request: ClientRequest) -> RpcResult {
         let stopping = |_| RpcError::new(-32603, "the gateway is stopping and accepts no new requests");
         let _call_permit = self.lifecycle.begin_call_when_open().await.map_err(stopping)?;
@@ -136,12 +154,9 @@ impl McpService {
             }
         }
     }
-}
 
-impl Service for McpService {
-    type Caller = McpCaller;
-
-    fn describe(&self, mcp_caller: &McpCaller, revision: Revision) -> ServiceInfo {
+    /// Returns name, version and capabilities for a caller.
+    pub(crate) fn info(&self, mcp_caller: &McpCaller, revision: Revision) -> ServiceInfo {
         let peers = self.runtime.peers();
         let (mut extensions, mut tasks) = (Map::new(), None);
         let mut completions = false;
@@ -180,31 +195,35 @@ impl Service for McpService {
         }
     }
 
-    fn request(&self, mcp_caller: &McpCaller, request: ClientRequest) -> BoxFuture<'static, RpcResult> {
-        Box::pin(self.clone().dispatch(mcp_caller.clone(), request))
-    }
-
-    fn changes(&self, mcp_caller: &McpCaller) -> BoxStream<'static, ServiceChange> {
+    /// Streams changes visible to a caller, starting now.
+    pub(crate) fn changes(&self, mcp_caller: &McpCaller) -> BoxStream<'static, ServiceChange> {
         changes::stream(self.clone(), mcp_caller.clone())
     }
 
-    fn subscribe(
-        &self,
-        mcp_caller: &McpCaller,
-        uri: &str,
-    ) -> BoxFuture<'static, Result<Subscription, RpcError>> {
-        let (service, mcp_caller, uri) = (self.clone(), mcp_caller.clone(), uri.to_owned());
-        Box::pin(async move {
-            let servers = service.servers_for_resource(&mcp_caller, &uri);
-            let server = servers.first().ok_or_else(|| forward::no_resource(&uri, Revision::NEWEST))?;
-            let subscription = service.runtime.subscribe_resource(server.as_str(), &uri).await;
-            subscription
-                .map(|subscription| Box::new(subscription) as Subscription)
-                .map_err(|error| RpcError::new(-32603, error.to_string()))
-        })
+    /// Subscribes to resources, and streams the changes visible to a caller.
+    pub(crate) async fn change_source(self, mcp_caller: McpCaller, uris: Vec<String>) -> ChangeSource {
+        // Before the subscriptions, so that no change is missed.
+        let (changes, mut subscriptions) = (self.changes(&mcp_caller), HashMap::new());
+        for uri in uris {
+            if let Ok(subscription) = self.subscribe(&mcp_caller, &uri).await {
+                subscriptions.insert(uri, subscription);
+            }
+        }
+        ChangeSource { changes, subscriptions }
     }
 
-    fn mirrors(&self, mcp_caller: &McpCaller, tool: &str) -> Vec<HeaderMirror> {
+    /// Subscribes to changes of a resource until the returned value is dropped.
+    async fn subscribe(&self, mcp_caller: &McpCaller, uri: &str) -> Result<Subscription, RpcError> {
+        let servers = self.servers_for_resource(mcp_caller, uri);
+        let server = servers.first().ok_or_else(|| forward::no_resource(uri, Revision::NEWEST))?;
+        let subscription = self.runtime.subscribe_resource(server.as_str(), uri).await;
+        subscription
+            .map(|subscription| Box::new(subscription) as Subscription)
+            .map_err(|error| RpcError::new(-32603, error.to_string()))
+    }
+
+    /// Returns the arguments of a tool that are mirrored in headers.
+    pub(crate) fn mirrors(&self, mcp_caller: &McpCaller, tool: &str) -> Vec<HeaderMirror> {
         if let Ok(Some(_)) = self.profile(mcp_caller) {
             // Clients that see an adapted schema cannot know its header annotations.
             let shown = self.find_tool(mcp_caller, tool).filter(|(_, shown)| shown.has_original_schema);

@@ -23,10 +23,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use toolgate_mcp::serve::{HttpReply, McpEndpoint, ReplyBody, RequestHead, TraceSource};
+use toolgate_mcp::server::{HttpReply, ReplyBody, RequestHead, TraceSource};
 use toolgate_types::Secret;
 
-use super::{AnonymousClient, TOKEN_VARIABLE, ToolService, endpoint};
+use super::{TOKEN_VARIABLE, ToolServer};
 use crate::tools::Tools;
 
 /// Maximum concurrent connections.
@@ -65,7 +65,7 @@ pub struct HttpServer {
 }
 
 struct HttpHandler {
-    endpoint: Arc<McpEndpoint<ToolService>>,
+    server: ToolServer,
     token: Option<Secret>,
     /// True if only this machine can connect. Requests must then name it in `Host`, against DNS rebinding.
     local: bool,
@@ -86,7 +86,7 @@ impl HttpServer {
         let failed = |source| HttpError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let handler = HttpHandler { endpoint: endpoint(tools), token: token.map(Secret::new), local };
+        let handler = HttpHandler { server: ToolServer::new(tools), token: token.map(Secret::new), local };
         Ok(Self { handler: Arc::new(handler), listener, address })
     }
 
@@ -149,15 +149,13 @@ impl HttpHandler {
             Method::POST => {
                 let read = timeout(READ_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
                 match read {
-                    Ok(Ok(body)) => {
-                        mcp_response(self.endpoint.post(&AnonymousClient, head, body.to_bytes()).await)
-                    }
+                    Ok(Ok(body)) => mcp_response(self.server.post(&head, &body.to_bytes()).await),
                     Ok(Err(_)) => status_response(StatusCode::PAYLOAD_TOO_LARGE),
                     Err(_) => status_response(StatusCode::REQUEST_TIMEOUT),
                 }
             }
-            Method::GET => mcp_response(self.endpoint.get(&AnonymousClient, &head)),
-            Method::DELETE => mcp_response(self.endpoint.delete(&AnonymousClient, &head)),
+            Method::GET => mcp_response(self.server.get(&head)),
+            Method::DELETE => mcp_response(self.server.delete(&head)),
             _ => status_response(StatusCode::METHOD_NOT_ALLOWED),
         }
     }

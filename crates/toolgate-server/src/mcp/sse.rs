@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_mcp::link::{Link, LinkCommand, LinkEvent, QUEUE_CAPACITY};
-use toolgate_mcp::serve::{KEEPALIVE_INTERVAL, random_id, sse_event};
+use toolgate_mcp::server::{KEEPALIVE_INTERVAL, random_id, sse_event};
 use toolgate_types::Caller;
 
 use super::stream_body;
@@ -73,7 +73,7 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
     let (serving, mcp_caller) = (Arc::clone(&gateway), McpCaller::new(&auth.caller).with_profile(profile));
     session_task.spawn(async move {
         let link = Link::new(outbox, inbox, JoinSet::new());
-        serving.mcp.endpoint.serve_link(mcp_caller, link).await;
+        serving.mcp.serve_link(mcp_caller, link).await;
     });
     let begin = Bytes::from(format!("event: endpoint\ndata: /sse/messages?session={id}\n\n"));
     let guard = SseGuard { gateway: Arc::clone(&gateway), id, _session: session_task };

@@ -34,7 +34,7 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
         let Ok(upgraded) = upgrade.await else { return };
         let link = websocket::accept(TokioIo::new(upgraded), serving.mcp.message_limits).await;
         tokio::select! {
-            () = serving.mcp.endpoint.serve_link(mcp_caller, link) => {}
+            () = serving.mcp.serve_link(mcp_caller, link) => {}
             () = serving.authenticator.wait_for_expiry(auth.lifetime) => {}
         }
     })?;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolgate_json::{CallArguments, object_members, quote};
-use toolgate_mcp::serve::{ClientRequest, RpcResult, adapt_result, has_result_member};
+use toolgate_mcp::server::{ClientRequest, RpcResult, adapt_result, has_result_member};
 use toolgate_mcp::{RawJson, Revision, RpcError};
 use toolgate_runtime::{CallOrigin, CallOutcome, CallRequest};
 use toolgate_types::call::ResultMetadata;

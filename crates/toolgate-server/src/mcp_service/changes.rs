@@ -7,7 +7,7 @@ use futures_util::{Stream, StreamExt as _};
 use serde::Deserialize;
 use tokio::sync::broadcast::{self, error::RecvError};
 use toolgate_mcp::RawJson;
-use toolgate_mcp::serve::ServiceChange;
+use toolgate_mcp::server::ServiceChange;
 use toolgate_types::ServerName;
 
 use super::lists::Pages;

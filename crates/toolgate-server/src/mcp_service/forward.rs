@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::json;
-use toolgate_mcp::serve::{ClientRequest, RpcResult, adapt_result};
+use toolgate_mcp::server::{ClientRequest, RpcResult, adapt_result};
 use toolgate_mcp::{Params, RawJson, RequestError, Revision, RpcError};
 use toolgate_runtime::results::{ReadError, URI_PREFIX};
 use toolgate_runtime::runtime::{RequestKind, ServerRequestError};

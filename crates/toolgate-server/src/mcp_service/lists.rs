@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use toolgate_mcp::serve::{ClientRequest, RpcResult};
+use toolgate_mcp::server::{ClientRequest, RpcResult};
 use toolgate_mcp::{RawJson, RpcError};
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::{Catalog, CatalogTool, OfferedItem, ServerOffer};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use toolgate_mcp::serve::{ClientRequest, RpcResult};
+use toolgate_mcp::server::{ClientRequest, RpcResult};
 use toolgate_mcp::{RawJson, RpcError};
 use toolgate_runtime::CallOutcome;
 use toolgate_types::Profile;

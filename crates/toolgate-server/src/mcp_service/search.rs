@@ -4,7 +4,7 @@
 //! in the execution log and everywhere else. Invariant: no query finds a tool the caller may not see.
 
 use serde_json::{Value, json};
-use toolgate_mcp::serve::{RpcResult, adapt_result};
+use toolgate_mcp::server::{RpcResult, adapt_result};
 use toolgate_mcp::{RawJson, Revision, RpcError};
 use toolgate_types::Profile;
 

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate_mcp::serve::{ClientRequest, RpcResult, adapt_result};
+use toolgate_mcp::server::{ClientRequest, RpcResult, adapt_result};
 use toolgate_mcp::{Params, RawJson, Revision, RpcError};
 use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::RequestKind;

@@ -1,9 +1,11 @@
-//! Server side of the protocol: client requests of every revision become requests to a [`Service`].
+//! Server half: decodes the requests of clients of every revision, and encodes the responses to them.
 //!
-//! [`McpEndpoint`] serves HTTP and any [`Link`](crate::Link): lines, WebSocket, HTTP+SSE. It does the parts that every
-//! service needs: handshake, checks per revision, sessions, cancellation, requests to the client, change streams.
-//! Invariant: a service sees requests of one shape; notifications of a request are sent in order and before its
-//! response; data of one caller is never given to another.
+//! [`McpEndpoint`] decodes HTTP requests, [`LinkSession`] the messages of a [`Link`](crate::Link): lines, WebSocket,
+//! HTTP+SSE. Both do the parts that every service needs: handshake, checks per revision, sessions, cancellation, requests
+//! to the client, change streams. The rest is a [`ServiceCall`] inside a [`RequestExchange`]: the user of this module
+//! answers it with a future of its own, then lets the endpoint send the response. Invariant: nothing here calls a
+//! service; notifications of a request are sent in order and before its response; data of one caller is never given to
+//! another.
 
 mod changes;
 mod client;
@@ -20,22 +22,25 @@ mod suspended;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
 use serde_json::{Value, json};
 use toolgate_json::{MemberName, quote};
 
 use crate::downstream::Forwarded;
 use crate::message::RpcError;
-use crate::mirror::HeaderMirror;
 use crate::revision::Revision;
 use crate::scan::ScanLimits;
 use crate::trace::TraceContext;
 use crate::{DownstreamClient, RawJson};
 
+pub use changes::{ChangeSource, ListenRequest, SessionChanges};
 pub use client::ClientHandle;
-pub(crate) use http::cancelled_request_id;
-pub use http::{HttpReply, KEEPALIVE_INTERVAL, ReplyBody, RequestHead, TraceSource, sse_event};
+pub use exchange::RequestExchange;
+pub use http::{
+    GetRequest, HttpExchange, HttpReply, KEEPALIVE_INTERVAL, PostRequest, ReplyBody, RequestHead,
+    ToolCallRequest, TraceSource, respond_batch, sse_event,
+};
+pub use incoming::{InitializeRequest, ServiceCall, SubscribeCall};
+pub use link_session::{LinkRequest, LinkSession};
 use request_state::StateSigner;
 use resumable::ResumableStreams;
 pub use session::random_id;
@@ -49,36 +54,6 @@ pub type RpcResult = Result<RawJson, RpcError>;
 pub(crate) const HEADER_MISMATCH: i64 = -32020;
 /// Error code: unsupported protocol revision.
 pub(crate) const UNSUPPORTED_REVISION: i64 = -32022;
-
-/// Authenticated caller of a service.
-pub trait CallerIdentity: Clone + Send + Sync + 'static {
-    /// Unique id of the caller.
-    fn id(&self) -> &str;
-}
-
-/// Tools, resources and prompts behind an endpoint.
-pub trait Service: Send + Sync + 'static {
-    type Caller: CallerIdentity;
-
-    /// Returns name, version and capabilities for a caller.
-    fn describe(&self, caller: &Self::Caller, revision: Revision) -> ServiceInfo;
-
-    /// Handles a request. Unknown methods return [`RpcError::METHOD_NOT_FOUND`].
-    fn request(&self, caller: &Self::Caller, request: ClientRequest) -> BoxFuture<'static, RpcResult>;
-
-    /// Streams changes visible to a caller, starting now.
-    fn changes(&self, caller: &Self::Caller) -> BoxStream<'static, ServiceChange>;
-
-    /// Subscribes to changes of a resource until the returned value is dropped.
-    fn subscribe(
-        &self,
-        caller: &Self::Caller,
-        uri: &str,
-    ) -> BoxFuture<'static, Result<Subscription, RpcError>>;
-
-    /// Returns the arguments of a tool that are mirrored in headers.
-    fn mirrors(&self, caller: &Self::Caller, tool: &str) -> Vec<HeaderMirror>;
-}
 
 /// Resource subscription; ends on drop.
 pub type Subscription = Box<dyn Send + Sync>;
@@ -110,7 +85,7 @@ pub enum ServiceChange {
     Other(Box<str>, RawJson),
 }
 
-/// Client request as a [`Service`] sees it.
+/// Request for the service: the same shape in every revision.
 pub struct ClientRequest {
     pub method: Box<str>,
     members: Vec<(MemberName, RawJson)>,
@@ -150,9 +125,8 @@ impl ClientRequest {
     }
 }
 
-/// MCP server for a [`Service`].
-pub struct McpEndpoint<S: Service> {
-    service: Arc<S>,
+/// Decodes and encodes for one service. Callers are known by their ids: each sees only its own sessions and streams.
+pub struct McpEndpoint {
     limits: ScanLimits,
     signer: TicketSigner,
     sessions: Arc<SessionRegistry>,
@@ -161,11 +135,10 @@ pub struct McpEndpoint<S: Service> {
     states: Arc<StateSigner>,
 }
 
-impl<S: Service> McpEndpoint<S> {
+impl McpEndpoint {
     /// Creates an endpoint. Client messages are parsed within `limits`.
-    pub fn new(service: Arc<S>, limits: ScanLimits) -> Arc<Self> {
+    pub fn new(limits: ScanLimits) -> Arc<Self> {
         Arc::new(Self {
-            service,
             limits,
             signer: TicketSigner::new(),
             sessions: Arc::default(),
@@ -174,14 +147,12 @@ impl<S: Service> McpEndpoint<S> {
             states: Arc::new(StateSigner::new()),
         })
     }
+}
 
-    pub fn service(&self) -> &Arc<S> {
-        &self.service
-    }
-
-    fn initialize_result(&self, caller: &S::Caller, revision: Revision) -> RawJson {
-        let ServiceInfo { name, version, capabilities, instructions } =
-            self.service.describe(caller, revision);
+impl ServiceInfo {
+    /// Encodes the result of `initialize`.
+    fn initialize_result(self, revision: Revision) -> RawJson {
+        let Self { name, version, capabilities, instructions } = self;
         let mut result = json!({
             "protocolVersion": revision.name(),
             "capabilities": capabilities,
@@ -193,9 +164,9 @@ impl<S: Service> McpEndpoint<S> {
         RawJson::from_value(&result)
     }
 
-    fn discover_result(&self, caller: &S::Caller) -> RawJson {
-        let ServiceInfo { name, version, capabilities, instructions } =
-            self.service.describe(caller, Revision::NEWEST);
+    /// Encodes the result of `server/discover`.
+    pub fn discover_result(self) -> RawJson {
+        let Self { name, version, capabilities, instructions } = self;
         let mut result = json!({
             "resultType": "complete",
             "supportedVersions": supported_revisions(),

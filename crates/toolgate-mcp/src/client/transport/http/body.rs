@@ -14,21 +14,21 @@ use super::client::{HttpClient, HttpResponse};
 use crate::link::LinkError;
 
 /// Bytes that complete no event keep a stream open for this multiple of the idle timeout.
-pub(in crate::transport) const KEEPALIVE_FACTOR: u32 = 10;
+pub(in crate::client::transport) const KEEPALIVE_FACTOR: u32 = 10;
 
 /// Effectively no timeout, yet small enough to add to any `Instant`.
 const MAX_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Idle timeout rules of a stream.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::transport) enum IdlePolicy {
+pub(in crate::client::transport) enum IdlePolicy {
     /// A request waits: bytes without events do not count forever.
     Request,
     /// No request waits: comments may keep the stream open.
     Listening,
 }
 
-pub(in crate::transport) struct ResponseBody {
+pub(in crate::client::transport) struct ResponseBody {
     client: Arc<HttpClient>,
     response: HttpResponse,
     idle_policy: IdlePolicy,
@@ -37,7 +37,7 @@ pub(in crate::transport) struct ResponseBody {
 }
 
 impl ResponseBody {
-    pub(in crate::transport) fn new(
+    pub(in crate::client::transport) fn new(
         client: &Arc<HttpClient>,
         response: HttpResponse,
         idle_policy: IdlePolicy,
@@ -73,7 +73,7 @@ impl ResponseBody {
     }
 
     /// Reads the whole body. The limit applies to the decompressed bytes, not to `Content-Length`.
-    pub(in crate::transport) async fn whole(mut self, limit: usize) -> Result<Bytes, LinkError> {
+    pub(in crate::client::transport) async fn whole(mut self, limit: usize) -> Result<Bytes, LinkError> {
         let mut whole = BodyBuffer::new(limit);
         while let Some(chunk) = self.chunk().await? {
             whole.push(chunk).map_err(|_| LinkError::TooLarge(limit))?;
@@ -83,16 +83,16 @@ impl ResponseBody {
 }
 
 /// Response body that is an event stream.
-pub(in crate::transport) struct EventStream {
+pub(in crate::client::transport) struct EventStream {
     body: ResponseBody,
     parser: SseParser,
     ready: VecDeque<SseEvent>,
     error: Option<LinkError>,
     limit: usize,
     /// Consecutive streams without an event, including this one.
-    pub(in crate::transport) empty_streams: u32,
+    pub(in crate::client::transport) empty_streams: u32,
     /// True if a message of this stream, or of the ones it continues, went through the queue.
-    pub(in crate::transport) has_queued: bool,
+    pub(in crate::client::transport) has_queued: bool,
     /// Event id after which this stream continues another one.
     after: Option<HeaderValue>,
     /// Reconnect delay requested on a previous stream.
@@ -100,7 +100,7 @@ pub(in crate::transport) struct EventStream {
 }
 
 impl EventStream {
-    pub(in crate::transport) fn new(body: ResponseBody, limit: usize) -> Self {
+    pub(in crate::client::transport) fn new(body: ResponseBody, limit: usize) -> Self {
         Self {
             body,
             parser: SseParser::new(limit),
@@ -115,7 +115,7 @@ impl EventStream {
     }
 
     /// Marks this stream as the continuation of another one.
-    pub(in crate::transport) fn continue_from(&mut self, id: Option<HeaderValue>, ended: &Self) {
+    pub(in crate::client::transport) fn continue_from(&mut self, id: Option<HeaderValue>, ended: &Self) {
         self.after = id;
         self.empty_streams = ended.empty_streams + 1;
         self.retry = ended.retry();
@@ -123,12 +123,12 @@ impl EventStream {
     }
 
     /// Reconnect delay requested by the server.
-    pub(in crate::transport) fn retry(&self) -> Option<Duration> {
+    pub(in crate::client::transport) fn retry(&self) -> Option<Duration> {
         self.parser.retry().or(self.retry)
     }
 
     /// Event id to resume from, if it is a valid header value.
-    pub(in crate::transport) fn resume_id(&self) -> Option<HeaderValue> {
+    pub(in crate::client::transport) fn resume_id(&self) -> Option<HeaderValue> {
         match self.parser.id().filter(|id| !id.is_empty()) {
             Some(id) => HeaderValue::from_bytes(id.as_bytes()).ok(),
             None => self.after.clone(),
@@ -136,7 +136,7 @@ impl EventStream {
     }
 
     /// Returns the next event; `None` at the end.
-    pub(in crate::transport) async fn next(&mut self) -> Result<Option<SseEvent>, LinkError> {
+    pub(in crate::client::transport) async fn next(&mut self) -> Result<Option<SseEvent>, LinkError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));

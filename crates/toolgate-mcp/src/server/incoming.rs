@@ -1,4 +1,4 @@
-//! Start of a request: checks the rules of its revision, answers protocol methods, passes the rest to the service.
+//! Start of a request: checks the rules of its revision, answers protocol methods, leaves the rest to the service.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,17 +9,17 @@ use tokio::sync::mpsc;
 use toolgate_json::MemberName;
 
 use super::client::{ClientHandle, QUEUE, is_level};
-use super::exchange::{QuestionDelivery, RequestExchange, RunningRequest};
+use super::exchange::{AnswerStep, QuestionDelivery, RequestExchange, StateSeal};
 use super::http::TraceSource;
 use super::meta::RequestMeta;
 use super::request_state::StateScope;
-use super::session::{MAX_SUBSCRIPTIONS, SessionData, SessionRegistry};
+use super::session::{MAX_SUBSCRIPTIONS, SessionData, SessionRegistry, SessionTicket};
 use super::{
-    CallerIdentity as _, ClientRequest, McpEndpoint, RpcResult, Service, is_removed_method, method_not_found,
-    unsupported_revision,
+    ClientRequest, McpEndpoint, RpcResult, ServiceInfo, Subscription, is_removed_method, method_not_found,
+    negotiate, unsupported_revision,
 };
 use crate::RawJson;
-use crate::message::{RequestId, RpcError};
+use crate::message::{Message, RequestId, RpcError};
 use crate::revision::Revision;
 use crate::trace::TraceContext;
 
@@ -40,6 +40,10 @@ impl IncomingRequest {
         let meta = RequestMeta::of(&members);
         let trace = meta.trace(outer);
         Self { id, method, params, members, meta, trace }
+    }
+
+    pub(super) fn member(&self, name: &str) -> Option<&RawJson> {
+        self.members.iter().find(|(member, _)| *member == name).map(|(_, value)| value)
     }
 }
 
@@ -95,14 +99,81 @@ pub(super) fn check_meta(meta: &RequestMeta) -> Result<(), RpcError> {
     Err(RpcError::new(RpcError::INVALID_PARAMS, format!("`_meta` lacks `{missing}`")))
 }
 
-impl<S: Service> McpEndpoint<S> {
+/// Part of a request that only the service can answer.
+pub enum ServiceCall {
+    /// `server/discover`. The answer is [`ServiceInfo::discover_result`].
+    Discover,
+    /// `resources/subscribe`. The answer is [`SubscribeCall::complete`].
+    Subscribe(SubscribeCall),
+    /// Any other method.
+    Request(ClientRequest),
+}
+
+/// Subscription to a resource, for a session.
+pub struct SubscribeCall {
+    uri: String,
+    data: Arc<SessionData>,
+}
+
+impl SubscribeCall {
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Stores the subscription of the service in the session.
+    ///
+    /// # Errors
+    /// The session has too many subscriptions.
+    pub fn complete(self, subscription: Subscription) -> RpcResult {
+        let mut all = self.data.subscriptions.lock();
+        if all.len() >= MAX_SUBSCRIPTIONS {
+            return Err(RpcError::new(-32603, "too many resource subscriptions in this session"));
+        }
+        all.insert(self.uri.into(), subscription);
+        Ok(RawJson::from_value(&json!({})))
+    }
+}
+
+/// `initialize` of a client. The service describes itself for the negotiated revision.
+pub struct InitializeRequest {
+    pub(super) id: RequestId,
+    pub(super) revision: Revision,
+    pub(super) ticket: SessionTicket,
+}
+
+impl InitializeRequest {
+    pub(super) fn read(
+        id: RequestId,
+        caller: &str,
+        params: Option<&RawJson>,
+    ) -> Result<Self, (RequestId, RpcError)> {
+        let Some(initialize) = params.and_then(|params| params.parse::<InitializeParams>().ok()) else {
+            let message = "`initialize` needs `protocolVersion` and `capabilities`";
+            return Err((id, RpcError::new(RpcError::INVALID_PARAMS, message)));
+        };
+        let revision = negotiate(initialize.protocol_version.as_deref());
+        let ticket = SessionTicket::new(caller, revision, initialize.capabilities);
+        Ok(Self { id, revision, ticket })
+    }
+
+    /// The negotiated revision.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub(super) fn response(&self, info: ServiceInfo) -> Message {
+        Message::Response { id: self.id.clone(), outcome: Ok(info.initialize_result(self.revision)) }
+    }
+}
+
+impl McpEndpoint {
     /// Starts a request of the newest revision. Over HTTP its headers were checked before.
-    pub(super) fn start_stateless(&self, caller: &S::Caller, request: IncomingRequest) -> RequestExchange {
+    pub(super) fn start_stateless(&self, caller: &str, request: IncomingRequest) -> RequestExchange {
         let IncomingRequest { id, method, params, mut members, meta, trace } = request;
         let revision = Revision::NEWEST;
         let delivery = QuestionDelivery::AsResult {
             suspended_requests: Arc::clone(&self.suspended_requests),
-            caller: caller.id().into(),
+            caller: caller.into(),
             method: method.clone(),
             params: params.clone(),
         };
@@ -116,15 +187,17 @@ impl<S: Service> McpEndpoint<S> {
         if is_removed_method(&method) {
             return rejected(id, delivery, method_not_found(&method));
         }
+        let (out, messages) = mpsc::channel(QUEUE);
         if &*method == "server/discover" {
-            return RequestExchange::completed(id, revision, delivery, Ok(self.discover_result(caller)));
+            let exchange = RequestExchange::new(id, revision, delivery);
+            return exchange.with_call(ServiceCall::Discover, AnswerStep::None, messages);
         }
-        match self.suspended_requests.resume(caller.id(), &method, params.as_ref()) {
-            Some(Ok(running)) => return RequestExchange::new(id, revision, delivery, running),
+        match self.suspended_requests.resume(caller, &method, params.as_ref()) {
+            Some(Ok(running)) => return RequestExchange::running(id, revision, delivery, running),
             Some(Err(outcome)) => return RequestExchange::completed(id, revision, delivery, outcome),
             None => {}
         }
-        let scope = StateScope { caller: caller.id(), method: &method, params: params.as_ref() };
+        let scope = StateScope { caller, method: &method, params: params.as_ref() };
         let unwrapped_params = match self.states.verify(scope) {
             Ok(params) => params,
             Err(error) => return rejected(id, delivery, error),
@@ -132,7 +205,6 @@ impl<S: Service> McpEndpoint<S> {
         if unwrapped_params != params {
             members = unwrapped_params.as_ref().map(RawJson::shared_members).unwrap_or_default();
         }
-        let (out, messages) = mpsc::channel(QUEUE);
         let client = Arc::new(ClientHandle {
             identity: next_client_id(),
             revision,
@@ -143,30 +215,25 @@ impl<S: Service> McpEndpoint<S> {
             user_wait: Arc::default(),
             missing_capability: OnceLock::new(),
         });
-        let (asked_client, states, owner) = (Arc::clone(&client), Arc::clone(&self.states), caller.clone());
-        let scope_method = method.clone();
+        let seal = StateSeal {
+            client: Arc::clone(&client),
+            states: Arc::clone(&self.states),
+            caller: caller.into(),
+            method: method.clone(),
+            params: unwrapped_params,
+        };
         let (session, extra_meta) = (None, meta.extra);
         let request = ClientRequest { method, members, extra_meta, client, session, trace };
-        let answer = self.service.request(caller, request);
-        let answer = Box::pin(async move {
-            let result = answer.await.map_err(|error| missing_capability_error(&asked_client, error))?;
-            if asked_client.lacks_requested_capability(&result) {
-                return Err(missing_capability_error(
-                    &asked_client,
-                    RpcError::new(-32603, "the server asks for an undeclared capability"),
-                ));
-            }
-            let scope =
-                StateScope { caller: owner.id(), method: &scope_method, params: unwrapped_params.as_ref() };
-            Ok(states.sign(scope, result))
-        });
-        RequestExchange::new(id, revision, delivery, RunningRequest { answer, messages })
+        RequestExchange::new(id, revision, delivery).with_call(
+            ServiceCall::Request(request),
+            AnswerStep::Seal(seal),
+            messages,
+        )
     }
 
     /// Starts a request of a client that completed the handshake.
     pub(super) fn start_in_session(
         &self,
-        caller: &S::Caller,
         client_session: &ClientSession,
         request: IncomingRequest,
     ) -> RequestExchange {
@@ -187,83 +254,38 @@ impl<S: Service> McpEndpoint<S> {
         let session = client_session.id.clone();
         let extra_meta = meta.extra;
         let request = ClientRequest { method, members, extra_meta, client, session, trace };
-        let answer = match &*request.method {
-            "ping" => {
-                return RequestExchange::completed(
-                    id,
-                    revision,
-                    delivery,
-                    Ok(RawJson::from_value(&json!({}))),
-                );
-            }
-            "server/discover" | "subscriptions/listen" => {
-                return RequestExchange::completed(
-                    id,
-                    revision,
-                    delivery,
-                    Err(method_not_found(&request.method)),
-                );
-            }
-            "logging/setLevel" => match self.set_level(caller, client_session, request) {
-                Ok(answer) => answer,
-                Err(error) => return RequestExchange::completed(id, revision, delivery, Err(error)),
-            },
-            "resources/subscribe" => self.subscribe(caller, client_session, &request),
-            "resources/unsubscribe" => {
-                return RequestExchange::completed(
-                    id,
-                    revision,
-                    delivery,
-                    unsubscribe(client_session, &request),
-                );
-            }
-            _ => self.service.request(caller, request),
+        let (call, step) = match session_call(client_session, request) {
+            Ok(call) => call,
+            Err(outcome) => return RequestExchange::completed(id, revision, delivery, outcome),
         };
-        RequestExchange::new(id, revision, delivery, RunningRequest { answer, messages })
+        RequestExchange::new(id, revision, delivery).with_call(call, step, messages)
     }
+}
 
-    /// Stores the log level for this client and passes it on to servers that support it.
-    fn set_level(
-        &self,
-        caller: &S::Caller,
-        client_session: &ClientSession,
-        request: ClientRequest,
-    ) -> Result<futures_util::future::BoxFuture<'static, RpcResult>, RpcError> {
-        let level: String = request.member("level")?;
-        if !is_level(&level) {
-            return Err(RpcError::new(RpcError::INVALID_PARAMS, "unknown log level in `level`"));
+/// Returns the call that answers a request in a session, or the result if it needs none.
+fn session_call(
+    client_session: &ClientSession,
+    request: ClientRequest,
+) -> Result<(ServiceCall, AnswerStep), RpcResult> {
+    match &*request.method {
+        "ping" => Err(Ok(RawJson::from_value(&json!({})))),
+        "server/discover" | "subscriptions/listen" => Err(Err(method_not_found(&request.method))),
+        // Stored for this client, and passed on to servers that support it.
+        "logging/setLevel" => {
+            let level: String = request.member("level").map_err(Err)?;
+            if !is_level(&level) {
+                return Err(Err(RpcError::new(RpcError::INVALID_PARAMS, "unknown log level in `level`")));
+            }
+            client_session.state.get_or_create().set_log_level(&level);
+            Ok((ServiceCall::Request(request), AnswerStep::LogLevel))
         }
-        client_session.state.get_or_create().set_log_level(&level);
-        let forwarded = self.service.request(caller, request);
-        Ok(Box::pin(async move {
-            match forwarded.await {
-                Err(error) if error.code == RpcError::METHOD_NOT_FOUND => Ok(RawJson::from_value(&json!({}))),
-                outcome => outcome,
-            }
-        }))
-    }
-
-    fn subscribe(
-        &self,
-        caller: &S::Caller,
-        client_session: &ClientSession,
-        request: &ClientRequest,
-    ) -> futures_util::future::BoxFuture<'static, RpcResult> {
-        let uri: String = match request.member("uri") {
-            Ok(uri) => uri,
-            Err(error) => return Box::pin(async { Err(error) }),
-        };
-        let data = client_session.state.get_or_create();
-        let subscribing = self.service.subscribe(caller, &uri);
-        Box::pin(async move {
-            let subscription = subscribing.await?;
-            let mut all = data.subscriptions.lock();
-            if all.len() >= MAX_SUBSCRIPTIONS {
-                return Err(RpcError::new(-32603, "too many resource subscriptions in this session"));
-            }
-            all.insert(uri.into(), subscription);
-            Ok(RawJson::from_value(&json!({})))
-        })
+        "resources/subscribe" => {
+            let uri: String = request.member("uri").map_err(Err)?;
+            let data = client_session.state.get_or_create();
+            Ok((ServiceCall::Subscribe(SubscribeCall { uri, data }), AnswerStep::None))
+        }
+        "resources/unsubscribe" => Err(unsubscribe(client_session, &request)),
+        _ => Ok((ServiceCall::Request(request), AnswerStep::None)),
     }
 }
 
@@ -276,38 +298,12 @@ fn unsubscribe(client_session: &ClientSession, request: &ClientRequest) -> RpcRe
     Ok(RawJson::from_value(&json!({})))
 }
 
-/// Replaces an error by [`RpcError::MISSING_CAPABILITY`] if a server needed a capability that the client did not
-/// declare.
-fn missing_capability_error(client: &ClientHandle, error: RpcError) -> RpcError {
-    let Some(missing_capability) = client.missing_capability.get() else { return error };
-    let capability = missing_capability
-        .as_object()
-        .and_then(|missing_capability| missing_capability.keys().next())
-        .map_or("", String::as_str);
-    RpcError {
-        data: Some(RawJson::from_value(&json!({ "requiredCapabilities": missing_capability }))),
-        ..RpcError::new(
-            RpcError::MISSING_CAPABILITY,
-            format!("the request needs `{capability}`, which the client did not declare"),
-        )
-    }
-}
-
 /// Params of `initialize`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct InitializeParams {
+struct InitializeParams {
     #[serde(default)]
-    pub(super) protocol_version: Option<String>,
+    protocol_version: Option<String>,
     #[serde(default)]
-    pub(super) capabilities: Option<Value>,
-}
-
-impl InitializeParams {
-    pub(super) fn read(params: Option<&RawJson>) -> Result<Self, RpcError> {
-        let invalid = || {
-            RpcError::new(RpcError::INVALID_PARAMS, "`initialize` needs `protocolVersion` and `capabilities`")
-        };
-        params.and_then(|params| params.parse().ok()).ok_or_else(invalid)
-    }
+    capabilities: Option<Value>,
 }

@@ -6,9 +6,9 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::RawJson;
 use crate::message::RequestId;
-use crate::serve::client::ClientMessage;
-use crate::serve::exchange::{QuestionDelivery, RunningRequest};
-use crate::serve::incoming::SessionState;
+use crate::server::client::ClientMessage;
+use crate::server::exchange::{QuestionDelivery, RunningRequest};
+use crate::server::incoming::SessionState;
 
 /// Running request of a server that the test controls.
 struct TestRequest {
@@ -32,7 +32,7 @@ fn start(streams: &Arc<ResumableStreams>, owner: &StreamOwner) -> (TestRequest, 
         let _ = answered.await;
         Ok(RawJson::from_trusted("{}".to_owned()))
     });
-    let exchange = RequestExchange::new(
+    let exchange = RequestExchange::running(
         RequestId::Number(1),
         Revision::V2025_11_25,
         QuestionDelivery::OnStream(SessionState::Connection(Arc::default())),

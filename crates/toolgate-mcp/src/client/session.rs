@@ -19,6 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::RawJson;
 use crate::downstream::DownstreamClient;
 use crate::handshake::PeerInfo;
+use crate::input_required::InputRequired;
 use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest};
 use crate::message::{Message, MessageError, RequestId, RpcError};
 use crate::oauth::{MAX_LOGINS, TokenSource};
@@ -81,31 +82,6 @@ pub enum RequestError {
 }
 
 type RequestResult = Result<RawJson, RequestError>;
-
-/// Result of the newest revision in which the server asks for input before it continues.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct InputRequired<'a> {
-    #[serde(default)]
-    result_type: Option<String>,
-    #[serde(borrow, default)]
-    pub(crate) input_requests: Option<std::collections::BTreeMap<&'a str, InputRequest<'a>>>,
-    #[serde(borrow, default)]
-    request_state: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct InputRequest<'a> {
-    pub(crate) method: String,
-    #[serde(borrow, default)]
-    pub(crate) params: Option<&'a RawValue>,
-}
-
-impl InputRequired<'_> {
-    pub(crate) fn is_input_required(&self) -> bool {
-        self.result_type.as_deref() == Some("input_required")
-    }
-}
 
 /// Session with one server. Dropping the last clone closes the connection.
 #[derive(Clone)]
@@ -545,7 +521,7 @@ impl ServerRequests {
 
     /// Aborts a request that the server cancelled.
     fn cancel(&mut self, params: Option<&RawJson>) {
-        let id = params.and_then(crate::serve::cancelled_request_id);
+        let id = params.and_then(crate::message::cancelled_request_id);
         if let Some(task) = id.and_then(|id| self.by_id.remove(&id)) {
             task.abort();
         }

@@ -26,20 +26,20 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_SHOWN_BYTES: usize = 2 << 10;
 
 /// `Accept` values.
-pub(in crate::transport) const EITHER: &str = "application/json, text/event-stream";
-pub(in crate::transport) const EVENTS: &str = "text/event-stream";
+pub(in crate::client::transport) const EITHER: &str = "application/json, text/event-stream";
+pub(in crate::client::transport) const EVENTS: &str = "text/event-stream";
 /// Usual number of headers of a request.
 const USUAL_HEADERS: usize = 12;
 /// `User-Agent` value.
 pub(super) const TOOLGATE_AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
 
 /// HTTP client for one server.
-pub(in crate::transport) struct HttpClient {
-    pub(in crate::transport) options: RemoteOptions,
+pub(in crate::client::transport) struct HttpClient {
+    pub(in crate::client::transport) options: RemoteOptions,
     /// Configured headers, sent with every request.
     configured_headers: HeaderMap,
     /// URL for error messages.
-    pub(in crate::transport) shown: String,
+    pub(in crate::client::transport) shown: String,
     pool: ConnectionPool,
 }
 
@@ -52,20 +52,20 @@ enum ConnectionPool {
 }
 
 /// HTTP response.
-pub(in crate::transport) enum HttpResponse {
+pub(in crate::client::transport) enum HttpResponse {
     Plain(plain::PlainResponse),
     Reqwest(reqwest::Response),
 }
 
 impl HttpResponse {
-    pub(in crate::transport) fn status(&self) -> StatusCode {
+    pub(in crate::client::transport) fn status(&self) -> StatusCode {
         match self {
             Self::Plain(answer) => answer.status,
             Self::Reqwest(response) => response.status(),
         }
     }
 
-    pub(in crate::transport) fn headers(&self) -> &HeaderMap {
+    pub(in crate::client::transport) fn headers(&self) -> &HeaderMap {
         match self {
             Self::Plain(answer) => &answer.headers,
             Self::Reqwest(response) => response.headers(),
@@ -73,7 +73,7 @@ impl HttpResponse {
     }
 
     /// Reads the next chunk of the body.
-    pub(in crate::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+    pub(in crate::client::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         match self {
             Self::Plain(answer) => answer.chunk().await.map_err(BodyError::Plain),
             Self::Reqwest(response) => response.chunk().await.map_err(BodyError::Reqwest),
@@ -82,7 +82,7 @@ impl HttpResponse {
 }
 
 /// Failure while reading a body.
-pub(in crate::transport) enum BodyError {
+pub(in crate::client::transport) enum BodyError {
     Plain(hyper::Error),
     Reqwest(reqwest::Error),
 }
@@ -94,15 +94,15 @@ struct ReqwestClient {
 }
 
 /// Response with an error status.
-pub(in crate::transport) struct ErrorResponse {
-    pub(in crate::transport) status: StatusCode,
-    pub(in crate::transport) body: Bytes,
+pub(in crate::client::transport) struct ErrorResponse {
+    pub(in crate::client::transport) status: StatusCode,
+    pub(in crate::client::transport) body: Bytes,
     challenge: Option<String>,
     is_text: bool,
 }
 
 impl HttpClient {
-    pub(in crate::transport) fn new(options: RemoteOptions) -> Result<Self, OpenError> {
+    pub(in crate::client::transport) fn new(options: RemoteOptions) -> Result<Self, OpenError> {
         if !matches!(options.url.scheme(), "http" | "https") || options.url.host().is_none() {
             let schemes = "`http://` or `https://`";
             return Err(OpenError::UnsupportedUrl { url: redacted_url(&options.url), schemes });
@@ -122,7 +122,7 @@ impl HttpClient {
     }
 
     /// Headers for a request: the configured ones, with room for more.
-    pub(in crate::transport) fn headers(&self) -> HeaderMap {
+    pub(in crate::client::transport) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(USUAL_HEADERS);
         if !self.configured_headers.is_empty() {
             headers.extend(self.configured_headers.clone());
@@ -132,7 +132,7 @@ impl HttpClient {
 
     /// Sends a request with [headers](Self::headers) and waits for the head of the response. If the server requires a
     /// token that can be obtained without a browser, the request is sent a second time.
-    pub(in crate::transport) async fn send(
+    pub(in crate::client::transport) async fn send(
         &self,
         method: Method,
         url: &Url,
@@ -221,7 +221,7 @@ impl HttpClient {
     }
 
     /// Converts an error, with the URL redacted.
-    pub(in crate::transport) fn describe_error(&self, broken: &BodyError) -> LinkError {
+    pub(in crate::client::transport) fn describe_error(&self, broken: &BodyError) -> LinkError {
         let shown = &self.shown;
         let error = match broken {
             BodyError::Plain(error) => return self.broken_connection_error(error),
@@ -287,7 +287,7 @@ fn build(options: &RemoteOptions) -> Result<reqwest::Client, OpenError> {
 }
 
 /// Parses the configured headers and marks their values as sensitive.
-pub(in crate::transport) fn header_pairs(
+pub(in crate::client::transport) fn header_pairs(
     options: &RemoteOptions,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, OpenError> {
     let pairs = options.headers.iter().map(|(name, value)| {
@@ -302,7 +302,7 @@ pub(in crate::transport) fn header_pairs(
 
 impl ErrorResponse {
     /// Reads the start of the body.
-    pub(in crate::transport) async fn read(mut response: HttpResponse) -> Self {
+    pub(in crate::client::transport) async fn read(mut response: HttpResponse) -> Self {
         let status = response.status();
         let kind = content_type(response.headers());
         let is_text = kind == "text/plain" || kind.ends_with("/json") || kind.ends_with("+json");
@@ -320,7 +320,7 @@ impl ErrorResponse {
         Self { status, body: body.into(), challenge, is_text }
     }
 
-    pub(in crate::transport) fn wants_login(&self) -> bool {
+    pub(in crate::client::transport) fn wants_login(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED || self.challenge.is_some()
     }
 }
@@ -341,7 +341,7 @@ fn challenge(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Removes control characters from a server's text, so that it can be shown.
-pub(in crate::transport) fn excerpt(bytes: &[u8]) -> String {
+pub(in crate::client::transport) fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text =
         text.trim_end_matches('\u{fffd}').replace(|c: char| c.is_control() && c != '\n' && c != '\t', "");
@@ -349,7 +349,7 @@ pub(in crate::transport) fn excerpt(bytes: &[u8]) -> String {
 }
 
 /// Media type in lower case, without parameters.
-pub(in crate::transport) fn content_type(headers: &HeaderMap) -> Cow<'_, str> {
+pub(in crate::client::transport) fn content_type(headers: &HeaderMap) -> Cow<'_, str> {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = value.split(';').next().unwrap_or_default().trim();
     if kind.bytes().any(|byte| byte.is_ascii_uppercase()) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::serve::exchange::{ExchangeEvent, QuestionDelivery, RequestExchange, RunningRequest};
-use crate::serve::incoming::SessionState;
+use crate::server::exchange::{ExchangeEvent, QuestionDelivery, RequestExchange, RunningRequest};
+use crate::server::incoming::SessionState;
 
 fn client(capabilities: Value) -> (Arc<ClientHandle>, mpsc::Receiver<ClientMessage>) {
     let (out, messages) = mpsc::channel(QUEUE);
@@ -79,10 +79,11 @@ async fn requests_need_declared_capabilities() {
 #[tokio::test]
 async fn unanswered_question_is_cancelled_at_the_client() {
     let (client, messages) = client(json!({ "sampling": {} }));
-    let data: Arc<crate::serve::session::SessionData> = Arc::default();
+    let data: Arc<crate::server::session::SessionData> = Arc::default();
     let running = RunningRequest { answer: Box::pin(std::future::pending()), messages };
     let delivery = QuestionDelivery::OnStream(SessionState::Connection(Arc::clone(&data)));
-    let mut exchange = RequestExchange::new(RequestId::Number(7), Revision::V2025_11_25, delivery, running);
+    let mut exchange =
+        RequestExchange::running(RequestId::Number(7), Revision::V2025_11_25, delivery, running);
     let question = async |exchange: &mut RequestExchange| {
         let mut asked = Box::pin(client.ask("sampling/createMessage", None));
         let message = tokio::select! {
@@ -104,5 +105,5 @@ async fn unanswered_question_is_cancelled_at_the_client() {
         panic!("expected a cancellation")
     };
     assert_eq!(&*method, "notifications/cancelled");
-    assert_eq!(params.as_ref().and_then(crate::serve::cancelled_request_id), Some(id));
+    assert_eq!(params.as_ref().and_then(crate::message::cancelled_request_id), Some(id));
 }

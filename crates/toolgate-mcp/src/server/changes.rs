@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate_json::object_members;
 
+use super::http::{HttpReply, sse_stream};
 use super::incoming::SessionState;
-use super::{McpEndpoint, Service, ServiceChange, Subscription};
+use super::{ServiceChange, Subscription};
 use crate::RawJson;
 use crate::message::{Message, RequestId, RpcError, quoted};
 
@@ -49,14 +50,24 @@ impl ServiceChange {
     }
 }
 
-impl<S: Service> McpEndpoint<S> {
-    /// Streams the notifications of a session that belong to no request.
-    pub(super) fn session_changes(
-        &self,
-        caller: &S::Caller,
-        state: SessionState,
+/// Changes of the service for one caller, with the subscriptions that hold for as long as they are read. Changes must be
+/// taken before the first subscription, so that none is missed in between.
+pub struct ChangeSource {
+    pub changes: BoxStream<'static, ServiceChange>,
+    /// By URI. A resource that cannot be subscribed to is left out.
+    pub subscriptions: HashMap<String, Subscription>,
+}
+
+/// GET of a client in a session: the notifications that belong to no request.
+pub struct SessionChanges(pub(super) SessionState);
+
+impl SessionChanges {
+    /// Encodes the changes of the service.
+    pub(super) fn messages(
+        self,
+        changes: impl Stream<Item = ServiceChange> + Send + 'static,
     ) -> BoxStream<'static, Message> {
-        let changes = self.service.changes(caller);
+        let Self(state) = self;
         let to_messages = move |change: ServiceChange| {
             let data = match &change {
                 ServiceChange::Resource(..) | ServiceChange::Missed => state.get(),
@@ -75,38 +86,50 @@ impl<S: Service> McpEndpoint<S> {
         Box::pin(changes.flat_map(to_messages))
     }
 
-    /// Handles `subscriptions/listen`: an acknowledgement of the accepted filter, then the changes.
-    pub(super) async fn listen(
-        &self,
-        caller: &S::Caller,
-        id: &RequestId,
-        params: Option<&RawJson>,
-    ) -> Result<BoxStream<'static, Message>, RpcError> {
+    /// Streams the changes of the service.
+    pub fn reply(self, changes: impl Stream<Item = ServiceChange> + Send + 'static) -> HttpReply {
+        HttpReply::events(sse_stream(self.messages(changes)))
+    }
+}
+
+/// `subscriptions/listen` of the newest revision: a stream of selected changes.
+pub struct ListenRequest {
+    pub(super) id: RequestId,
+    filter: SubscriptionFilter,
+}
+
+impl ListenRequest {
+    pub(super) fn read(id: RequestId, params: Option<&RawJson>) -> Result<Self, (RequestId, RpcError)> {
         #[derive(Default, Deserialize)]
         struct Params {
             #[serde(default)]
             notifications: SubscriptionFilter,
         }
-        let invalid = |_| {
-            RpcError::new(
-                RpcError::INVALID_PARAMS,
-                "`notifications` must be an object that selects notifications",
-            )
+        let invalid = |message: String| RpcError::new(RpcError::INVALID_PARAMS, message);
+        let Ok(Params { notifications: filter }) = params.map_or(Ok(Params::default()), RawJson::parse)
+        else {
+            let message = "`notifications` must be an object that selects notifications";
+            return Err((id, invalid(message.to_owned())));
         };
-        let Params { notifications: filter } =
-            params.map_or(Ok(Params::default()), |params| params.parse()).map_err(invalid)?;
         if filter.resource_subscriptions.len() > MAX_RESOURCES {
-            let message = format!("at most {MAX_RESOURCES} resources per stream");
-            return Err(RpcError::new(RpcError::INVALID_PARAMS, message));
+            return Err((id, invalid(format!("at most {MAX_RESOURCES} resources per stream"))));
         }
-        let changes = self.service.changes(caller);
-        let mut resources: HashMap<String, Subscription> = HashMap::new();
-        for uri in &filter.resource_subscriptions {
-            // A resource that cannot be subscribed to is left out.
-            if let Ok(subscription) = self.service.subscribe(caller, uri).await {
-                resources.insert(uri.clone(), subscription);
-            }
-        }
+        Ok(Self { id, filter })
+    }
+
+    /// URIs of the resources to subscribe to.
+    pub fn uris(&self) -> &[String] {
+        &self.filter.resource_subscriptions
+    }
+
+    /// Streams an acknowledgement of the accepted filter, then the changes.
+    pub fn reply(self, source: ChangeSource) -> HttpReply {
+        HttpReply::events(sse_stream(self.messages(source)))
+    }
+
+    pub(super) fn messages(self, source: ChangeSource) -> BoxStream<'static, Message> {
+        let Self { id, filter } = self;
+        let ChangeSource { changes, subscriptions: resources } = source;
         let mut accepted = json!({});
         for (name, wanted) in [
             ("toolsListChanged", filter.tools_list_changed),
@@ -152,7 +175,7 @@ impl<S: Service> McpEndpoint<S> {
                     .collect();
                 futures_util::stream::iter(messages)
             });
-        Ok(Box::pin(futures_util::stream::iter([acknowledged]).chain(rest)))
+        Box::pin(futures_util::stream::iter([acknowledged]).chain(rest))
     }
 }
 

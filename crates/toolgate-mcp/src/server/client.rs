@@ -15,9 +15,9 @@ use tokio::time::timeout;
 use super::RpcResult;
 use crate::RawJson;
 use crate::downstream::{DownstreamClient, UserWait};
+use crate::input_required::InputRequired;
 use crate::message::{Message, RequestId, RpcError, quoted};
 use crate::revision::Revision;
-use crate::session::InputRequired;
 
 /// Messages queued for one request.
 pub(super) const QUEUE: usize = 256;

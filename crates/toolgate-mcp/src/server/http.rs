@@ -19,17 +19,17 @@ use serde_json::json;
 use tokio::time::timeout;
 use toolgate_json::unquote;
 
+use super::changes::{ListenRequest, SessionChanges};
 use super::exchange::{ExchangeEvent, RequestExchange};
 use super::first_response::{FirstResponse, first_response, stream_reply};
-use super::incoming::{ClientSession, IncomingRequest, InitializeParams, SessionState, check_meta};
+use super::incoming::{ClientSession, IncomingRequest, InitializeRequest, SessionState, check_meta};
 use super::meta::RequestMeta;
 use super::resumable::{ResumeOutcome, StreamOwner};
-use super::session::SessionTicket;
 use super::{
-    CallerIdentity as _, HEADER_MISMATCH, McpEndpoint, Service, UNSUPPORTED_REVISION, is_removed_method,
-    negotiate, unsupported_revision,
+    HEADER_MISMATCH, McpEndpoint, ServiceInfo, UNSUPPORTED_REVISION, is_removed_method, unsupported_revision,
 };
-use crate::message::{Message, RequestId, RpcError};
+use crate::message::{Message, RequestId, RpcError, cancelled_request_id};
+use crate::mirror::HeaderMirror;
 use crate::revision::Revision;
 use crate::trace::TraceContext;
 
@@ -116,15 +116,57 @@ impl RequestHead<'_> {
     }
 }
 
-impl<S: Service> McpEndpoint<S> {
-    /// Handles a POST.
-    pub async fn post(self: &Arc<Self>, caller: &S::Caller, head: RequestHead<'_>, body: Bytes) -> HttpReply {
+/// A decoded POST. Everything but a reply needs the service.
+pub enum PostRequest {
+    Reply(HttpReply),
+    /// Continue with [`McpEndpoint::initialize`].
+    Initialize(InitializeRequest),
+    /// Continue with [`McpEndpoint::check_mirrors`].
+    ToolCall(ToolCallRequest),
+    /// Continue with [`ListenRequest::reply`].
+    Listen(ListenRequest),
+    /// Answer its call, then continue with [`McpEndpoint::respond`].
+    Exchange(HttpExchange),
+    /// Answer every call, then continue with [`respond_batch`].
+    Batch(Vec<RequestExchange>),
+}
+
+/// A decoded GET.
+pub enum GetRequest {
+    Reply(HttpReply),
+    /// Continue with [`SessionChanges::reply`].
+    Changes(SessionChanges),
+}
+
+/// `tools/call` of the newest revision, before its mirrored arguments are checked.
+pub struct ToolCallRequest {
+    request: IncomingRequest,
+    tool: String,
+}
+
+impl ToolCallRequest {
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+}
+
+/// A request over HTTP, which is answered with JSON or with a stream.
+pub struct HttpExchange {
+    pub exchange: RequestExchange,
+    accepts_events: bool,
+    /// Owner of the stream, in revisions with sessions.
+    owner: Option<StreamOwner>,
+}
+
+impl McpEndpoint {
+    /// Decodes a POST of a caller.
+    pub fn decode_post(&self, caller: &str, head: &RequestHead<'_>, body: &Bytes) -> PostRequest {
         let is_batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-        let messages = match Message::read_from_client(&body, self.limits) {
+        let messages = match Message::read_from_client(body, self.limits) {
             Ok(messages) => messages,
             Err(error) => {
-                let id = error.request_id(&body);
-                return HttpReply::error(400, id.as_ref(), RpcError::new(error.code(), error.to_string()));
+                let id = error.request_id(body);
+                return rejected(400, id.as_ref(), RpcError::new(error.code(), error.to_string()));
             }
         };
         let version = head.text(&PROTOCOL_VERSION);
@@ -142,23 +184,23 @@ impl<S: Service> McpEndpoint<S> {
         };
         if newest {
             return match <[Message; 1]>::try_from(messages) {
-                Ok([message]) if !is_batch => self.post_newest(caller, &head, message).await,
-                _ => HttpReply::error(
+                Ok([message]) if !is_batch => self.decode_newest(caller, head, message),
+                _ => rejected(
                     400,
                     None,
                     RpcError::new(-32600, "batches are not supported in this protocol revision"),
                 ),
             };
         }
-        self.post_session(caller, &head, messages, is_batch).await
+        self.decode_in_session(caller, head, messages, is_batch)
     }
 
-    async fn post_newest(&self, caller: &S::Caller, head: &RequestHead<'_>, message: Message) -> HttpReply {
+    fn decode_newest(&self, caller: &str, head: &RequestHead<'_>, message: Message) -> PostRequest {
         let (id, method, params) = match message {
             Message::Request { id, method, params } => (id, method, params),
-            Message::Notification { .. } => return HttpReply::empty(202),
+            Message::Notification { .. } => return PostRequest::Reply(HttpReply::empty(202)),
             Message::Response { id, .. } => {
-                return HttpReply::error(
+                return rejected(
                     400,
                     Some(&id),
                     RpcError::new(-32600, "responses are not accepted in this protocol revision"),
@@ -166,95 +208,59 @@ impl<S: Service> McpEndpoint<S> {
             }
         };
         let request = IncomingRequest::new(id, method, params, &head.trace);
-        if let Err(error) =
-            check_meta(&request.meta).and_then(|()| self.check_headers(caller, head, &request))
-        {
-            return HttpReply::error(400, Some(&request.id), error);
-        }
-        if &*request.method == "subscriptions/listen" {
-            return match self.listen(caller, &request.id, request.params.as_ref()).await {
-                Ok(messages) => HttpReply::events(sse_stream(messages)),
-                Err(error) => HttpReply::error(400, Some(&request.id), error),
-            };
-        }
-        match first_response(
-            self.start_stateless(caller, request),
-            head.accepts_events(),
-            std::future::pending(),
-        )
-        .await
-        {
-            FirstResponse::Reply(reply) => reply,
-            FirstResponse::Stream(first, exchange, _) => stream_reply(first, exchange),
-        }
-    }
-
-    /// Checks that the headers match the body.
-    fn check_headers(
-        &self,
-        caller: &S::Caller,
-        head: &RequestHead<'_>,
-        request: &IncomingRequest,
-    ) -> Result<(), RpcError> {
-        let mismatch =
-            |name: &str| RpcError::new(HEADER_MISMATCH, format!("header `{name}` does not match the body"));
-        let version = request.meta.version.as_deref().unwrap_or_default();
-        if head.text(&PROTOCOL_VERSION) != Some(version) {
-            return Err(mismatch("MCP-Protocol-Version"));
-        }
-        if version != Revision::NEWEST.name() {
-            return Err(unsupported_revision(version));
-        }
-        if head.text(&METHOD) != Some(&*request.method) {
-            return Err(mismatch("Mcp-Method"));
-        }
-        // Removed methods have no name header; they are rejected later.
-        if is_removed_method(&request.method) {
-            return Ok(());
-        }
-        let member = match &*request.method {
-            "tools/call" | "prompts/get" => "name",
-            "resources/read" => "uri",
-            method if method.starts_with("tasks/") => "taskId",
-            _ => return Ok(()),
+        let target = match check_meta(&request.meta).and_then(|()| check_headers(head, &request)) {
+            Ok(target) => target,
+            Err(error) => return rejected(400, Some(&request.id), error),
         };
-        let member_value =
-            |name: &str| request.members.iter().find(|(member, _)| *member == name).map(|(_, value)| value);
-        let target = member_value(member).and_then(|value| unquote(value.as_str()));
-        let header = head.text(&NAME).map(decode_header).transpose().map_err(|()| mismatch("Mcp-Name"))?;
-        if header.as_deref() != target.as_deref() {
-            return Err(mismatch("Mcp-Name"));
-        }
-        if &*request.method != "tools/call" {
-            return Ok(());
-        }
-        let mirrors = self.service.mirrors(caller, target.as_deref().unwrap_or_default());
-        if mirrors.is_empty() {
-            return Ok(());
-        }
-        let arguments = member_value("arguments").and_then(|value| value.parse().ok()).unwrap_or_default();
-        for mirror in &mirrors {
-            let name = mirror.header();
-            let header = decoded_header(head, &name).map_err(|()| mismatch(&name))?;
-            let matches = mirror.matches(header.as_deref(), &arguments);
-            if !matches.map_err(|error| RpcError::new(RpcError::INVALID_PARAMS, error.to_string()))? {
-                return Err(mismatch(&name));
+        match &*request.method {
+            "subscriptions/listen" => match ListenRequest::read(request.id, request.params.as_ref()) {
+                Ok(request) => PostRequest::Listen(request),
+                Err((id, error)) => rejected(400, Some(&id), error),
+            },
+            "tools/call" => {
+                PostRequest::ToolCall(ToolCallRequest { tool: target.unwrap_or_default(), request })
             }
+            _ => PostRequest::Exchange(self.stateless(caller, head, request)),
         }
-        Ok(())
     }
 
-    async fn post_session(
-        self: &Arc<Self>,
-        caller: &S::Caller,
+    fn stateless(&self, caller: &str, head: &RequestHead<'_>, request: IncomingRequest) -> HttpExchange {
+        let (exchange, accepts_events) = (self.start_stateless(caller, request), head.accepts_events());
+        HttpExchange { exchange, accepts_events, owner: None }
+    }
+
+    /// Checks that the headers that mirror arguments of a tool match the body, then starts the call.
+    ///
+    /// # Errors
+    /// The reply to a call whose headers do not match.
+    pub fn check_mirrors(
+        &self,
+        caller: &str,
+        head: &RequestHead<'_>,
+        call: ToolCallRequest,
+        mirrors: &[HeaderMirror],
+    ) -> Result<HttpExchange, HttpReply> {
+        let ToolCallRequest { request, .. } = call;
+        match check_mirror_headers(head, &request, mirrors) {
+            Ok(()) => Ok(self.stateless(caller, head, request)),
+            Err(error) => Err(HttpReply::error(400, Some(&request.id), error)),
+        }
+    }
+
+    fn decode_in_session(
+        &self,
+        caller: &str,
         head: &RequestHead<'_>,
         messages: Vec<Message>,
         is_batch: bool,
-    ) -> HttpReply {
+    ) -> PostRequest {
         if let [Message::Request { id, method, params }] = messages.as_slice()
             && &**method == "initialize"
         {
-            return self.initialize_session(caller, id, params.as_ref());
+            return match InitializeRequest::read(id.clone(), caller, params.as_ref()) {
+                Ok(request) => PostRequest::Initialize(request),
+                Err((id, error)) => rejected(200, Some(&id), error),
+            };
         }
         let client_session = match self.client_session(caller, head) {
             Ok(client_session) => client_session,
@@ -268,7 +274,7 @@ impl<S: Service> McpEndpoint<S> {
                 } else {
                     RpcError::new(-32600, "`Mcp-Session-Id` is missing; start with `initialize`")
                 };
-                return HttpReply::error(status, id, error);
+                return rejected(status, id, error);
             }
         };
         if is_batch && (!client_session.revision.has_batches() || messages.len() > MAX_BATCH) {
@@ -277,7 +283,7 @@ impl<S: Service> McpEndpoint<S> {
             } else {
                 "batches are not supported in this protocol revision"
             };
-            return HttpReply::error(400, None, RpcError::new(-32600, reason));
+            return rejected(400, None, RpcError::new(-32600, reason));
         }
         let accepts_events = head.accepts_events();
         let mut exchanges = Vec::new();
@@ -290,7 +296,7 @@ impl<S: Service> McpEndpoint<S> {
                         client_session.capabilities = json!({});
                     }
                     let request = IncomingRequest::new(id, method, params, &head.trace);
-                    exchanges.push(self.start_in_session(caller, &client_session, request));
+                    exchanges.push(self.start_in_session(&client_session, request));
                 }
                 Message::Response { id, outcome } => {
                     if let Some(data) = client_session.state.get() {
@@ -307,43 +313,47 @@ impl<S: Service> McpEndpoint<S> {
         }
         if !is_batch && let Some(exchange) = exchanges.pop() {
             let session = client_session.id.unwrap_or_default();
-            let (guard, cancelled) = self.sessions.register_cancel(&session, &exchange.id);
-            return match first_response(exchange, accepts_events, Box::pin(cancelled)).await {
-                FirstResponse::Reply(reply) => reply,
-                FirstResponse::Stream(first, exchange, cancelled) => {
-                    let owner = StreamOwner { caller: caller.id().into(), session };
-                    HttpReply::events(self.streams.start(owner, first, *exchange, cancelled, guard))
-                }
-            };
+            let owner = Some(StreamOwner { caller: caller.into(), session });
+            return PostRequest::Exchange(HttpExchange { exchange, accepts_events, owner });
         }
-        if exchanges.is_empty() { HttpReply::empty(202) } else { join_batch(exchanges).await }
+        if exchanges.is_empty() {
+            PostRequest::Reply(HttpReply::empty(202))
+        } else {
+            PostRequest::Batch(exchanges)
+        }
     }
 
-    fn initialize_session(
-        &self,
-        caller: &S::Caller,
-        id: &RequestId,
-        params: Option<&crate::RawJson>,
-    ) -> HttpReply {
-        let initialize = match InitializeParams::read(params) {
-            Ok(initialize) => initialize,
-            Err(error) => return HttpReply::error(200, Some(id), error),
+    /// Drives an exchange to its response, or to the first message of its stream.
+    pub async fn respond(&self, exchange: HttpExchange) -> HttpReply {
+        let HttpExchange { exchange, accepts_events, owner } = exchange;
+        let Some(owner) = owner else {
+            return match first_response(exchange, accepts_events, std::future::pending()).await {
+                FirstResponse::Reply(reply) => reply,
+                FirstResponse::Stream(first, exchange, _) => stream_reply(first, exchange),
+            };
         };
-        let revision = negotiate(initialize.protocol_version.as_deref());
-        let ticket = SessionTicket::new(caller.id(), revision, initialize.capabilities);
-        let Some(session) = self.signer.sign(&ticket) else {
+        let (guard, cancelled) = self.sessions.register_cancel(&owner.session, &exchange.id);
+        match first_response(exchange, accepts_events, Box::pin(cancelled)).await {
+            FirstResponse::Reply(reply) => reply,
+            FirstResponse::Stream(first, exchange, cancelled) => {
+                HttpReply::events(self.streams.start(owner, first, *exchange, cancelled, guard))
+            }
+        }
+    }
+
+    /// Starts a session, and responds with the description of the service.
+    pub fn initialize(&self, request: &InitializeRequest, info: ServiceInfo) -> HttpReply {
+        let Some(session) = self.signer.sign(&request.ticket) else {
             let error = RpcError::new(RpcError::INVALID_PARAMS, "the declared capabilities are too large");
-            return HttpReply::error(200, Some(id), error);
+            return HttpReply::error(200, Some(&request.id), error);
         };
-        let result =
-            Message::Response { id: id.clone(), outcome: Ok(self.initialize_result(caller, revision)) };
-        HttpReply { session: Some(session), ..HttpReply::message(200, &result) }
+        HttpReply { session: Some(session), ..HttpReply::message(200, &request.response(info)) }
     }
 
     /// Returns the client's session, or the HTTP status of the error.
-    fn client_session(&self, caller: &S::Caller, head: &RequestHead<'_>) -> Result<ClientSession, u16> {
+    fn client_session(&self, caller: &str, head: &RequestHead<'_>) -> Result<ClientSession, u16> {
         let id = head.text(&SESSION_ID).ok_or(400_u16)?;
-        let ticket = self.signer.verify(id, caller.id()).ok_or(404_u16)?;
+        let ticket = self.signer.verify(id, caller).ok_or(404_u16)?;
         if self.sessions.has_ended(&ticket.id) {
             return Err(404);
         }
@@ -356,19 +366,17 @@ impl<S: Service> McpEndpoint<S> {
         })
     }
 
-    /// Handles a GET: the change stream of a session, or with `Last-Event-ID` the rest of a request's stream.
-    pub fn get(&self, caller: &S::Caller, head: &RequestHead<'_>) -> HttpReply {
+    /// Decodes a GET: the change stream of a session, or with `Last-Event-ID` the rest of a request's stream.
+    pub fn decode_get(&self, caller: &str, head: &RequestHead<'_>) -> GetRequest {
         let newest = head.text(&PROTOCOL_VERSION) == Some(Revision::NEWEST.name());
         if newest || !head.accepts_events() {
-            return HttpReply::empty(405);
+            return GetRequest::Reply(HttpReply::empty(405));
         }
-        match self.client_session(caller, head) {
+        GetRequest::Reply(match self.client_session(caller, head) {
             Ok(client_session) => match head.text(&LAST_EVENT_ID) {
                 Some(last) => {
-                    let owner = StreamOwner {
-                        caller: caller.id().into(),
-                        session: client_session.id.unwrap_or_default(),
-                    };
+                    let owner =
+                        StreamOwner { caller: caller.into(), session: client_session.id.unwrap_or_default() };
                     match self.streams.resume(&owner, last) {
                         Some(ResumeOutcome::Events(events)) => HttpReply::events(events),
                         // Status 204 tells an SSE client not to reconnect.
@@ -377,14 +385,14 @@ impl<S: Service> McpEndpoint<S> {
                         None => HttpReply::empty(400),
                     }
                 }
-                None => HttpReply::events(sse_stream(self.session_changes(caller, client_session.state))),
+                None => return GetRequest::Changes(SessionChanges(client_session.state)),
             },
             Err(status) => HttpReply::empty(if status == 404 { 404 } else { 405 }),
-        }
+        })
     }
 
     /// Handles a DELETE: ends the session.
-    pub fn delete(&self, caller: &S::Caller, head: &RequestHead<'_>) -> HttpReply {
+    pub fn delete(&self, caller: &str, head: &RequestHead<'_>) -> HttpReply {
         if head.text(&PROTOCOL_VERSION) == Some(Revision::NEWEST.name()) {
             return HttpReply::empty(405);
         }
@@ -398,6 +406,65 @@ impl<S: Service> McpEndpoint<S> {
             Err(status) => HttpReply::empty(if status == 404 { 404 } else { 405 }),
         }
     }
+}
+
+fn rejected(status: u16, id: Option<&RequestId>, error: RpcError) -> PostRequest {
+    PostRequest::Reply(HttpReply::error(status, id, error))
+}
+
+fn mismatch(name: &str) -> RpcError {
+    RpcError::new(HEADER_MISMATCH, format!("header `{name}` does not match the body"))
+}
+
+/// Checks that the headers match the body. Returns the target of the request: its tool, prompt, resource or task.
+fn check_headers(head: &RequestHead<'_>, request: &IncomingRequest) -> Result<Option<String>, RpcError> {
+    let version = request.meta.version.as_deref().unwrap_or_default();
+    if head.text(&PROTOCOL_VERSION) != Some(version) {
+        return Err(mismatch("MCP-Protocol-Version"));
+    }
+    if version != Revision::NEWEST.name() {
+        return Err(unsupported_revision(version));
+    }
+    if head.text(&METHOD) != Some(&*request.method) {
+        return Err(mismatch("Mcp-Method"));
+    }
+    // Removed methods have no name header; they are rejected later.
+    if is_removed_method(&request.method) {
+        return Ok(None);
+    }
+    let member = match &*request.method {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" => "uri",
+        method if method.starts_with("tasks/") => "taskId",
+        _ => return Ok(None),
+    };
+    let target = request.member(member).and_then(|value| unquote(value.as_str()));
+    let header = head.text(&NAME).map(decode_header).transpose().map_err(|()| mismatch("Mcp-Name"))?;
+    if header.as_deref() != target.as_deref() {
+        return Err(mismatch("Mcp-Name"));
+    }
+    Ok(header)
+}
+
+/// Checks that the headers that mirror arguments match them.
+fn check_mirror_headers(
+    head: &RequestHead<'_>,
+    request: &IncomingRequest,
+    mirrors: &[HeaderMirror],
+) -> Result<(), RpcError> {
+    if mirrors.is_empty() {
+        return Ok(());
+    }
+    let arguments = request.member("arguments").and_then(|value| value.parse().ok()).unwrap_or_default();
+    for mirror in mirrors {
+        let name = mirror.header();
+        let header = decoded_header(head, &name).map_err(|()| mismatch(&name))?;
+        let matches = mirror.matches(header.as_deref(), &arguments);
+        if !matches.map_err(|error| RpcError::new(RpcError::INVALID_PARAMS, error.to_string()))? {
+            return Err(mismatch(&name));
+        }
+    }
+    Ok(())
 }
 
 /// Returns a decoded header value.
@@ -417,19 +484,6 @@ fn decode_header(value: &str) -> Result<String, ()> {
     String::from_utf8(STANDARD.decode(coded).map_err(drop)?).map_err(drop)
 }
 
-/// Extracts the request id from `notifications/cancelled`.
-pub(crate) fn cancelled_request_id(params: &crate::RawJson) -> Option<RequestId> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Cancelled {
-        request_id: serde_json::Value,
-    }
-    match params.parse::<Cancelled>().ok()?.request_id {
-        serde_json::Value::String(text) => Some(RequestId::String(text.into())),
-        number => number.as_i64().map(RequestId::Number),
-    }
-}
-
 /// HTTP status for a response, by revision and error code.
 pub(super) fn status(revision: Revision, code: Option<i64>) -> u16 {
     match code {
@@ -440,8 +494,8 @@ pub(super) fn status(revision: Revision, code: Option<i64>) -> u16 {
     }
 }
 
-/// Waits for all responses of a batch.
-async fn join_batch(exchanges: Vec<RequestExchange>) -> HttpReply {
+/// Drives the exchanges of a batch to their responses.
+pub async fn respond_batch(exchanges: Vec<RequestExchange>) -> HttpReply {
     let answers = futures_util::future::join_all(exchanges.into_iter().map(|mut exchange| async move {
         loop {
             if let ExchangeEvent::End(message, _) = exchange.next().await {
@@ -459,7 +513,7 @@ async fn join_batch(exchanges: Vec<RequestExchange>) -> HttpReply {
 }
 
 /// Converts messages to an event stream with keep-alive comments.
-fn sse_stream(messages: BoxStream<'static, Message>) -> BoxStream<'static, Bytes> {
+pub(super) fn sse_stream(messages: BoxStream<'static, Message>) -> BoxStream<'static, Bytes> {
     let begin = stream::once(std::future::ready(Bytes::from_static(b":\n\n")));
     let rest = stream::unfold(messages, |mut messages| async move {
         match timeout(KEEPALIVE_INTERVAL, messages.next()).await {

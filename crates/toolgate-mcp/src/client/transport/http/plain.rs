@@ -90,7 +90,7 @@ impl ConnectionDriver {
 }
 
 /// Response whose body is still to be read.
-pub(in crate::transport) struct PlainResponse {
+pub(in crate::client::transport) struct PlainResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Incoming,

@@ -2,61 +2,20 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-
 use super::*;
-use crate::mirror::HeaderMirror;
-use crate::revision::Revision;
-use crate::serve::session::SessionData;
-use crate::serve::{CallerIdentity, ClientRequest, RpcResult, ServiceInfo};
-
-#[derive(Clone)]
-struct TestCaller;
-
-impl CallerIdentity for TestCaller {
-    fn id(&self) -> &str {
-        "test"
-    }
-}
+use crate::server::session::SessionData;
 
 /// Two resources change, some changes are lost, and the tools change.
-struct ChangingService;
-
-impl Service for ChangingService {
-    type Caller = TestCaller;
-
-    fn describe(&self, _: &TestCaller, _: Revision) -> ServiceInfo {
-        ServiceInfo {
-            name: String::new(),
-            version: String::new(),
-            capabilities: json!({}),
-            instructions: None,
-        }
-    }
-
-    fn request(&self, _: &TestCaller, _: ClientRequest) -> BoxFuture<'static, RpcResult> {
-        Box::pin(async { Ok(RawJson::from_value(&json!({}))) })
-    }
-
-    fn changes(&self, _: &TestCaller) -> BoxStream<'static, ServiceChange> {
-        let changed = |uri: &str| {
-            ServiceChange::Resource(uri.into(), RawJson::from_value(&json!({ "uri": uri, "more": 1 })))
-        };
-        Box::pin(futures_util::stream::iter([
-            changed("a:1"),
-            changed("a:2"),
-            ServiceChange::Missed,
-            ServiceChange::Tools,
-        ]))
-    }
-
-    fn subscribe(&self, _: &TestCaller, _: &str) -> BoxFuture<'static, Result<Subscription, RpcError>> {
-        Box::pin(async { Ok(Box::new(()) as Subscription) })
-    }
-
-    fn mirrors(&self, _: &TestCaller, _: &str) -> Vec<HeaderMirror> {
-        Vec::new()
-    }
+fn changes() -> BoxStream<'static, ServiceChange> {
+    let changed = |uri: &str| {
+        ServiceChange::Resource(uri.into(), RawJson::from_value(&json!({ "uri": uri, "more": 1 })))
+    };
+    Box::pin(futures_util::stream::iter([
+        changed("a:1"),
+        changed("a:2"),
+        ServiceChange::Missed,
+        ServiceChange::Tools,
+    ]))
 }
 
 /// Last part of the method, and the resource.
@@ -76,25 +35,25 @@ async fn summarize(messages: BoxStream<'static, Message>) -> Vec<String> {
 
 #[tokio::test]
 async fn lost_changes_notify_all_subscriptions() {
-    let endpoint = McpEndpoint::new(Arc::new(ChangingService), crate::scan::ScanLimits::default());
     let data = Arc::new(SessionData::default());
     for uri in ["a:2", "a:3"] {
         data.subscriptions.lock().insert(uri.into(), Box::new(()));
     }
-    let session_changes = endpoint.session_changes(&TestCaller, SessionState::Connection(data));
+    let session_changes = SessionChanges(SessionState::Connection(data)).messages(changes());
     let expected = ["updated a:2", "list_changed -", "updated a:2", "updated a:3"];
     let mut found = summarize(session_changes).await;
     found[1..].sort_unstable();
     assert_eq!(found, expected);
     // Newest revision: on the requested stream.
     let filter = json!({ "notifications": { "resourceSubscriptions": ["a:1"], "toolsListChanged": false } });
-    let listens = endpoint
-        .listen(&TestCaller, &RequestId::Number(1), Some(&RawJson::from_value(&filter)))
-        .await
-        .unwrap();
+    let request = ListenRequest::read(RequestId::Number(1), Some(&RawJson::from_value(&filter)));
+    let request = request.unwrap_or_else(|(_, error)| panic!("{error}"));
+    let subscriptions =
+        request.uris().iter().map(|uri| (uri.clone(), Box::new(()) as Subscription)).collect();
+    let listens = request.messages(ChangeSource { changes: changes(), subscriptions });
     assert_eq!(summarize(listens).await, ["acknowledged -", "updated a:1", "updated a:1"]);
     // Without subscriptions, lost changes cause no notification.
-    let nothing = endpoint.session_changes(&TestCaller, SessionState::Connection(Arc::default()));
+    let nothing = SessionChanges(SessionState::Connection(Arc::default())).messages(changes());
     assert_eq!(nothing.count().await, 1);
 }
 

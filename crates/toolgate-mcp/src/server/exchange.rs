@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::RpcResult;
-use super::client::ClientMessage;
-use super::incoming::SessionState;
-use super::request_state::request_key;
+use super::client::{ClientHandle, ClientMessage};
+use super::incoming::{ServiceCall, SessionState};
+use super::request_state::{StateScope, StateSigner, request_key};
 use super::suspended::{ClientQuestion, SuspendedRequests};
 use crate::RawJson;
 use crate::message::{Message, RequestId, RpcError};
@@ -78,11 +79,66 @@ impl PendingQuestions {
     }
 }
 
-/// Request in progress.
-pub(super) struct RequestExchange {
+/// Step between the answer of the service and the response.
+pub(super) enum AnswerStep {
+    None,
+    /// Setting a log level succeeds even if no server supports it.
+    LogLevel,
+    /// Newest revision: states of servers are signed for the client.
+    Seal(StateSeal),
+}
+
+/// Signs the state in an answer, and checks that the client can provide the input that the answer asks for.
+pub(super) struct StateSeal {
+    pub(super) client: Arc<ClientHandle>,
+    pub(super) states: Arc<StateSigner>,
+    pub(super) caller: Box<str>,
+    pub(super) method: Box<str>,
+    pub(super) params: Option<RawJson>,
+}
+
+impl StateSeal {
+    fn apply(self, answer: RpcResult) -> RpcResult {
+        let result = answer.map_err(|error| missing_capability_error(&self.client, error))?;
+        if self.client.lacks_requested_capability(&result) {
+            let error = RpcError::new(-32603, "the server asks for an undeclared capability");
+            return Err(missing_capability_error(&self.client, error));
+        }
+        let scope = StateScope { caller: &self.caller, method: &self.method, params: self.params.as_ref() };
+        Ok(self.states.sign(scope, result))
+    }
+}
+
+/// Replaces an error by [`RpcError::MISSING_CAPABILITY`] if a server needed a capability that the client did not
+/// declare.
+fn missing_capability_error(client: &ClientHandle, error: RpcError) -> RpcError {
+    let Some(missing_capability) = client.missing_capability.get() else { return error };
+    let capability = missing_capability
+        .as_object()
+        .and_then(|missing_capability| missing_capability.keys().next())
+        .map_or("", String::as_str);
+    RpcError {
+        data: Some(RawJson::from_value(&json!({ "requiredCapabilities": missing_capability }))),
+        ..RpcError::new(
+            RpcError::MISSING_CAPABILITY,
+            format!("the request needs `{capability}`, which the client did not declare"),
+        )
+    }
+}
+
+/// A call that waits for its answer.
+struct PendingCall {
+    call: Option<ServiceCall>,
+    step: AnswerStep,
+    messages: mpsc::Receiver<ClientMessage>,
+}
+
+/// A decoded request: the call that the service answers, if there is one, and all that is sent to the client.
+pub struct RequestExchange {
     pub(super) id: RequestId,
     pub(super) revision: Revision,
     pub(super) delivery: QuestionDelivery,
+    pending: Option<PendingCall>,
     pub(super) running: Option<RunningRequest>,
     /// Response; held back until all messages are sent.
     end: Option<RpcResult>,
@@ -97,13 +153,28 @@ pub(super) enum ExchangeEvent {
 }
 
 impl RequestExchange {
-    pub(super) fn new(
+    pub(super) fn new(id: RequestId, revision: Revision, delivery: QuestionDelivery) -> Self {
+        Self { id, revision, delivery, pending: None, running: None, end: None }
+    }
+
+    /// Adds the call that the service answers.
+    pub(super) fn with_call(
+        self,
+        call: ServiceCall,
+        step: AnswerStep,
+        messages: mpsc::Receiver<ClientMessage>,
+    ) -> Self {
+        Self { pending: Some(PendingCall { call: Some(call), step, messages }), ..self }
+    }
+
+    /// Creates an exchange whose answer is under way.
+    pub(super) fn running(
         id: RequestId,
         revision: Revision,
         delivery: QuestionDelivery,
         running: RunningRequest,
     ) -> Self {
-        Self { id, revision, delivery, running: Some(running), end: None }
+        Self { running: Some(running), ..Self::new(id, revision, delivery) }
     }
 
     /// Creates an exchange that already has its response.
@@ -113,7 +184,30 @@ impl RequestExchange {
         delivery: QuestionDelivery,
         outcome: RpcResult,
     ) -> Self {
-        Self { id, revision, delivery, running: None, end: Some(outcome) }
+        Self { end: Some(outcome), ..Self::new(id, revision, delivery) }
+    }
+
+    /// Takes the call that the service must [answer](Self::answer). `None` if the exchange needs no service.
+    pub fn take_call(&mut self) -> Option<ServiceCall> {
+        self.pending.as_mut()?.call.take()
+    }
+
+    /// Answers the call. The future runs while the response is driven, and is dropped if the request is cancelled.
+    pub fn answer(&mut self, answer: impl Future<Output = RpcResult> + Send + 'static) {
+        let Some(PendingCall { step, messages, .. }) = self.pending.take() else { return };
+        let answer: BoxFuture<'static, RpcResult> = match step {
+            AnswerStep::None => Box::pin(answer),
+            AnswerStep::LogLevel => Box::pin(async {
+                match answer.await {
+                    Err(error) if error.code == RpcError::METHOD_NOT_FOUND => {
+                        Ok(RawJson::from_value(&json!({})))
+                    }
+                    outcome => outcome,
+                }
+            }),
+            AnswerStep::Seal(seal) => Box::pin(async { seal.apply(answer.await) }),
+        };
+        self.running = Some(RunningRequest { answer, messages });
     }
 
     /// Returns the next event. `End` is the last one.
@@ -214,7 +308,8 @@ async fn batches_questions_asked_within_the_window() {
         let (suspended_requests, caller, method) = (Arc::default(), "ann".into(), "tools/call".into());
         let delivery = QuestionDelivery::AsResult { suspended_requests, caller, method, params: None };
         let running = RunningRequest { answer: Box::pin(std::future::pending()), messages };
-        let mut exchange = RequestExchange::new(RequestId::Number(1), Revision::NEWEST, delivery, running);
+        let mut exchange =
+            RequestExchange::running(RequestId::Number(1), Revision::NEWEST, delivery, running);
         let next = tokio::select! {
             () = ask => unreachable!("it asks for ever"),
             next = exchange.next() => next,

@@ -1,0 +1,8 @@
+//! Client half: connections and sessions with the servers behind the gateway.
+//!
+//! It shares messages and links with the [server half](crate::server), and nothing else.
+
+pub mod handshake;
+pub mod oauth;
+pub mod session;
+pub mod transport;
