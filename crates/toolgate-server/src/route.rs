@@ -14,7 +14,10 @@ use futures_util::future::BoxFuture;
 use hyper::Method;
 use hyper::http::request::Parts;
 use percent_encoding::percent_decode_str;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
 use toolgate_json::RawJson;
 use toolgate_types::profile::ProfileName;
 
@@ -185,6 +188,27 @@ pub(crate) struct Route {
     pub(crate) operation: Option<ApiOperation>,
 }
 
+/// Schema of a request body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodySchema {
+    pub(crate) name: &'static str,
+    /// Generates the schema from the type that reads the body. `None` if `schemas.json` has it, because the body is an
+    /// entry of a configuration file.
+    pub(crate) generate: Option<fn() -> Json>,
+}
+
+/// Generates the schema of a type.
+pub(crate) fn schema_of<T: JsonSchema>() -> Json {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    // The name of a type of ours means nothing to clients.
+    schema.remove("title");
+    schema.to_value()
+}
+
 /// Description of a route in the OpenAPI document.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiOperation {
@@ -192,8 +216,7 @@ pub(crate) struct ApiOperation {
     pub(crate) id: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) query: &'static [Parameter],
-    /// Schema of the request body.
-    pub(crate) body: Option<&'static str>,
+    pub(crate) body: Option<BodySchema>,
     pub(crate) status: u16,
     pub(crate) content: ResponseContent,
     /// Error statuses, besides those that apply to every operation.
@@ -255,9 +278,19 @@ impl Route {
         self.with(|operation| operation.query = query)
     }
 
-    /// Reads a body with this schema.
-    pub(crate) fn takes(self, schema: &'static str) -> Self {
-        self.reads_body().with(|operation| operation.body = Some(schema))
+    /// Reads a body with a schema of `schemas.json`.
+    pub(crate) fn takes(self, name: &'static str) -> Self {
+        self.takes_schema(name, None)
+    }
+
+    /// Reads a body of this type.
+    pub(crate) fn takes_type<T: JsonSchema>(self, name: &'static str) -> Self {
+        self.takes_schema(name, Some(schema_of::<T>))
+    }
+
+    /// Reads a body with a generated schema.
+    pub(crate) fn takes_schema(self, name: &'static str, generate: Option<fn() -> Json>) -> Self {
+        self.reads_body().with(|operation| operation.body = Some(BodySchema { name, generate }))
     }
 
     pub(crate) fn gives(self, status: u16, content: ResponseContent) -> Self {

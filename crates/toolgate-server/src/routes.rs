@@ -227,7 +227,7 @@ fn tool_rows() -> Vec<Route> {
             .conditional(),
         post("/v1/tools/execute", Requirement::ToolPermissions, call::execute)
             .describe("execute", "Calls the tool named in the body.")
-            .takes("Execute")
+            .takes_schema("Execute", Some(call::execute_schema))
             .gives(200, RESULT)
             .or(CALL_ERRORS),
         get("/v1/tools/search", ANY, tools::search)
@@ -291,7 +291,7 @@ fn tool_rows() -> Vec<Route> {
             .conditional(),
         post("/v1/tools/{name}/call", Requirement::ToolPermissions, call::call)
             .describe("call", "Calls a tool.")
-            .takes("Call")
+            .takes_schema("Call", Some(call::call_schema))
             .gives(200, RESULT)
             .or(CALL_ERRORS),
     ]
@@ -331,7 +331,7 @@ fn server_rows() -> Vec<Route> {
             .or(&[503]),
         post("/v1/servers/{name}/approve", write, servers::approve)
             .describe("approve", "Approves quarantined tools of an MCP server.")
-            .takes("Approval")
+            .takes_type::<servers::ApprovalBody>("Approval")
             .gives(200, ResponseContent::Json("Approved"))
             .or(&[412, 503]),
     ]
@@ -356,7 +356,7 @@ fn execution_rows() -> Vec<Route> {
             .or(&[503]),
         post("/v1/policy/why", Requirement::Permission(POLICY_READ), call::explain_policy)
             .describe("why", "Explains how the policy would decide a call.")
-            .takes("Why")
+            .takes_schema("Why", Some(call::explain_schema))
             .gives(200, ResponseContent::Json("Decision"))
             .or(&[404]),
     ]
@@ -373,7 +373,7 @@ fn question_rows() -> Vec<Route> {
             .gives(200, question),
         post("/v1/human-input/{id}", Requirement::Permission(HUMAN_INPUT_ANSWER), questions::answer_input)
             .describe("answerHumanInput", "Answers a question. The caller that asked cannot answer it.")
-            .takes("Answer")
+            .takes_type::<questions::AnswerBody>("Answer")
             .gives(200, ResponseContent::Json("Answered"))
             .or(&[422]),
         get("/v1/approvals", Requirement::Permission(APPROVALS_READ), questions::approvals)
@@ -384,7 +384,7 @@ fn question_rows() -> Vec<Route> {
             .gives(200, question),
         post("/v1/approvals/{id}", Requirement::Permission(APPROVALS_ANSWER), questions::answer_approval)
             .describe("answerApproval", "Approves or rejects a call. The caller that made it cannot answer.")
-            .takes("Approve")
+            .takes_type::<questions::ApprovalAnswer>("Approve")
             .gives(200, ResponseContent::Json("Answered"))
             .or(&[422]),
     ]
@@ -398,7 +398,7 @@ fn caller_rows() -> Vec<Route> {
             .gives(200, ResponseContent::Json("Callers")),
         post("/v1/callers", write, callers::add)
             .describe("addCaller", "Creates a caller. Its key is shown only in this response.")
-            .takes("CallerEntry")
+            .takes_type::<callers::NewCaller>("CallerEntry")
             .gives(201, ResponseContent::Json("CallerMade"))
             .or(&[409, 422, 503]),
         get("/v1/callers/{id}", read, callers::show)
@@ -415,7 +415,7 @@ fn run_rows() -> Vec<Route> {
     vec![
         post("/v1/runs", Requirement::Permission(RUNS_START), runs::start)
             .describe("startRun", "Starts or resumes an agent run, and streams its events.")
-            .takes("NewRun")
+            .takes_type::<runs::RunBody>("NewRun")
             .gives(200, ResponseContent::Events)
             .or(&[404, 409, 503]),
         get("/v1/runs", Requirement::OwnOr(RUNS_READ), runs::list)

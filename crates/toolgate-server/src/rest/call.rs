@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use axum::response::Response;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use toolgate_json::{CallArguments, RawJson};
@@ -17,11 +18,44 @@ use toolgate_types::Caller;
 use super::tools;
 use crate::auth::{Authenticated, HttpError};
 use crate::lifecycle::{CountGuard, Phase};
-use crate::route::AdmittedRequest;
+use crate::route::{AdmittedRequest, schema_of};
 use crate::{Gateway, response};
 
 /// Maximum length of a string in the context.
 const MAX_CONTEXT_BYTES: usize = 256;
+
+/// Members of the bodies of `/v1/tools/{name}/call`, `/v1/tools/execute` and `/v1/policy/why`.
+const CALL_MEMBERS: [&str; 2] = ["arguments", "context"];
+/// `tool` is an alias of `name`; `input` and `args` are aliases of `arguments`.
+const EXECUTE_MEMBERS: [&str; 6] = ["name", "tool", "arguments", "input", "args", "context"];
+const EXPLAIN_MEMBERS: [&str; 5] = ["caller", "tool", "name", "arguments", "context"];
+
+pub(crate) fn call_schema() -> Json {
+    schema("A call of a tool.", &CALL_MEMBERS)
+}
+
+pub(crate) fn execute_schema() -> Json {
+    let summary = "`tool` is an alias of `name`; `input` and `args` are aliases of `arguments`.";
+    schema(summary, &EXECUTE_MEMBERS)
+}
+
+pub(crate) fn explain_schema() -> Json {
+    schema("A call to explain, of the given caller.", &EXPLAIN_MEMBERS)
+}
+
+/// Schema of a body with these members. [`CallBody`] has no derived one, because it keeps the arguments as received.
+fn schema(summary: &str, members: &[&str]) -> Json {
+    let property = |name: &&str| {
+        let schema = match *name {
+            "name" | "tool" | "caller" => json!({ "type": "string" }),
+            "context" => schema_of::<RequestContext>(),
+            _ => json!({ "type": "object" }),
+        };
+        ((*name).to_owned(), schema)
+    };
+    let properties: Map<_, _> = members.iter().map(property).collect();
+    json!({ "description": summary, "type": "object", "additionalProperties": false, "properties": properties })
+}
 
 /// Members of a request body.
 #[derive(Default)]
@@ -32,29 +66,33 @@ struct CallBody {
     context: RequestContext,
 }
 
-/// Origin of a call, as defined by the tool contract.
-#[derive(Debug, Default, Deserialize)]
+/// Origin of a call, and the ids it belongs to.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RequestContext {
+    #[schemars(length(max = MAX_CONTEXT_BYTES))]
     user_id: Option<String>,
+    #[schemars(length(max = MAX_CONTEXT_BYTES))]
     session_id: Option<String>,
     correlation_id: Option<String>,
     trace_id: Option<String>,
+    #[schemars(length(max = MAX_CONTEXT_BYTES))]
     agent_id: Option<String>,
+    #[schemars(length(max = MAX_CONTEXT_BYTES))]
     agent_version: Option<String>,
+    #[schemars(length(max = MAX_CONTEXT_BYTES))]
     timestamp: Option<String>,
     metadata: Option<Map<String, Json>>,
 }
 
 pub(crate) async fn call(request: AdmittedRequest) -> Result<Response, HttpError> {
     let name = request.parameter()?;
-    let call_body = CallBody::read(&request, &["arguments", "context"])?;
+    let call_body = CallBody::read(&request, &CALL_MEMBERS)?;
     request.gateway.call(&request.auth, name, call_body).await
 }
 
 pub(crate) async fn execute(request: AdmittedRequest) -> Result<Response, HttpError> {
-    let members = ["name", "tool", "arguments", "input", "args", "context"];
-    let mut call_body = CallBody::read(&request, &members)?;
+    let mut call_body = CallBody::read(&request, &EXECUTE_MEMBERS)?;
     let name = call_body
         .tool
         .take()
@@ -63,9 +101,8 @@ pub(crate) async fn execute(request: AdmittedRequest) -> Result<Response, HttpEr
 }
 
 pub(crate) async fn explain_policy(request: AdmittedRequest) -> Result<Response, HttpError> {
-    let members = ["caller", "tool", "name", "arguments", "context"];
     let (gateway, auth) = (&request.gateway, &request.auth);
-    let mut call_body = CallBody::read(&request, &members)?;
+    let mut call_body = CallBody::read(&request, &EXPLAIN_MEMBERS)?;
     let name = call_body
         .tool
         .take()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_types::Caller;
@@ -17,13 +18,15 @@ use crate::route::AdmittedRequest;
 const MAX_PERMISSIONS: usize = 1000;
 const MAX_DESCRIPTION: usize = 1000;
 
-/// Request body of a new caller.
-#[derive(Deserialize)]
+/// A new caller.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct NewCaller {
+pub(crate) struct NewCaller {
     id: String,
+    #[schemars(length(max = MAX_DESCRIPTION))]
     description: Option<String>,
     #[serde(default)]
+    #[schemars(length(max = MAX_PERMISSIONS))]
     permissions: Vec<String>,
 }
 

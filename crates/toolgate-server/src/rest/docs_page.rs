@@ -61,7 +61,7 @@ fn write_operation(route: &Route, operation: &ApiOperation, page: &mut String) {
         row(&format!("?{name}="), &format!("{about} ({kind})"));
     }
     if let Some(schema) = body {
-        row("body", &format!("JSON, `{schema}` in openapi.json"));
+        row("body", &format!("JSON, `{}` in openapi.json", schema.name));
     }
     row(
         &status.to_string(),

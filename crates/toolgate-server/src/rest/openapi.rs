@@ -10,7 +10,7 @@ use crate::response;
 use crate::route::{AdmittedRequest, ApiOperation, Requirement, ResponseContent, Route};
 use crate::routes::ROUTES;
 
-/// Schemas of request and response bodies.
+/// Schemas of response bodies, and of request bodies that are entries of configuration files.
 const SCHEMAS: &str = include_str!("schemas.json");
 
 pub(crate) async fn show(_: AdmittedRequest) -> Result<Response, HttpError> {
@@ -26,7 +26,12 @@ fn document() -> Json {
             path[route.method.as_str().to_lowercase()] = operation_json(route, operation);
         }
     }
-    let schemas: Json = serde_json::from_str(SCHEMAS).expect("schemas.json is valid JSON");
+    let mut schemas: Json = serde_json::from_str(SCHEMAS).expect("schemas.json is valid JSON");
+    for body in ROUTES.rows().iter().filter_map(|route| route.operation.as_ref()?.body) {
+        if let Some(generate) = body.generate {
+            schemas[body.name] = generate();
+        }
+    }
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -62,8 +67,8 @@ fn operation_json(route: &Route, operation: &ApiOperation) -> Json {
     if let Requirement::Permission(permission) = route.need {
         json["x-permission"] = permission.into();
     }
-    if let Some(schema) = operation.body {
-        json["requestBody"] = json!({ "required": true, "content": content(schema) });
+    if let Some(body) = operation.body {
+        json["requestBody"] = json!({ "required": true, "content": content(body.name) });
     }
     json
 }

@@ -4,6 +4,7 @@
 
 use axum::response::Response;
 use hyper::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use toolgate_runtime::questions::{Answer, AnswerError, HumanReply, QuestionKind, QueuedQuestion};
@@ -34,20 +35,21 @@ pub(crate) async fn approval(request: AdmittedRequest) -> Result<Response, HttpE
     one(&request.gateway, QuestionKind::Approval, &request.parameter()?)
 }
 
-/// Request body: an answer, or a refusal with a reason.
-#[derive(Deserialize)]
+/// An answer, or `decline` with a reason.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AnswerBody {
+pub(crate) struct AnswerBody {
     answer: Option<Json>,
     #[serde(default)]
     decline: bool,
+    #[schemars(length(max = MAX_REASON))]
     reason: Option<String>,
 }
 
-/// Request body of an approval: yes or no.
-#[derive(Deserialize)]
+/// The answer to an approval: yes or no.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ApprovalAnswer {
+pub(crate) struct ApprovalAnswer {
     approve: bool,
 }
 

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::broadcast;
@@ -34,11 +35,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Time for a run that ends with the gateway to write its last event.
 const FINAL_EVENT_GRACE: Duration = Duration::from_secs(1);
 
-/// Request body: a new task, or a run to resume.
-#[derive(Deserialize)]
+/// A new task, or a run to resume.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RunBody {
+pub(crate) struct RunBody {
+    /// The task, in natural language.
     task: Option<String>,
+    /// Id of a run to resume, instead of a task.
     resume: Option<String>,
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use hyper::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
@@ -42,14 +43,14 @@ pub(crate) async fn reconnect(request: AdmittedRequest) -> Result<Response, Http
     gateway.status(&name).map(|status| response::json(&status)).ok_or_else(|| no_server(&name))
 }
 
-/// Tools to approve, with the hashes that were reviewed; without any, all that wait.
-#[derive(Deserialize, Default)]
+/// Tools to approve, with the hashes that were reviewed. Without `tools`, all that wait.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ApprovalBody {
+pub(crate) struct ApprovalBody {
     tools: Option<Vec<ApprovedTool>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ApprovedTool {
     name: String,
