@@ -91,6 +91,23 @@ const CRATES: &[CrateRule] = &[
         ],
     },
     CrateRule {
+        name: "toolgate-app",
+        may_use: &[
+            "toolgate-types",
+            "toolgate-redact",
+            "toolgate-policy",
+            "toolgate-mcp",
+            "toolgate-search",
+            "toolgate-audit",
+            "toolgate-store",
+            "toolgate-upstream",
+            "toolgate-runtime",
+            "toolgate-config",
+            "toolgate-agent",
+            "toolgate-server",
+        ],
+    },
+    CrateRule {
         name: "toolgate",
         may_use: &[
             "toolgate-types",
@@ -105,6 +122,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-config",
             "toolgate-agent",
             "toolgate-server",
+            "toolgate-app",
         ],
     },
     CrateRule { name: "cards", may_use: &["toolgate-sdk"] },
