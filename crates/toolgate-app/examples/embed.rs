@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use toolgate_app::{App, Caller, Environment, Project};
 
 fn main() -> ExitCode {
-    // Tools run in child processes, which start through this executable.
+    // Tools run in child processes, and these start through this executable.
     if let Some(code) = toolgate_app::run_shim() {
         return code;
     }
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 /// Calls the tool `word_count` of the project, as the owner of its files.
 pub(crate) async fn count_words(folder: &Path, text: &str) -> Result<Json, Box<dyn Error>> {
     let project = Project::load(folder, None, Environment::from_process())?;
-    // Without a terminal: nobody answers questions. Calls are recorded in the execution log of the project.
+    // Without a terminal, questions get no answer. Calls are recorded in the execution log of the project.
     let app = App::builder(project).on_event(|event| eprintln!("{event}")).build()?;
     app.run(async |app| {
         let failed_servers = app.discover().await?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value as Json;
+use serde::Serialize;
 use tokio::time::timeout;
 use toolgate_agent::model::ModelError;
 use toolgate_agent::server_requests::client_capabilities;
@@ -104,7 +104,7 @@ pub struct UnknownName {
     pub hint: String,
 }
 
-/// The answers to questions of tools, servers and policies. By default nobody answers.
+/// The sources of answers to questions of tools, servers and policies. By default there are none.
 pub struct Answers {
     /// Answers requests of servers, such as elicitation and sampling.
     pub server_requests: Arc<dyn ClientFeatures>,
@@ -136,7 +136,7 @@ pub struct AppBuilder<'a> {
 }
 
 impl<'a> AppBuilder<'a> {
-    /// Sets who answers questions. Gateways ignore it: their clients and the question queue answer.
+    /// Sets the sources of answers. Gateways ignore them: their clients and the question queue answer.
     pub fn answers(mut self, answers: Answers) -> Self {
         self.answers = answers;
         self
@@ -178,8 +178,8 @@ impl<'a> AppBuilder<'a> {
         self.assemble(questions)
     }
 
-    /// Builds an app and its agent, which may always ask a person and stores results that its model cannot take. The
-    /// agent answers requests of servers itself. `record` is a file for a recording of the run.
+    /// Builds an app and its agent. The agent may always ask a person, stores results that its model cannot take, and
+    /// answers requests of servers itself. `record` is a file for a recording of the run.
     ///
     /// # Errors
     /// If the model cannot be used, or like [`build`](Self::build).
@@ -366,7 +366,7 @@ impl App {
     }
 
     /// Calls a tool through the pipeline, as part of a new trace. Returns the whole result, however large it is.
-    pub async fn call(&self, caller: &Caller, tool: &str, arguments: &Json) -> CallOutcome {
+    pub async fn call(&self, caller: &Caller, tool: &str, arguments: &impl Serialize) -> CallOutcome {
         let request = CallRequest {
             name: tool.to_owned(),
             arguments: RawJson::from_value(arguments).into(),

@@ -153,7 +153,7 @@ impl<'a> ProjectCallers<'a> {
         Ok(configured.chain(stored.map(created_entry)).collect())
     }
 
-    /// Adds a caller. Returns it with its key, which cannot be shown again.
+    /// Adds a caller. Returns it with its key. The key cannot be shown again.
     ///
     /// # Errors
     /// If the caller exists or is invalid, or the key file cannot be written.

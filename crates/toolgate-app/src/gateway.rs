@@ -160,7 +160,7 @@ impl AppBuilder<'_> {
         Ok(GatewayApp { parts, new_owner_key, uses_tls: serve_config.tls.is_some() })
     }
 
-    /// Builds the gateway for one caller at the other end of a pair of pipes, which answers requests of servers.
+    /// Builds the gateway for one caller at the other end of a pair of pipes. The caller answers requests of servers.
     ///
     /// # Errors
     /// Like [`build`](Self::build).
@@ -199,7 +199,7 @@ impl GatewayApp {
         self.new_owner_key.as_ref()
     }
 
-    /// Serves MCP and REST on a listener, and commands of the project on its socket, until it is told to stop. Then
+    /// Serves MCP and REST on a listener, and commands of the project on its socket, until a request to stop. Then
     /// stops everything that was started.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ async fn serve_until_stopped(
     }
 }
 
-/// Opens the socket for commands. Without it, commands change the files, which are watched.
+/// Opens the socket for commands. Without it, commands change the files, and the gateway sees the edits.
 fn open_socket(app: &App) -> Option<CommandSocket> {
     match CommandSocket::listen(&app.files.state_folder()) {
         Ok(Some(socket)) => Some(socket),

@@ -5,7 +5,7 @@
 //! for calls, [`AppBuilder::build_agent`] one with an agent, [`AppBuilder::build_gateway`] the HTTP gateway and
 //! [`AppBuilder::build_pipe`] the gateway on a pair of pipes. Messages for people are [`AppEvent`]s.
 //!
-//! Invariants: this crate prints nothing, ends no process and installs no signal handler; whatever an app started is
+//! Invariants: this crate prints nothing, ends no process and installs no signal handler; everything an app started is
 //! stopped when its work ends, however it ends.
 //!
 //! # Embedding
@@ -44,32 +44,50 @@
 mod agent;
 mod app;
 mod callers;
+mod check;
 mod event;
 mod gateway;
 mod log;
+mod login;
 mod project;
 mod registry;
 pub mod socket;
 
 use std::process::ExitCode;
 
-use toolgate_upstream::process::shim;
+use toolgate_mcp::scan::{ScanError, ScanLimits};
 
 pub use crate::agent::{replay_agent, run_store, run_until_stopped};
 pub use crate::app::{Answers, App, AppBuilder, AppError, StartFailure, UnknownName, servers_with_tool};
 pub use crate::callers::{CallerChangeError, CallerEntry, NewCaller, ProjectCallers};
+pub use crate::check::project_warnings;
 pub use crate::event::AppEvent;
 pub use crate::gateway::{GatewayApp, PipeApp, ServeControl, ServeEnd, ServeError};
 pub use crate::log::{LogError, LogMode};
+pub use crate::login::{LoginError, server_tokens, token_folder};
 pub use crate::project::{InvalidProject, Project, ProjectFiles, StateFolder};
 pub use crate::registry::{ChangeRoute, OpenRegistry, RejectedChange, SubmitError};
-/// Re-exported for programs that embed an app.
+/// Re-exported: types of this interface, for programs that embed an app.
 pub use toolgate_config::Environment;
+pub use toolgate_runtime::questions::Responder;
+pub use toolgate_runtime::runtime::StartError;
+pub use toolgate_runtime::{Approver, CallOutcome, ClientFeatures, RawJson, Runtime};
+pub use toolgate_server::{bind, profile};
 pub use toolgate_types::Caller;
+pub use toolgate_upstream::process::shim::main as shim_main;
+pub use toolgate_upstream::{BrowserLogin, LoginOptions, TokenSource};
 
 /// Runs the shim of a child process, if this process was started as one. Call it first in `main` and return its code:
 /// every child process starts through the executable of its parent.
 pub fn run_shim() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
-    args.next().is_some_and(|first| first == "shim").then(|| shim::main(args))
+    args.next().is_some_and(|first| first == "shim").then(|| shim_main(args))
+}
+
+/// Parses JSON that a person typed, with the limits of any other input.
+///
+/// # Errors
+/// If it is not JSON, or ambiguous.
+pub fn parse_json(text: &str) -> Result<RawJson, ScanError> {
+    RawJson::new(text.to_owned().into(), ScanLimits::default())
 }

@@ -22,7 +22,7 @@ const SINGLE_CALL_RESERVE: u64 = 1 << 20;
 pub enum LogMode {
     /// No log, for apps that only look.
     Off,
-    /// A log for one call at a time, which reserves less disk space.
+    /// A log for one call at a time. It reserves less disk space.
     OneCall,
     /// A log for many concurrent calls.
     ManyCalls,
@@ -76,7 +76,7 @@ impl LogSetup {
         };
         let folder = project.join(&audit.folder);
         fs_err::create_dir_all(&folder).map_err(unwritable)?;
-        // Keeps the log, which holds confidential data, out of version control.
+        // Keeps the confidential data of the log out of version control.
         let state = StateFolder::of(project);
         let ignored = if folder.starts_with(state.path()) { state.path() } else { &folder };
         let ignore = ignored.join(".gitignore");

@@ -100,7 +100,7 @@ impl StateFolder {
         self.0.join("chat_history")
     }
 
-    /// Returns the socket on which the gateway receives commands.
+    /// Returns the socket for commands to the gateway.
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("socket")
     }

@@ -3,6 +3,7 @@
 //! Used by every front end that changes tools or servers, or keeps running while they change.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -173,22 +174,31 @@ pub enum SubmitError {
     Document(#[from] DocumentError),
     #[error("the registry was closed")]
     Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 impl ProjectFiles {
-    /// Makes a change: through the running gateway of the project, otherwise directly on the files.
+    /// Makes a change: through the running gateway of the project, otherwise directly on the files. Blocks, and must
+    /// not be called in an async task.
     ///
     /// # Errors
     /// If the gateway does not respond, or a file cannot be changed at all. A rejected change is not an error.
-    pub async fn submit(
+    pub fn submit(
         self,
         change: RegistryChange,
     ) -> Result<(ChangeRoute, Result<CommittedChange, RejectedChange>), SubmitError> {
-        if let Some(outcome) = socket::submit_change(&self.state_folder(), &change).await? {
-            return Ok((ChangeRoute::Gateway, outcome));
+        let state = self.state_folder();
+        if state.socket().exists() {
+            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            if let Some(outcome) = tokio.block_on(socket::submit_change(&state, &change))? {
+                return Ok((ChangeRoute::Gateway, outcome));
+            }
         }
+        // Only files and a queue: without an I/O driver, no failing write can lose a wakeup.
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let name = change.op.name.clone();
-        let outcome = self.apply_change(change).await?;
+        let outcome = tokio.block_on(self.apply_change(change))?;
         Ok((ChangeRoute::Files, outcome.map_err(|error| RejectedChange::new(&error, &name))))
     }
 

@@ -34,7 +34,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum SocketError {
     #[error("the running gateway does not respond")]
     NoResponse,
-    /// The gateway does not respond to a change, which may have been made.
+    /// The gateway does not respond to a change. The change may have been made.
     #[error("the running gateway does not respond")]
     UnknownOutcome,
     #[error("the running gateway sent no revision")]
@@ -102,12 +102,8 @@ pub(crate) async fn submit_change(
     state: &StateFolder,
     change: &RegistryChange,
 ) -> Result<Option<Result<CommittedChange, RejectedChange>>, SocketError> {
-    let path = state.socket();
-    if !path.exists() {
-        return Ok(None);
-    }
     let Some(request) = change_request(change)? else { return Ok(None) };
-    let Ok(stream) = UnixStream::connect(path).await else { return Ok(None) };
+    let Ok(stream) = UnixStream::connect(state.socket()).await else { return Ok(None) };
     let (status, tag, body) =
         round_trip(stream, request).await.map_err(|NoResponse| SocketError::UnknownOutcome)?;
     let document: Json = serde_json::from_slice(&body).unwrap_or_default();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use futures_util::future::BoxFuture;
-use hyper::Method;
 use serde_json::{Map, Value as Json, json};
+use toolgate_app::socket::{Method, encode_segment, send_request};
 use toolgate_redact::sanitize::sanitize;
 use toolgate_runtime::questions::{
     Answer, HumanReply, OpenQuestion, Question, QuestionKind, REQUEST_HUMAN_INPUT, Responder,
@@ -18,7 +18,6 @@ use toolgate_runtime::questions::{
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand};
 use crate::command::agent::keys;
-use crate::command::socket::{encode_segment, send_request};
 use crate::command::terminal_prompts::{
     AT_TERMINAL, accept_defaults, is_interactive, parse_typed, read_line,
 };
@@ -52,7 +51,7 @@ async fn open_questions(project: &ProjectArgs) -> anyhow::Result<Vec<Json>> {
 }
 
 async fn ask(project: &ProjectArgs, method: Method, path: &str, body: Option<&Json>) -> anyhow::Result<Json> {
-    let answered = send_request(&project.folder, method, path, body).await?;
+    let answered = send_request(&project.state_folder(), method, path, body).await?;
     let (status, document) = answered.ok_or_else(|| {
         error_with_hint(
             "no gateway is running for this project",
