@@ -91,7 +91,7 @@ const CRATES: &[CrateRule] = &[
         ],
     },
     CrateRule {
-        name: "toolgate",
+        name: "toolgate-app",
         may_use: &[
             "toolgate-types",
             "toolgate-redact",
@@ -105,6 +105,22 @@ const CRATES: &[CrateRule] = &[
             "toolgate-config",
             "toolgate-agent",
             "toolgate-server",
+        ],
+    },
+    CrateRule {
+        name: "toolgate",
+        may_use: &[
+            "toolgate-types",
+            "toolgate-redact",
+            "toolgate-policy",
+            "toolgate-search",
+            "toolgate-audit",
+            "toolgate-store",
+            "toolgate-upstream",
+            "toolgate-runtime",
+            "toolgate-config",
+            "toolgate-agent",
+            "toolgate-app",
         ],
     },
     CrateRule { name: "cards", may_use: &["toolgate-sdk"] },

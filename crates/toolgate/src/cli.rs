@@ -15,6 +15,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use toolgate_app::{InvalidProject, Project, StateFolder};
+use toolgate_config::Environment;
 
 use crate::command::{chat, connect, run, serve, stdio};
 
@@ -72,6 +74,18 @@ pub(crate) struct ProjectArgs {
     /// Project file, in any supported format [default: found in DIR by its name]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+}
+
+impl ProjectArgs {
+    /// Loads the project.
+    pub(crate) fn load(&self, environment: Environment) -> Result<Project, InvalidProject> {
+        Project::load(&self.folder, self.file.as_deref(), environment)
+    }
+
+    /// Returns the folder for the state of the project.
+    pub(crate) fn state_folder(&self) -> StateFolder {
+        StateFolder::of(&self.folder)
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

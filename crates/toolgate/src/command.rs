@@ -1,6 +1,7 @@
 //! The subcommands, one file each. `run` returns the exit code.
 
 pub(crate) mod agent;
+pub(crate) mod app;
 pub(crate) mod approve;
 pub(crate) mod attachment;
 pub(crate) mod callers;
@@ -21,10 +22,8 @@ pub(crate) mod login;
 pub(crate) mod man;
 pub(crate) mod policy;
 pub(crate) mod profiles;
-pub(crate) mod project_runtime;
 pub(crate) mod prompts;
 pub(crate) mod questions;
-pub(crate) mod registry;
 pub(crate) mod resources;
 pub(crate) mod run;
 pub(crate) mod runs;
@@ -33,7 +32,6 @@ pub(crate) mod schema;
 pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod servers;
-pub(crate) mod socket;
 pub(crate) mod stdio;
 pub(crate) mod terminal_prompts;
 pub(crate) mod tools;

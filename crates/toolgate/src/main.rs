@@ -8,8 +8,6 @@ mod output;
 
 use std::process::ExitCode;
 
-use toolgate_upstream::process::shim;
-
 use crate::cli::{Cli, Command};
 use crate::output::Output;
 
@@ -22,9 +20,8 @@ const INVALID_CONFIG: u8 = 78;
 
 fn main() -> ExitCode {
     // Checked before clap: every server starts through the shim and waits for it.
-    let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|first| first == "shim") {
-        return shim::main(args);
+    if let Some(code) = toolgate_app::run_shim() {
+        return code;
     }
     // On wrong usage, clap exits with code 2 and a hint.
     let cli = Cli::from_args();
@@ -54,7 +51,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => command::completions::run(args, &output),
         Command::Man(args) => command::man::run(args, &output),
         // Declared in clap to reserve the name. Reached only if global flags come first.
-        Command::Shim(args) => return shim::main(args.line.iter().cloned()),
+        Command::Shim(args) => return toolgate_app::shim_main(args.line.iter().cloned()),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -43,6 +43,17 @@ pub(crate) fn error_with_hint(message: impl Into<String>, hint: impl Into<String
     Error::new(HintedError { message: message.into(), hint: hint.into() })
 }
 
+/// Creates an error with a suggested fix, if there is one.
+pub(crate) fn error_or_hint(
+    error: impl std::error::Error + Send + Sync + 'static,
+    hint: Option<impl Into<String>>,
+) -> Error {
+    match hint {
+        Some(hint) => error_with_hint(error.to_string(), hint),
+        None => Error::new(error),
+    }
+}
+
 /// Formats a path for display, without the `./` of the current folder.
 pub(crate) fn display_path(path: &Path) -> String {
     let path = path.strip_prefix(".").unwrap_or(path);
@@ -72,7 +83,8 @@ pub(crate) fn mask_strings(json: &mut Json, mask: &impl Fn(&str) -> String) {
     }
 }
 
-/// Printer of a command: format, colours, and the secrets to mask.
+/// Printer of a command: format, colours, and the secrets to mask. Clones share the secrets.
+#[derive(Clone)]
 pub(crate) struct Output {
     pub(crate) json: bool,
     choice: ColorChoice,
@@ -83,22 +95,6 @@ pub(crate) struct Output {
 struct SecretMask {
     secrets: RwLock<Vec<Secret>>,
     patterns: Vec<SecretPattern>,
-}
-
-/// Handle to add secrets that become known later.
-#[derive(Clone)]
-pub(crate) struct MaskHandle(Arc<OnceLock<SecretMask>>);
-
-impl MaskHandle {
-    pub(crate) fn add(&self, secrets: &[Secret]) {
-        let Some(hidden) = self.0.get() else { return };
-        let mut known = hidden.secrets.write().unwrap_or_else(PoisonError::into_inner);
-        for secret in secrets {
-            if !known.iter().any(|known| known.expose() == secret.expose()) {
-                known.push(secret.clone());
-            }
-        }
-    }
 }
 
 impl SecretMask {
@@ -165,16 +161,22 @@ impl Output {
         Self { json, choice, hidden: Arc::default() }
     }
 
-    /// Returns a handle to add secrets later.
-    pub(crate) fn mask_handle(&self) -> MaskHandle {
-        MaskHandle(Arc::clone(&self.hidden))
-    }
-
     /// Masks these secrets and patterns in every later message.
     pub(crate) fn mask_secrets(&self, secrets: &[Secret], patterns: &[SecretPattern]) {
         let _ = self
             .hidden
             .set(SecretMask { secrets: RwLock::new(secrets.to_vec()), patterns: patterns.to_vec() });
+    }
+
+    /// Masks these secrets too.
+    pub(crate) fn mask_more_secrets(&self, secrets: &[Secret]) {
+        let Some(hidden) = self.hidden.get() else { return };
+        let mut known = hidden.secrets.write().unwrap_or_else(PoisonError::into_inner);
+        for secret in secrets {
+            if !known.iter().any(|known| known.expose() == secret.expose()) {
+                known.push(secret.clone());
+            }
+        }
     }
 
     /// Returns the writer for log lines.

@@ -10,22 +10,23 @@ use toolgate_runtime::runtime::PendingApproval;
 use toolgate_types::ServerName;
 
 use crate::cli::{AnswerMode, ApproveArgs, ProjectArgs};
-use crate::command::project_runtime;
+use crate::command::app;
 use crate::output::{BOLD, Output, error_with_hint};
 use crate::{DONE, FAILED};
 
 pub(crate) fn run(args: &ApproveArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let ApproveArgs { name, tools, yes } = args;
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Decline,
-        |server| server == name,
-        async |runtime, errors| {
+        |builder| builder.servers(|server| server == name),
+        async |app, errors| {
+            let runtime = app.runtime();
             if runtime.servers().is_empty() {
                 bail!("there is no MCP server `{name}`; `toolgate servers` lists them");
             }
-            if project_runtime::report_errors(&errors, output) != DONE {
+            if app::report_errors(&errors, output) != DONE {
                 return Ok(FAILED);
             }
             let mut waiting = runtime.pending_approvals(name);

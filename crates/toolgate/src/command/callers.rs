@@ -3,15 +3,13 @@
 //! A running gateway of the project makes the change; without one, the key file is changed directly.
 
 use anyhow::anyhow;
-use hyper::{Method, StatusCode};
 use serde_json::{Value as Json, json};
+use toolgate_app::socket::{self, Method, StatusCode};
+use toolgate_app::{NewCaller, ProjectCallers};
 use toolgate_config::{Config, Environment, load};
-use toolgate_server::keys::KeyStore;
-use toolgate_types::Caller;
 
 use crate::cli::{AddCallerArgs, CallerArgs, CallersCommand, ProjectArgs};
-use crate::command::socket;
-use crate::output::{BOLD, DIM, Output, error_with_hint};
+use crate::output::{BOLD, DIM, Output, error_or_hint, error_with_hint};
 use crate::{DONE, INVALID_CONFIG};
 
 pub(crate) fn run(command: &CallersCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -28,7 +26,8 @@ pub(crate) fn run(command: &CallersCommand, project: &ProjectArgs, output: &Outp
         CallersCommand::Remove(_) => (Method::DELETE, None),
     };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let response = tokio.block_on(socket::send_request(&project.folder, method, &path, body.as_ref()))?;
+    let response =
+        tokio.block_on(socket::send_request(&project.state_folder(), method, &path, body.as_ref()))?;
     let document = match response {
         Some((status, document)) => response_or_error(status, document)?,
         None => {
@@ -58,69 +57,18 @@ fn response_or_error(status: StatusCode, document: Json) -> anyhow::Result<Json>
 
 /// Executes the command on the key file, without a gateway.
 fn run_locally(command: &CallersCommand, config: &Config, project: &ProjectArgs) -> anyhow::Result<Json> {
-    let store = KeyStore::new(&project.folder.join(".toolgate"));
-    let failed = |error: toolgate_server::keys::KeyError| error_with_hint(error.to_string(), error.hint());
-    let named =
-        |id: &str| id == Caller::OWNER || config.callers.iter().any(|caller| caller.id.as_str() == id);
-    let configured = |id: &str| {
-        error_with_hint(
-            format!("caller `{id}` is defined in the configuration"),
-            "change it in toolgate.yaml",
-        )
+    let callers = ProjectCallers::new(config, &project.state_folder());
+    let document = match command {
+        CallersCommand::List => callers.list().map(|callers| json!({ "callers": callers })),
+        CallersCommand::Add(AddCallerArgs { id, description, permissions }) => callers
+            .add(NewCaller { id, description: description.as_deref(), permissions })
+            .map(|(caller, key)| json!({ "caller": caller, "key": key.expose() })),
+        CallersCommand::Remove(CallerArgs { id }) => callers.remove(id).map(|()| Json::Null),
     };
-    match command {
-        CallersCommand::List => {
-            let mut callers = config.callers.clone();
-            if callers.iter().all(|caller| caller.id.as_str() != Caller::OWNER) {
-                callers.push(Caller::owner());
-            }
-            callers.sort_by(|one, other| one.id.cmp(&other.id));
-            let from_files = callers.iter().map(|caller| {
-                let mut document =
-                    json!({ "id": caller.id, "permissions": caller.permissions, "source": "configuration" });
-                if let Some(description) = config.caller_descriptions.get(&caller.id) {
-                    document["description"] = json!(description);
-                }
-                document
-            });
-            let stored = store.callers().map_err(failed)?;
-            let created = stored.iter().filter(|stored| !named(stored.id.as_str())).map(|stored| {
-                let mut document = json!({ "id": stored.id, "permissions": stored.permissions, "source": "made",
-                    "created": stored.created, "by": stored.by });
-                if let Some(description) = &stored.description {
-                    document["description"] = json!(description);
-                }
-                document
-            });
-            Ok(json!({ "callers": from_files.chain(created).collect::<Vec<_>>() }))
-        }
-        CallersCommand::Add(AddCallerArgs { id, description, permissions }) => {
-            if named(id) || id == Caller::ANONYMOUS {
-                return Err(configured(id));
-            }
-            let wrong = |text: &str, error: String| anyhow!("`{text}`: {error}");
-            let caller = Caller {
-                id: id.parse().map_err(|error| wrong(id, format!("{error}")))?,
-                permissions: permissions
-                    .iter()
-                    .map(|text| text.parse().map_err(|error| wrong(text, format!("{error}"))))
-                    .collect::<Result<_, _>>()?,
-            };
-            let now = jiff::Timestamp::now();
-            let (stored, key) =
-                store.add(&caller, description.clone(), Caller::OWNER, now).map_err(failed)?;
-            Ok(json!({ "caller": { "id": stored.id, "permissions": stored.permissions, "source": "made",
-                "created": stored.created, "by": stored.by }, "key": key.expose() }))
-        }
-        CallersCommand::Remove(CallerArgs { id }) => {
-            if named(id) {
-                return Err(configured(id));
-            }
-            let unknown = || anyhow!("there is no caller `{id}`; `toolgate callers list` shows them all");
-            let id = id.parse().map_err(|_| unknown())?;
-            if store.remove(&id).map_err(failed)? { Ok(Json::Null) } else { Err(unknown()) }
-        }
-    }
+    document.map_err(|error| {
+        let hint = error.hint();
+        error_or_hint(error, hint)
+    })
 }
 
 fn print_result(command: &CallersCommand, document: &Json, output: &Output) -> anyhow::Result<u8> {

@@ -5,17 +5,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json, json};
-use toolgate_config::{Environment, load};
+use toolgate_app::{ChangeRoute, InvalidProject, Project, RejectedChange, SubmitError};
+use toolgate_config::Environment;
 use toolgate_redact::{literal_parts, looks_secret, printable};
-use toolgate_store::document::{DocumentError, EntryAction, EntryKind, EntryOp};
-use toolgate_store::registry::{
-    ChangeError, CommittedChange, OpenError, RegistryChange, RegistryProblem, RegistryProblems,
-};
+use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
+use toolgate_store::registry::{CommittedChange, RegistryChange, RegistryProblem};
 
 use crate::cli::{AddServerArgs, AddToolArgs, ChangeArgs, ProjectArgs, RemoveArgs, UpdateArgs};
-use crate::command::registry::ProjectFiles;
-use crate::command::socket;
-use crate::output::{BOLD, Output, display_path, error_with_hint};
+use crate::output::{BOLD, Output, display_path, error_or_hint, error_with_hint};
 use crate::{DONE, FAILED, INVALID_CONFIG};
 
 /// Bytes of an entry that are read.
@@ -113,19 +110,19 @@ pub(crate) fn submit(
     project: &ProjectArgs,
     output: &Output,
 ) -> anyhow::Result<u8> {
-    let environment = Environment::from_process();
-    let loaded = load(&project.folder, project.file.as_deref(), &environment);
-    let Some(config) = loaded.config else {
-        if output.json {
-            output.document(
-                &json!({ "ok": false, "code": "configuration_refused", "problems": loaded.report.entries() }),
-            )?;
+    let Project { config, files } = match project.load(Environment::from_process()) {
+        Ok(loaded) => loaded,
+        Err(InvalidProject { report }) => {
+            if output.json {
+                output.document(
+                    &json!({ "ok": false, "code": "configuration_refused", "problems": report.entries() }),
+                )?;
+            }
+            output.message(&report.render());
+            output.next_step("run `toolgate check` to see the problems; nothing was changed");
+            return Ok(INVALID_CONFIG);
         }
-        output.message(&loaded.report.render());
-        output.next_step("run `toolgate check` to see the problems; nothing was changed");
-        return Ok(INVALID_CONFIG);
     };
-    let files = ProjectFiles::new(project, environment, config.registries);
     let verb = match act {
         EntryAction::Add(_) => "added",
         EntryAction::Replace(_) | EntryAction::Patch(_) => "changed",
@@ -139,15 +136,10 @@ pub(crate) fn submit(
     let file = file.strip_prefix(&config.project).map_or_else(|_| display_path(&file), display_path);
     let change =
         RegistryChange { expect: args.if_revision, op: EntryOp { kind, name: name.clone(), action: act } };
-    let outcome = match socket::submit_change(&project.folder, &change)? {
-        Some(outcome) => Ok((outcome.map_err(RejectedChange::from), "server")),
-        None => apply_to_files(files, change)
-            .map(|outcome| (outcome.map_err(|refused| RejectedChange::new(&refused, &name)), "files")),
-    };
-    match outcome {
-        Ok((Ok(CommittedChange { rev, notes }), via)) => {
+    match files.submit(change) {
+        Ok((route, Ok(CommittedChange { rev, notes }))) => {
             if output.json {
-                let kind = kind_name(kind);
+                let (kind, via) = (kind_name(kind), route.label());
                 output.document(&json!({ "ok": true, "change": verb, "kind": kind, "name": name, "file": file, "revision": rev, "notes": notes, "via": via }))?;
             } else {
                 let (label, name) = (kind.label(), printable(&name));
@@ -156,34 +148,14 @@ pub(crate) fn submit(
             notes.iter().for_each(|note| output.message(&problem_text("warning", note)));
             Ok(DONE)
         }
-        Ok((Err(rejected), via)) => rejected.print(via, output),
-        Err(error) => match error.downcast::<DocumentError>() {
-            Ok(error) => Err(anyhow!(error).context(format!("{file} cannot be changed"))),
-            Err(error) => Err(error),
-        },
-    }
-}
-
-/// Applies a change directly on the files.
-fn apply_to_files(
-    files: ProjectFiles,
-    change: RegistryChange,
-) -> anyhow::Result<Result<CommittedChange, ChangeError>> {
-    // Only files and a queue: no I/O driver is needed.
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    tokio.block_on(async {
-        let no_listener = std::sync::Arc::new(|_| futures_util::FutureExt::boxed(async {}));
-        let (registry, actor) = match files.open(no_listener).await {
-            Ok(opened) => opened,
-            Err(OpenError::Refused(problems)) => return Ok(Err(ChangeError::FilesRejected(problems))),
-            Err(OpenError::Unavailable(error)) => return Ok(Err(ChangeError::Unavailable(error))),
-            Err(OpenError::Document(error)) => return Err(error.into()),
-        };
-        tokio::select! {
-            outcome = registry.submit(change) => Ok(outcome),
-            () = actor.run() => bail!("the registry was closed"),
+        Ok((route, Err(rejected))) => print_rejection(&rejected, route, output),
+        Err(SubmitError::Document(error)) => Err(anyhow!(error).context(format!("{file} cannot be changed"))),
+        Err(SubmitError::Socket(error)) => {
+            let hint = error.hint();
+            Err(error_or_hint(error, hint))
         }
-    })
+        Err(error @ (SubmitError::Closed | SubmitError::Io(_))) => Err(error.into()),
+    }
 }
 
 fn kind_name(kind: EntryKind) -> &'static str {
@@ -202,66 +174,16 @@ pub(crate) fn missing_registry(kind: EntryKind) -> anyhow::Error {
     error_with_hint(message, format!("add `{line}` to toolgate.yaml and create the file with `{blank}`"))
 }
 
-/// A rejected change.
-struct RejectedChange {
-    code: String,
-    message: String,
-    problems: Vec<RegistryProblem>,
-    revision: Option<String>,
-}
-
-impl From<socket::GatewayError> for RejectedChange {
-    fn from(socket::GatewayError { code, message, problems, revision }: socket::GatewayError) -> Self {
-        Self { code, message, problems, revision }
+fn print_rejection(rejected: &RejectedChange, route: ChangeRoute, output: &Output) -> anyhow::Result<u8> {
+    let (RejectedChange { code, message, problems, revision }, hint) = (rejected, rejected.hint());
+    if output.json {
+        output.document(&json!({ "ok": false, "code": code, "error": message, "problems": problems, "revision": revision, "hint": hint, "via": route.label() }))?;
     }
-}
-
-impl RejectedChange {
-    fn new(refused: &ChangeError, name: &str) -> Self {
-        let problems = match refused {
-            ChangeError::Invalid(RegistryProblems(problems))
-            | ChangeError::FilesRejected(RegistryProblems(problems)) => problems.clone(),
-            ChangeError::Unavailable(error) => {
-                vec![RegistryProblem { message: error.0.to_string(), place: None, hint: None }]
-            }
-            _ => Vec::new(),
-        };
-        let message = match refused {
-            ChangeError::Invalid(_) => format!("`{}` was rejected, and nothing was changed", printable(name)),
-            ChangeError::FilesRejected(_) => {
-                "the registry files have errors, and nothing was changed".to_owned()
-            }
-            refused => refused.to_string(),
-        };
-        let revision = match refused {
-            ChangeError::Conflict { current } => Some(current.to_string()),
-            _ => None,
-        };
-        Self { code: refused.code().to_owned(), message, problems, revision }
-    }
-
-    fn hint(&self) -> Option<&'static str> {
-        match self.code.as_str() {
-            "already_exists" => Some("use `update` to change it"),
-            "not_found" => Some("use `add` to create it; entries of the project file are changed there"),
-            "conflict" => Some("review the changes, then retry with this revision"),
-            "configuration_refused" => Some("run `toolgate check` to see the problems, then fix them"),
-            "storage_unavailable" => Some("check the disk and the file permissions; nothing was changed"),
-            _ => None,
-        }
-    }
-
-    fn print(&self, via: &str, output: &Output) -> anyhow::Result<u8> {
-        let (Self { code, message, problems, revision }, hint) = (self, self.hint());
-        if output.json {
-            output.document(&json!({ "ok": false, "code": code, "error": message, "problems": problems, "revision": revision, "hint": hint, "via": via }))?;
-        }
-        let mut text = format!("{BOLD}error{BOLD:#}: {}\n", printable(message));
-        problems.iter().for_each(|problem| text.push_str(&problem_text("because", problem)));
-        text.extend(hint.map(|hint| format!("hint: {hint}\n")));
-        output.message(&text);
-        Ok(if code == "configuration_refused" { INVALID_CONFIG } else { FAILED })
-    }
+    let mut text = format!("{BOLD}error{BOLD:#}: {}\n", printable(message));
+    problems.iter().for_each(|problem| text.push_str(&problem_text("because", problem)));
+    text.extend(hint.map(|hint| format!("hint: {hint}\n")));
+    output.message(&text);
+    Ok(if code == "configuration_refused" { INVALID_CONFIG } else { FAILED })
 }
 
 fn problem_text(label: &str, RegistryProblem { message, place, hint }: &RegistryProblem) -> String {

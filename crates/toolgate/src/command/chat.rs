@@ -5,9 +5,9 @@
 use toolgate_agent::RunEvent;
 use toolgate_agent::model::Part;
 use toolgate_agent::run::{Executor, Run};
-use toolgate_mcp::{RawJson, TraceContext};
+use toolgate_app::run_until_stopped;
 use toolgate_redact::sanitize::sanitize;
-use toolgate_runtime::{CallOrigin, CallRequest};
+use toolgate_runtime::{CallOrigin, CallRequest, RawJson, TraceContext};
 use toolgate_types::Caller;
 
 use crate::DONE;
@@ -15,7 +15,7 @@ use crate::cli::{ChatArgs, ProjectArgs};
 use crate::command::agent::printer::{Printer, usage_text};
 use crate::command::agent::{self, ReadyAgent};
 use crate::command::line_editor::{LineEditor, LineInput};
-use crate::command::run::{ctrl_c, run_until_stopped};
+use crate::command::run::ctrl_c;
 use crate::command::why;
 use crate::output::{BOLD, DIM, Output, display_json};
 
@@ -36,7 +36,7 @@ press y to approve; any other key declines. Every chat is a run: `toolgate runs`
 Exit codes: 0 ended, 1 failed, 78 invalid configuration.";
 
 pub(crate) fn run(args: &ChatArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    let history = project.folder.join(".toolgate").join("chat_history");
+    let history = project.state_folder().chat_history();
     agent::with_agent(&args.agent, project, output, async |ReadyAgent { agent, caller }| {
         let printer = Printer::new(output);
         let on_event = |event: RunEvent| printer.print_event(event);

@@ -6,16 +6,15 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_agent::SkillSet;
+use toolgate_app::project_warnings;
 use toolgate_config::{
     Checklist, Config, ContractRule, Environment, LoadOutcome, ProblemEntry, Report, Severity, checklists,
     load,
 };
 use toolgate_redact::printable;
-use toolgate_types::{ApiDocument, Caller, ToolDefinition};
-use toolgate_upstream::openapi;
+use toolgate_types::{Caller, ToolDefinition};
 
 use crate::cli::{CheckArgs, ContractLevel, ProjectArgs};
-use crate::command::profiles;
 use crate::output::{BOLD, DIM, Output};
 use crate::{DONE, FAILED, INVALID_CONFIG};
 
@@ -37,8 +36,7 @@ pub(crate) fn run(args: &CheckArgs, project: &ProjectArgs, output: &Output) -> a
     let LoadOutcome { config, report } =
         load(&project.folder, project.file.as_deref(), &Environment::from_process());
     output.message(&report.render());
-    let mut found = config.as_ref().map(|config| api_problems(config, &report)).unwrap_or_default();
-    found.extend(config.as_ref().map(profiles::unmatched).unwrap_or_default());
+    let mut found = config.as_ref().map(|config| project_warnings(config, &report)).unwrap_or_default();
     let (skills, wrong) = config.as_ref().map(agent::skills).unwrap_or_default();
     found.extend(wrong);
     for ProblemEntry { message, file, line, column, hint, .. } in &found {
@@ -78,28 +76,6 @@ pub(crate) fn run(args: &CheckArgs, project: &ProjectArgs, output: &Output) -> a
         "change {file} and check again, or add MCP servers with `toolgate import CLIENT`"
     ));
     Ok(DONE)
-}
-
-/// Returns the problems of local OpenAPI documents. They appear only when tools are generated from them.
-fn api_problems(config: &Config, report: &Report) -> Vec<ProblemEntry> {
-    let mut found = Vec::new();
-    for api in &config.apis {
-        let ApiDocument::File { path, json } = &api.document else { continue };
-        let root: Json = serde_json::from_str(json).unwrap_or_default();
-        let messages = match openapi::read_document(&root, api, None) {
-            Ok(contents) => contents.notes,
-            Err(error) => vec![format!("API `{}` has no tools: {error}", api.name)],
-        };
-        found.extend(messages.into_iter().map(|message| ProblemEntry {
-            severity: Severity::Warning,
-            message: printable(&report.mask_known(&message)),
-            file: Some(path.clone()),
-            line: None,
-            column: None,
-            hint: None,
-        }));
-    }
-    found
 }
 
 /// Prints the checklists and a summary. Returns the exit code.

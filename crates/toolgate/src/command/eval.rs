@@ -12,7 +12,7 @@ use toolgate_search::ToolEntry;
 use toolgate_search::eval::{CatalogSample, EvalMetrics, EvalReport, GoldLine, evaluate, parse_catalogs};
 
 use crate::cli::{AnswerMode, EvalArgs, ProjectArgs};
-use crate::command::{project_runtime, tools};
+use crate::command::app;
 use crate::output::{BOLD, DIM, Output, display_path, error_with_hint};
 use crate::{DONE, FAILED};
 
@@ -38,13 +38,14 @@ pub(crate) fn run(args: &EvalArgs, project: &ProjectArgs, output: &Output) -> an
             })?;
             measure(args, &lines, &catalogs, output)
         }
-        None => project_runtime::with_runtime(
+        None => app::with_app(
             project,
             output,
             AnswerMode::Decline,
-            |_| true,
-            async |runtime, errors| {
-                let who = tools::find_caller(&runtime, &args.caller)?;
+            |builder| builder,
+            async |app, errors| {
+                let runtime = app.runtime();
+                let who = app::find_caller(app, &args.caller)?;
                 let catalog = runtime.catalog();
                 let visible = catalog
                     .tools()
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &EvalArgs, project: &ProjectArgs, output: &Output) -> an
                 let catalogs =
                     BTreeMap::from([(String::new(), visible.map(|tool| tool.search_entry()).collect())]);
                 let code = measure(args, &lines, &catalogs, output)?;
-                Ok(project_runtime::report_errors(&errors, output).max(code))
+                Ok(app::report_errors(&errors, output).max(code))
             },
         ),
     }

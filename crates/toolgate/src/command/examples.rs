@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use toolgate_mcp::{RawJson, TraceContext};
+use toolgate_app::{App, LogMode};
+use toolgate_runtime::CallOutcome;
 use toolgate_runtime::catalog::Upstream;
-use toolgate_runtime::{CallOrigin, CallOutcome, CallRequest, Runtime};
 use toolgate_types::tool::ToolExample;
 use toolgate_types::{Caller, ToolDefinition};
 
 use crate::cli::{AnswerMode, ProjectArgs, TestToolsArgs};
-use crate::command::{project_runtime, tools};
+use crate::command::app;
 use crate::output::{BOLD, DIM, Output, error_with_hint};
 use crate::{DONE, FAILED};
 
@@ -33,14 +33,14 @@ struct ExampleResult {
 }
 
 pub(crate) fn run(args: &TestToolsArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    project_runtime::with_recording_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Ask,
-        |_| false,
-        async |runtime, _| {
-            let caller = tools::find_caller(&runtime, &args.caller)?;
-            let catalog = runtime.catalog();
+        |builder| builder.servers(|_| false).log(LogMode::OneCall),
+        async |app, _| {
+            let caller = app::find_caller(app, &args.caller)?;
+            let catalog = app.runtime().catalog();
             let is_wanted = |name: &str| args.name.as_ref().is_none_or(|wanted| wanted == name);
             let own: Vec<&Arc<ToolDefinition>> = catalog
                 .tools()
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &TestToolsArgs, project: &ProjectArgs, output: &Output) 
             let mut outcomes = Vec::new();
             for tool in &own {
                 for example in &tool.examples {
-                    let outcome = run_example(&runtime, &caller, tool, example).await;
+                    let outcome = run_example(app, &caller, tool, example).await;
                     if !output.json {
                         output.result(&result_text(&outcome));
                     }
@@ -82,19 +82,12 @@ pub(crate) fn run(args: &TestToolsArgs, project: &ProjectArgs, output: &Output) 
 }
 
 async fn run_example(
-    runtime: &Runtime,
+    app: &App,
     caller: &Caller,
     tool: &ToolDefinition,
     example: &ToolExample,
 ) -> ExampleResult {
-    let request = CallRequest {
-        name: tool.name.to_string(),
-        arguments: RawJson::from_value(&example.params).into(),
-        trace: TraceContext::generate(),
-        origin: CallOrigin::default(),
-        full_result: true,
-    };
-    let CallOutcome { result, .. } = runtime.call(caller, request).await;
+    let CallOutcome { result, .. } = app.call(caller, tool.name.as_str(), &example.params).await;
     let expected: Option<Json> =
         example.expected_result.as_ref().and_then(|text| serde_json::from_str(text.get()).ok());
     let data: Option<Json> = result.data.as_ref().and_then(|data| data.parse().ok());

@@ -1,10 +1,10 @@
 //! Lists prompts and resources of servers.
 
 use serde_json::{Value as Json, json};
-use toolgate_upstream::offer::{OfferedItem, ServerOffer};
+use toolgate_runtime::{OfferedItem, ServerOffer};
 
 use crate::cli::{AnswerMode, ProjectArgs};
-use crate::command::project_runtime;
+use crate::command::app;
 use crate::command::servers::first_line;
 use crate::output::{BOLD, DIM, Output};
 
@@ -15,12 +15,13 @@ pub(crate) fn list(
     project: &ProjectArgs,
     output: &Output,
 ) -> anyhow::Result<u8> {
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Ask,
-        |_| true,
-        async |runtime, errors| {
+        |builder| builder,
+        async |app, errors| {
+            let runtime = app.runtime();
             let mut all: Vec<Json> = Vec::new();
             for (server, offer) in runtime.offers() {
                 for (kind, OfferedItem { id, title, description, definition, fault }) in of(&offer) {
@@ -46,7 +47,7 @@ pub(crate) fn list(
                     output.result(&format!("{BOLD}{id}{BOLD:#} {DIM}of {server}{DIM:#}  {about}\n"));
                 }
             }
-            Ok(project_runtime::report_errors(&errors, output))
+            Ok(app::report_errors(&errors, output))
         },
     )
 }

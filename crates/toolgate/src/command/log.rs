@@ -6,16 +6,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use jiff::Timestamp;
 use serde_json::json;
-use toolgate_audit::log::OpenError;
-use toolgate_audit::project::{MAX_WRITERS, ParseTimeError, ProjectLog, parse_time};
-use toolgate_audit::{
-    CallFilter, ExecutionLog, HistoryWindow, LogEvent, LogOptions, LogReader, LoggedCall, ToolHistory, verify,
-};
-use toolgate_config::{AuditConfig, Config, Environment, load};
-use toolgate_types::Secret;
+use toolgate_audit::project::{ParseTimeError, ProjectLog, parse_time};
+use toolgate_audit::{CallFilter, LogReader, LoggedCall, verify};
+use toolgate_config::{Environment, load};
 
 use crate::cli::{LogArgs, LogCommand, LogFilter, ProjectArgs};
 use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};
@@ -23,96 +19,6 @@ use crate::{DONE, FAILED};
 
 /// Poll interval of `--follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
-
-const LOG_ERROR: &str = "cannot write the execution log, so no call is made";
-
-/// Disk space reserved for the end record of a command's only call, beside its bodies.
-const SINGLE_CALL_RESERVE: u64 = 1 << 20;
-
-/// Number of calls that a process has in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallVolume {
-    One,
-    Many,
-}
-
-/// Opens the execution log of a project, for writing and reading.
-pub(crate) struct LogSetup {
-    project: PathBuf,
-    audit: AuditConfig,
-    secrets: Vec<Secret>,
-    policy: String,
-    /// Configuration for the start record, without secrets.
-    shown: Vec<u8>,
-}
-
-impl LogSetup {
-    pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
-        Ok(Self {
-            project: config.project.clone(),
-            audit: config.audit.clone(),
-            secrets: config.secrets.clone(),
-            policy: config.policy.as_ref().map_or("permissions", |policy| &policy.version).to_owned(),
-            shown: serde_json::to_vec(config)?,
-        })
-    }
-
-    pub(crate) fn log(&self) -> ProjectLog {
-        ProjectLog::new(self.project.join(&self.audit.folder))
-    }
-
-    /// Opens the log for writing.
-    pub(crate) fn open(&self, calls: CallVolume) -> anyhow::Result<ExecutionLog> {
-        let Self { project, audit, secrets, policy, shown } = self;
-        let folder = project.join(&audit.folder);
-        fs_err::create_dir_all(&folder).context(LOG_ERROR)?;
-        // Keeps the log, which holds confidential data, out of version control.
-        let usual = project.join(".toolgate");
-        let ignore = if folder.starts_with(&usual) { usual } else { folder }.join(".gitignore");
-        if !ignore.exists() {
-            fs_err::write(&ignore, "*\n").context(LOG_ERROR)?;
-        }
-        let most = match calls {
-            CallVolume::One => audit.max_body.bytes() * 2 + SINGLE_CALL_RESERVE,
-            CallVolume::Many => u64::MAX,
-        };
-        for writer in 1..=MAX_WRITERS {
-            let options = LogOptions {
-                max_body: usize::try_from(audit.max_body.bytes()).unwrap_or(usize::MAX),
-                keep: audit.keep.get(),
-                secrets: secrets.clone(),
-                patterns: audit.redact.clone(),
-                reserve: audit.reserve.0.map_or(0, |size| size.bytes().min(most)),
-                on_full: audit.on_full,
-                ..LogOptions::default()
-            };
-            match ExecutionLog::open(self.log().writer_folder(writer), options) {
-                Err(OpenError::InUse(_)) => {}
-                opened => {
-                    let log = opened.context(LOG_ERROR)?;
-                    let start = LogEvent::Start { version: env!("CARGO_PKG_VERSION"), policy, config: shown };
-                    // Not awaited: the records of calls are written after it, in order.
-                    drop(log.record_event(&start));
-                    return Ok(log);
-                }
-            }
-        }
-        bail!("{MAX_WRITERS} processes already write to the execution log of this project");
-    }
-
-    /// Returns recent statistics of tools, and the tools that followed each other. Empty if the log cannot be read:
-    /// agent hints are then based on less.
-    pub(crate) fn history(&self) -> ToolHistory {
-        let mut all = ToolHistory::default();
-        for folder in self.log().folders() {
-            match LogReader::new(folder).history(&HistoryWindow::ending_at(Timestamp::now())) {
-                Ok(history) => all.add(history),
-                Err(error) => tracing::warn!("cannot read the execution log: {error}"),
-            }
-        }
-        all
-    }
-}
 
 /// Returns the log folders of a project, one per writer. Works with a broken configuration too, because that is when
 /// the log is needed.

@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::json;
+use toolgate_app::{LoginOptions, Responder, TokenSource, login_options};
 use toolgate_config::{Environment, LoadOutcome, load};
-use toolgate_upstream::connect::{login_options, token_source};
-use toolgate_upstream::{LoginOptions, Responder, TokenSource};
 
 use crate::cli::ProjectArgs;
-use crate::command::project_runtime::INTERRUPTED;
+use crate::command::app::INTERRUPTED;
 use crate::command::terminal_prompts::TerminalResponder;
 use crate::output::{BOLD, Output};
 use crate::{DONE, INVALID_CONFIG};
@@ -71,22 +70,12 @@ fn server_tokens(
         output.next_step("run `toolgate check` to see the problems; nothing was started");
         return Ok(None);
     };
-    let Some(server) = config.servers.iter().find(|server| server.name.as_str() == name) else {
-        bail!("there is no MCP server `{name}`; `toolgate servers` lists them");
-    };
-    match token_source(server, logins) {
-        Some(tokens) => Ok(Some(tokens)),
-        None => bail!(
-            "MCP server `{name}` needs no login: it does not use HTTP, or its `headers` contain a token"
-        ),
-    }
+    Ok(Some(toolgate_app::server_tokens(&config, name, logins)?))
 }
 
 /// Returns the folder of the tokens, in the user's state directory.
 pub(crate) fn token_folder() -> Option<PathBuf> {
-    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = state.or_else(|| env::home_dir().map(|home| home.join(".local/state")))?;
-    Some(state.join("toolgate/tokens"))
+    toolgate_app::token_folder(&Environment::from_process())
 }
 
 /// Prints the login URL and tries to open it in a browser.

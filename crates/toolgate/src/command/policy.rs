@@ -3,12 +3,12 @@
 use serde_json::json;
 use toolgate_audit::{CallFilter, LogReader};
 use toolgate_config::{Environment, load_rules};
-use toolgate_policy::Policy;
+use toolgate_runtime::Policy;
 use toolgate_runtime::replay::{DecisionChange, ReplayReport};
 use toolgate_types::Caller;
 
 use crate::cli::{AnswerMode, PolicyCommand, PolicyTestArgs, ProjectArgs};
-use crate::command::{log, project_runtime, tools};
+use crate::command::{app, log};
 use crate::output::{BOLD, DIM, Output};
 use crate::{DONE, FAILED, INVALID_CONFIG};
 
@@ -37,15 +37,16 @@ fn test(args: &PolicyTestArgs, project: &ProjectArgs, output: &Output) -> anyhow
         ..CallFilter::default()
     };
     let readers: Vec<_> = log::log_folders(project, output).iter().map(LogReader::new).collect();
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Decline,
-        |_| true,
-        async |runtime, errors| {
+        |builder| builder,
+        async |app, errors| {
+            let runtime = app.runtime();
             // Tools of a failed server are missing; the summary counts their calls as skipped.
-            project_runtime::report_errors(&errors, output);
-            let owner = tools::find_caller(&runtime, Caller::OWNER)?;
+            app::report_errors(&errors, output);
+            let owner = app::find_caller(app, Caller::OWNER)?;
             let queries = readers.iter().map(|reader| reader.query(filter.clone()));
             let queries = queries.collect::<Result<Vec<_>, _>>()?;
             let replay = runtime.replay(&policy, Some(&owner), queries.into_iter().flatten())?;

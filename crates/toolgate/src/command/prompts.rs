@@ -2,12 +2,12 @@
 
 use anyhow::bail;
 use serde_json::{Value as Json, json};
-use toolgate_mcp::Params;
+use toolgate_runtime::Params;
 use toolgate_runtime::runtime::RequestKind;
 
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, PromptArgs, PromptsCommand};
-use crate::command::{content, listing, project_runtime, tools};
+use crate::command::{app, content, listing, tools};
 use crate::output::{BOLD, Output};
 
 pub(crate) fn run(command: &PromptsCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -23,12 +23,13 @@ pub(crate) fn run(command: &PromptsCommand, project: &ProjectArgs, output: &Outp
 }
 
 fn get(args: &PromptArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Ask,
-        |server| server == args.server,
-        async |runtime, _errors| {
+        |builder| builder.servers(|server| server == args.server),
+        async |app, _errors| {
+            let runtime = app.runtime();
             let offers = runtime.offers();
             let known = offers.iter().flat_map(|(_, offer)| offer.prompts.iter());
             if !offers.is_empty()

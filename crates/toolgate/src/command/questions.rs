@@ -6,14 +6,13 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use hyper::Method;
 use serde_json::{Map, Value as Json, json};
+use toolgate_app::socket::{Method, encode_segment, send_request};
 use toolgate_redact::sanitize::sanitize;
 use toolgate_runtime::questions::{Answer, InputQuestion, Question};
 
 use crate::DONE;
 use crate::cli::{ProjectArgs, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand};
-use crate::command::socket::{encode_segment, send_request};
 use crate::command::terminal_prompts::{parse_typed, read_line};
 use crate::output::{BOLD, DIM, Output, error_with_hint};
 
@@ -45,7 +44,7 @@ async fn open_questions(project: &ProjectArgs) -> anyhow::Result<Vec<Json>> {
 }
 
 async fn ask(project: &ProjectArgs, method: Method, path: &str, body: Option<&Json>) -> anyhow::Result<Json> {
-    let answered = send_request(&project.folder, method, path, body).await?;
+    let answered = send_request(&project.state_folder(), method, path, body).await?;
     let (status, document) = answered.ok_or_else(|| {
         error_with_hint(
             "no gateway is running for this project",

@@ -1,14 +1,14 @@
 //! `toolgate resources list|read`.
 
 use serde_json::{Value as Json, json};
-use toolgate_mcp::Params;
+use toolgate_runtime::Params;
 use toolgate_runtime::results::URI_PREFIX;
 use toolgate_runtime::runtime::RequestKind;
 use toolgate_types::Caller;
 
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, ResourceArgs, ResourcesCommand};
-use crate::command::{content, listing, project_runtime, tools};
+use crate::command::{app, content, listing};
 use crate::output::Output;
 
 pub(crate) fn run(command: &ResourcesCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -27,16 +27,17 @@ pub(crate) fn run(command: &ResourcesCommand, project: &ProjectArgs, output: &Ou
 }
 
 fn read(args: &ResourceArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Ask,
-        |server| server == args.server,
-        async |runtime, _errors| {
+        |builder| builder.servers(|server| server == args.server),
+        async |app, _errors| {
+            let runtime = app.runtime();
             let own = runtime.results().filter(|_| args.uri.starts_with(URI_PREFIX));
             let result: Json = match own {
                 Some(results) => {
-                    let caller = tools::find_caller(&runtime, Caller::OWNER)?;
+                    let caller = app::find_caller(app, Caller::OWNER)?;
                     let stored = results.read(&caller.id, &args.uri).await?;
                     let text = stored.reply.as_str();
                     let contents = json!([{ "uri": args.uri, "mimeType": "application/json", "text": text }]);

@@ -1,11 +1,10 @@
 //! `toolgate run TEXT`: runs one task with the agent.
 
 use anyhow::Context as _;
-use tokio::time::Instant;
+use toolgate_agent::RunEvent;
 use toolgate_agent::journal::parts_text;
 use toolgate_agent::model::Part;
-use toolgate_agent::run::Run;
-use toolgate_agent::{RunEvent, RunOutcome};
+use toolgate_app::run_until_stopped;
 
 use crate::cli::{ProjectArgs, RunArgs};
 use crate::command::agent::printer::Printer;
@@ -63,30 +62,6 @@ pub(crate) fn run(args: &RunArgs, project: &ProjectArgs, output: &Output) -> any
 /// Waits for Ctrl-C.
 pub(crate) async fn ctrl_c() {
     let _ = tokio::signal::ctrl_c().await;
-}
-
-/// Runs the agent loop until there is an answer or `stop` resolves.
-pub(crate) async fn run_until_stopped(
-    run: &mut Run<'_>,
-    parts: Option<Vec<Part>>,
-    on_event: &(dyn Fn(RunEvent) + Send + Sync),
-    stop: impl Future<Output = ()>,
-) -> RunOutcome {
-    let began = Instant::now();
-    let going = async {
-        match parts {
-            Some(parts) => run.ask(parts, on_event).await,
-            None => run.run_loop(on_event).await,
-        }
-    };
-    let ended = tokio::select! {
-        ended = going => Some(ended),
-        () = stop => None,
-    };
-    match ended {
-        Some(ended) => ended,
-        None => run.interrupt(began, on_event),
-    }
 }
 
 /// Returns the task: text and attachments.

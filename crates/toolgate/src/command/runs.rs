@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use toolgate_agent::journal::{JournalEntry, RunSummary, parts_text};
+use toolgate_app::run_store;
 use toolgate_config::{Environment, load};
 use toolgate_redact::sanitize::sanitize;
 
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &RunsArgs, project: &ProjectArgs, output: &Output) -> an
         output.message(&loaded.report.render());
         return Ok(INVALID_CONFIG);
     };
-    let runs = agent::run_store(&config);
+    let runs = run_store(&config);
     match &args.command {
         None => list(&runs.list()?, args.limit, output),
         Some(RunsCommand::Show(args)) => {

@@ -4,8 +4,8 @@ use serde_json::{Value as Json, json};
 use toolgate_runtime::{ChoiceDecision, SearchHit, ToolChoice};
 
 use crate::cli::{AnswerMode, ProjectArgs, SearchArgs};
+use crate::command::app;
 use crate::command::servers::first_line;
-use crate::command::{project_runtime, tools};
 use crate::output::{BOLD, DIM, Output};
 
 /// Width of the bar that shows a score.
@@ -13,13 +13,14 @@ const BAR_WIDTH: usize = 10;
 
 pub(crate) fn run(args: &SearchArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let words = args.words.join(" ");
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Decline,
-        |_| true,
-        async |runtime, errors| {
-            let who = tools::find_caller(&runtime, &args.caller)?;
+        |builder| builder,
+        async |app, errors| {
+            let runtime = app.runtime();
+            let who = app::find_caller(app, &args.caller)?;
             let hits = runtime.search(&who, &words, args.limit);
             let choice = runtime.choose(&who, &words);
             let catalog = runtime.catalog();
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &SearchArgs, project: &ProjectArgs, output: &Output) -> 
                 }
                 output.result(&format!("{}\n", decision_text(&choice)));
             }
-            Ok(project_runtime::report_errors(&errors, output))
+            Ok(app::report_errors(&errors, output))
         },
     )
 }

@@ -1,12 +1,13 @@
 //! `toolgate servers [show NAME]`. Login and logout are in [`login`].
 
 use anyhow::bail;
+use toolgate_app::AppBuilder;
 use toolgate_runtime::runtime::ServerStatus;
 use toolgate_store::document::EntryKind;
 
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, ServersArgs, ServersCommand};
-use crate::command::{approve, change, login, project_runtime, tools, watch};
+use crate::command::{app, approve, change, login, tools, watch};
 use crate::output::{BOLD, DIM, Output};
 
 pub(crate) fn run(args: &ServersArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -25,16 +26,18 @@ pub(crate) fn run(args: &ServersArgs, project: &ProjectArgs, output: &Output) ->
         None => None,
     };
     if args.watch {
-        return project_runtime::with_runtime_and_files(
+        return app::with_app(
             project,
             output,
             AnswerMode::Ask,
-            |_| true,
-            async |runtime, _errors, files| watch::run(&runtime, files, output).await,
+            |builder| builder,
+            async |app, _errors| watch::run(app, output).await,
         );
     }
     let wanted = |name: &str| only.is_none_or(|only| only == name);
-    project_runtime::with_runtime(project, output, AnswerMode::Ask, wanted, async |runtime, _errors| {
+    let choose = |builder| AppBuilder::servers(builder, wanted);
+    app::with_app(project, output, AnswerMode::Ask, choose, async |app, _errors| {
+        let runtime = app.runtime();
         let servers = runtime.servers();
         if let Some(name) = only.filter(|_| servers.is_empty()) {
             bail!("there is no MCP server `{name}`; `toolgate servers` lists them");

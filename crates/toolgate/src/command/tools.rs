@@ -2,19 +2,18 @@
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json};
-use toolgate_mcp::scan::ScanLimits;
-use toolgate_mcp::{RawJson, TraceContext};
-use toolgate_runtime::catalog::SEPARATOR;
-use toolgate_runtime::pins::LockFile;
+use toolgate_app::{LogMode, parse_json, servers_with_tool};
 use toolgate_runtime::runtime::StartError;
-use toolgate_runtime::{CallOrigin, CallOutcome, CallRequest, CallStep, CatalogTool, Runtime, ToolState};
+use toolgate_runtime::{
+    CallOrigin, CallOutcome, CallRequest, CallStep, CatalogTool, RawJson, ToolState, TraceContext,
+};
 use toolgate_store::document::EntryKind;
 use toolgate_types::tool::{Category, ToolContract};
-use toolgate_types::{Caller, ErrorCode, ServerName};
+use toolgate_types::{ErrorCode, ServerName};
 
 use crate::cli::{AnswerMode, CallArgs, ListArgs, ProjectArgs, ToolsCommand};
 use crate::command::servers::first_line;
-use crate::command::{change, content, examples, profiles, project_runtime, scaffold, search};
+use crate::command::{app, change, content, examples, profiles, scaffold, search};
 use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};
 use crate::{DONE, FAILED};
 
@@ -37,14 +36,15 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
         return profiles::list(profile, args, project, output);
     }
     let ListArgs { server, category, tag, caller: who, .. } = args;
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Ask,
-        |name| server.as_deref().is_none_or(|server| server == name),
-        async |runtime, errors| {
+        |builder| builder.servers(|name| server.as_deref().is_none_or(|server| server == name)),
+        async |app, errors| {
+            let runtime = app.runtime();
             let catalog = runtime.catalog();
-            let who = find_caller(&runtime, who)?;
+            let who = app::find_caller(app, who)?;
             let wanted = |tool: &&std::sync::Arc<CatalogTool>| {
                 let from = tool.server.as_ref().map(ServerName::as_str);
                 server.as_deref().is_none_or(|server| from == Some(server))
@@ -66,7 +66,7 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
                     ));
                 }
             }
-            let code = project_runtime::report_errors(&errors, output);
+            let code = app::report_errors(&errors, output);
             if code == DONE && !output.json {
                 output.next_step(
                     "show one with `toolgate tools show NAME`, call it with `toolgate tools call NAME key=value`",
@@ -86,12 +86,13 @@ pub(crate) fn quarantine_note(tool: &CatalogTool) -> String {
 }
 
 fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Ask,
-        servers_with_tool(name, project),
-        async |runtime, errors| {
+        |builder| builder.servers(servers_with_tool(name, &project.folder)),
+        async |app, errors| {
+            let runtime = app.runtime();
             let catalog = runtime.catalog();
             let Some(tool) = catalog.resolve(name) else {
                 return Err(missing_tool_error(name, errors, output));
@@ -121,16 +122,17 @@ fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8
 }
 
 fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    project_runtime::with_recording_runtime(
+    app::with_app(
         project,
         output,
         args.answers,
-        servers_with_tool(&args.name, project),
-        async |runtime, errors| {
+        |builder| builder.servers(servers_with_tool(&args.name, &project.folder)).log(LogMode::OneCall),
+        async |app, errors| {
+            let runtime = app.runtime();
             let catalog = runtime.catalog();
             // A call of an unknown tool goes through the pipeline too, so it is recorded.
             let tool = catalog.resolve(&args.name);
-            let caller = find_caller(&runtime, &args.caller)?;
+            let caller = app::find_caller(app, &args.caller)?;
             let request = CallRequest {
                 name: args.name.clone(),
                 arguments: parse_arguments(args, tool.map(AsRef::as_ref))?.into(),
@@ -190,19 +192,6 @@ fn stages_text(called: &CallOutcome) -> String {
     called.steps.iter().map(line).collect()
 }
 
-/// Returns the caller with this id. At the terminal, `owner` exists even if it is not configured: the user owns the
-/// files of the project anyway.
-pub(crate) fn find_caller(runtime: &Runtime, id: &str) -> anyhow::Result<Caller> {
-    match runtime.caller(id) {
-        Some(caller) => Ok(caller.clone()),
-        None if id == Caller::OWNER => Ok(Caller::owner()),
-        None => Err(error_with_hint(
-            format!("there is no caller `{id}`"),
-            "callers are defined in `callers` of toolgate.yaml",
-        )),
-    }
-}
-
 /// Returns the trace of the call, as part of the trace in `TRACEPARENT`. An invalid correlation id is replaced, with a
 /// note.
 fn call_trace(args: &CallArgs, output: &Output) -> TraceContext {
@@ -229,28 +218,16 @@ fn missing_tool_error(name: &str, mut errors: Vec<StartError>, output: &Output) 
             None => anyhow!("there is no tool `{name}`; `toolgate tools list` shows them all"),
         };
     };
-    project_runtime::report_errors(&errors, output);
+    app::report_errors(&errors, output);
     match &last {
         StartError::Server { hint: Some(hint), .. } => error_with_hint(last.to_string(), hint.as_ref()),
         _ => last.into(),
     }
 }
 
-/// Returns a filter for the servers that may have a tool: `{server}__{tool}` needs only that server; a bare name needs
-/// servers that had the tool before, or were never seen.
-pub(crate) fn servers_with_tool<'a>(tool: &'a str, project: &ProjectArgs) -> impl Fn(&str) -> bool + use<'a> {
-    // Errors of the lock file are reported when the servers start.
-    let pins = LockFile::in_project(&project.folder).read().unwrap_or_default();
-    move |server| match tool.split_once(SEPARATOR) {
-        Some((prefix, _)) => server.parse().is_ok_and(|name: ServerName| name.prefix() == prefix),
-        None => !pins.rules_out(server, tool),
-    }
-}
-
 fn parse_arguments(args: &CallArgs, tool: Option<&CatalogTool>) -> anyhow::Result<RawJson> {
     if let Some(text) = &args.args {
-        let raw =
-            RawJson::new(text.clone().into(), ScanLimits::default()).context("`--args` is not valid JSON")?;
+        let raw = parse_json(text).context("`--args` is not valid JSON")?;
         if !raw.as_str().trim_start().starts_with('{') {
             bail!("`--args` must be a JSON object, for example '{{\"path\": \"README.md\"}}'");
         }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use serde_json::json;
+use toolgate_app::App;
 use toolgate_runtime::runtime::ServerStatus;
-use toolgate_runtime::{Catalog, CatalogTool, Runtime, ToolState};
+use toolgate_runtime::{Catalog, CatalogTool, ToolState};
 use toolgate_store::registry::{Registry, RegistryProblem};
 
-use crate::command::registry::{self, ProjectFiles};
-use crate::command::{project_runtime, tools};
+use crate::command::{app, tools};
 use crate::output::{BOLD, Output};
 
 /// Runs until it is dropped, by Ctrl-C.
-pub(crate) async fn run(runtime: &Arc<Runtime>, files: ProjectFiles, output: &Output) -> anyhow::Result<u8> {
-    let publish = registry::publish_to(runtime, output);
-    let (registry, actor) = files.open(Arc::clone(&publish)).await?;
-    // Includes edits made since the project was loaded.
-    publish(registry.state()).await;
+pub(crate) async fn run(app: &App, output: &Output) -> anyhow::Result<u8> {
+    let runtime = app.runtime();
+    let registry = app.open_registry().await?;
+    registry.publish().await;
+    let handle = registry.registry().clone();
     let mut changes = runtime.changes();
     let print = async {
         let (mut servers, mut catalog) = (BTreeMap::new(), Arc::new(Catalog::default()));
@@ -33,8 +33,8 @@ pub(crate) async fn run(runtime: &Arc<Runtime>, files: ProjectFiles, output: &Ou
     tokio::select! {
         outcome = print => outcome,
         never = runtime.watch_servers() => match never {},
-        outcome = print_rejections(registry, output) => outcome,
-        () = actor.run() => bail!("the registry stopped"),
+        outcome = print_rejections(handle, output) => outcome,
+        () = registry.run() => bail!("the registry stopped"),
     }
 }
 
@@ -89,7 +89,7 @@ fn print_servers(
         if output.json {
             output.json_line(&json!({ "event": "server", "name": status.name, "state": status.state, "reason": status.reason, "tools": status.tools }))?;
         } else {
-            output.result(&project_runtime::status_line(&status));
+            output.result(&app::status_line(&status));
         }
     }
     Ok(())

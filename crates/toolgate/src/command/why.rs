@@ -2,26 +2,26 @@
 
 use anyhow::{Context as _, anyhow};
 use serde_json::json;
-use toolgate_mcp::scan::ScanLimits;
-use toolgate_mcp::{RawJson, TraceContext};
-use toolgate_runtime::{CallOrigin, CallRequest, Explanation};
+use toolgate_app::{parse_json, servers_with_tool};
+use toolgate_runtime::{CallOrigin, CallRequest, Explanation, TraceContext};
 
 use crate::cli::{AnswerMode, ProjectArgs, WhyArgs};
-use crate::command::{project_runtime, tools};
+use crate::command::app;
 use crate::output::{BOLD, Output};
 use crate::{DONE, FAILED};
 
 pub(crate) fn run(args: &WhyArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let WhyArgs { caller, tool, arguments } = args;
-    project_runtime::with_runtime(
+    app::with_app(
         project,
         output,
         AnswerMode::Decline,
-        tools::servers_with_tool(tool, project),
-        async |runtime, _errors| {
-            let who = tools::find_caller(&runtime, caller)?;
-            let arguments = RawJson::new(arguments.clone().into(), ScanLimits::default())
-                .with_context(|| format!("`{arguments}` is not valid JSON"))?;
+        |builder| builder.servers(servers_with_tool(tool, &project.folder)),
+        async |app, _errors| {
+            let runtime = app.runtime();
+            let who = app::find_caller(app, caller)?;
+            let arguments =
+                parse_json(arguments).with_context(|| format!("`{arguments}` is not valid JSON"))?;
             let request = CallRequest {
                 name: tool.clone(),
                 arguments: arguments.into(),

@@ -1,57 +1,92 @@
-//! The Unix socket of a running `toolgate serve`, used by other commands of the project.
+//! The Unix socket of a running gateway, used by other commands of the project.
 //!
 //! The socket is `.toolgate/socket`, accessible to its owner only. A process that can open it can also write the
 //! project files, so no key is required. The gateway holds a lock while it listens. Invariant: a change that may have
 //! been sent is not applied in another way as well.
 
+use std::error::Error as StdError;
 use std::fs::TryLockError;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-use hyper::header;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value as Json, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
-use toolgate_store::registry::{CommittedChange, RegistryChange, RegistryProblem};
+use toolgate_store::registry::{CommittedChange, RegistryChange};
 
-use crate::output::error_with_hint;
+pub use hyper::{Method, StatusCode};
+
+use crate::project::StateFolder;
+use crate::registry::RejectedChange;
 
 /// Timeout of a response. Covers a slow disk, and a server that has to connect first.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The running gateway gave no usable response.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    #[error("the running gateway does not respond")]
+    NoResponse,
+    /// The gateway does not respond to a change. The change may have been made.
+    #[error("the running gateway does not respond")]
+    UnknownOutcome,
+    #[error("the running gateway sent no revision")]
+    NoRevision(#[source] Box<dyn StdError + Send + Sync>),
+    /// The request cannot be built.
+    #[error(transparent)]
+    Request(#[from] hyper::http::Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+impl SocketError {
+    /// Returns a suggested fix.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::UnknownOutcome => {
+                Some("the change may have been made: check the file, or stop the gateway, then retry")
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A listening socket, removed when dropped.
 pub(crate) struct CommandSocket {
     path: PathBuf,
-    pub(crate) listener: Option<UnixListener>,
+    listener: Option<UnixListener>,
     _lock: fs_err::File,
 }
 
 impl CommandSocket {
     /// Listens for commands of a project; `None` if another gateway already does. Replaces a stale socket.
-    pub(crate) fn listen(project: &Path) -> io::Result<Option<Self>> {
-        let folder = project.join(".toolgate");
-        fs_err::create_dir_all(&folder)?;
-        let lock = fs_err::File::create(folder.join("serve.lock"))?;
+    pub(crate) fn listen(state: &StateFolder) -> io::Result<Option<Self>> {
+        fs_err::create_dir_all(state.path())?;
+        let lock = fs_err::File::create(state.serve_lock())?;
         match lock.file().try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
         // Bound in a private folder and renamed once its mode is set, so that no one can connect earlier.
-        let private_folder = tempfile::tempdir_in(&folder)?;
-        let (private_path, path) = (private_folder.path().join("s"), folder.join("socket"));
+        let private_folder = tempfile::tempdir_in(state.path())?;
+        let (private_path, path) = (private_folder.path().join("s"), state.socket());
         let listener = UnixListener::bind(&private_path)?;
         fs_err::set_permissions(&private_path, std::fs::Permissions::from_mode(0o600))?;
         fs_err::rename(&private_path, &path)?;
         Ok(Some(Self { path, listener: Some(listener), _lock: lock }))
+    }
+
+    /// Returns the listener, the first time.
+    pub(crate) fn take_listener(&mut self) -> Option<UnixListener> {
+        self.listener.take()
     }
 }
 
@@ -61,40 +96,20 @@ impl Drop for CommandSocket {
     }
 }
 
-/// Error response of the gateway to a change.
-pub(crate) struct GatewayError {
-    pub(crate) code: String,
-    pub(crate) message: String,
-    pub(crate) problems: Vec<RegistryProblem>,
-    pub(crate) revision: Option<String>,
-}
-
 /// Sends a change to the running gateway of a project. `None` if none is running or it accepts no changes now; the
 /// change was not applied in that case.
-pub(crate) fn submit_change(
-    project: &Path,
+pub(crate) async fn submit_change(
+    state: &StateFolder,
     change: &RegistryChange,
-) -> anyhow::Result<Option<Result<CommittedChange, GatewayError>>> {
-    let path = project.join(".toolgate/socket");
-    if !path.exists() {
-        return Ok(None);
-    }
+) -> Result<Option<Result<CommittedChange, RejectedChange>>, SocketError> {
     let Some(request) = change_request(change)? else { return Ok(None) };
-    let silent = || {
-        let hint = "the change may have been made: check the file, or stop the gateway, then retry";
-        error_with_hint("the running gateway does not respond", hint)
-    };
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let response = tokio.block_on(async {
-        let stream = UnixStream::connect(path).await.ok()?;
-        Some(timeout(RESPONSE_TIMEOUT, round_trip(stream, request)).await)
-    });
-    let Some(response) = response else { return Ok(None) };
-    let (status, tag, body) = response.ok().and_then(Result::ok).ok_or_else(silent)?;
+    let Ok(stream) = UnixStream::connect(state.socket()).await else { return Ok(None) };
+    let (status, tag, body) =
+        round_trip(stream, request).await.map_err(|NoResponse| SocketError::UnknownOutcome)?;
     let document: Json = serde_json::from_slice(&body).unwrap_or_default();
     let problems = |value: &Json| serde_json::from_value(value.clone()).unwrap_or_default();
     if status.is_success() {
-        let rev = tag.parse().context("the running gateway sent no revision")?;
+        let rev = tag.parse().map_err(|error| SocketError::NoRevision(Box::new(error)))?;
         return Ok(Some(Ok(CommittedChange { rev, notes: problems(&document["notes"]) })));
     }
     let error = &document["error"];
@@ -106,17 +121,20 @@ pub(crate) fn submit_change(
     }
     let message = text("message").unwrap_or_else(|| format!("the gateway responded with {status}"));
     let (problems, revision) = (problems(&error["problems"]), text("revision"));
-    Ok(Some(Err(GatewayError { code, message, problems, revision })))
+    Ok(Some(Err(RejectedChange { code, message, problems, revision })))
 }
 
 /// Sends a request to the running gateway of a project; returns status and body, or `None` if none is running.
-pub(crate) async fn send_request(
-    project: &Path,
+///
+/// # Errors
+/// If the gateway does not respond.
+pub async fn send_request(
+    state: &StateFolder,
     method: Method,
     path: &str,
     body: Option<&Json>,
-) -> anyhow::Result<Option<(StatusCode, Json)>> {
-    let Ok(stream) = UnixStream::connect(project.join(".toolgate/socket")).await else { return Ok(None) };
+) -> Result<Option<(StatusCode, Json)>, SocketError> {
+    let Ok(stream) = UnixStream::connect(state.socket()).await else { return Ok(None) };
     let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
     let request = Request::builder()
         .method(method)
@@ -124,22 +142,22 @@ pub(crate) async fn send_request(
         .header(header::HOST, "localhost")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body.into()))?;
-    let response = timeout(RESPONSE_TIMEOUT, round_trip(stream, request)).await.ok().and_then(Result::ok);
-    let (status, _, body) = response.context("the running gateway does not respond")?;
+    let (status, _, body) =
+        round_trip(stream, request).await.map_err(|NoResponse| SocketError::NoResponse)?;
     Ok(Some((status, serde_json::from_slice(&body).unwrap_or_default())))
 }
 
 /// Builds the request for a change; `None` if it cannot be expressed (it is invalid anyway).
 fn change_request(
     RegistryChange { expect, op }: &RegistryChange,
-) -> anyhow::Result<Option<Request<Full<Bytes>>>> {
-    let EntryOp { kind, name, action: act } = op;
+) -> Result<Option<Request<Full<Bytes>>>, SocketError> {
+    let EntryOp { kind, name, action } = op;
     let list = match kind {
         EntryKind::Tool => "/v1/tools",
         EntryKind::Server => "/v1/servers",
     };
     let one = format!("{list}/{}", encode_segment(name));
-    let (method, path, body) = match act {
+    let (method, path, body) = match action {
         EntryAction::Add(entry) => {
             let mut entry = entry.clone();
             let own = entry.insert("name".to_owned(), json!(name));
@@ -163,28 +181,37 @@ fn change_request(
     Ok(Some(request.body(Full::new(body.into()))?))
 }
 
+/// The connection broke, or the response came too late.
+struct NoResponse;
+
 /// Sends one request; returns status, ETag and body.
 async fn round_trip(
     stream: UnixStream,
     request: Request<Full<Bytes>>,
-) -> anyhow::Result<(StatusCode, String, Bytes)> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let ask = async {
-        let (parts, body) = sender.send_request(request).await?.into_parts();
-        let tag = parts.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
-        let body = body.collect().await?.to_bytes();
-        anyhow::Ok((parts.status, tag.trim_matches('"').to_owned(), body))
+) -> Result<(StatusCode, String, Bytes), NoResponse> {
+    let exchange = async {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let response = async {
+            let (parts, body) = sender.send_request(request).await?.into_parts();
+            let tag = parts.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
+            let body = body.collect().await?.to_bytes();
+            Ok((parts.status, tag.trim_matches('"').to_owned(), body))
+        };
+        tokio::pin!(response);
+        tokio::select! {
+            response = &mut response => response,
+            // The connection ended: the response has been read, or never arrives.
+            _ = connection => response.await,
+        }
     };
-    tokio::pin!(ask);
-    tokio::select! {
-        response = &mut ask => response,
-        // The connection ended: the response has been read, or never arrives.
-        _ = connection => ask.await,
+    match timeout(RESPONSE_TIMEOUT, exchange).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err::<_, hyper::Error>(_)) | Err(_) => Err(NoResponse),
     }
 }
 
 /// Percent-encodes a name as one path segment.
-pub(crate) fn encode_segment(name: &str) -> String {
+pub fn encode_segment(name: &str) -> String {
     let byte = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
         other => format!("%{other:02X}"),

@@ -1,0 +1,401 @@
+//! The app: a runtime with its log, history, telemetry and question queue, and the builder that puts them together.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::timeout;
+use toolgate_agent::model::ModelError;
+use toolgate_agent::server_requests::client_capabilities;
+use toolgate_agent::{Agent, Executor};
+use toolgate_audit::redact::Redactor;
+use toolgate_audit::spans::{ExporterError, SpanExporter};
+use toolgate_audit::{ProjectLog, ToolHistory};
+use toolgate_config::Config;
+use toolgate_policy::Policy;
+use toolgate_runtime::catalog::SEPARATOR;
+use toolgate_runtime::pins::LockFile;
+use toolgate_runtime::questions::{NoResponder, QuestionQueue, Responder};
+use toolgate_runtime::results::ResultStore;
+use toolgate_runtime::runtime::{RuntimeSetup, StartError};
+use toolgate_runtime::{CallOrigin, CallOutcome, CallRequest, RawJson, Runtime, TraceContext};
+use toolgate_server::GatewayError;
+use toolgate_server::keys::KeyError;
+use toolgate_store::registry::OpenError;
+use toolgate_types::server::Transport;
+use toolgate_types::{Caller, CallerId, Profile, ServerName, ServerSpec};
+
+use crate::agent::{self, AgentParts};
+use crate::callers;
+use crate::event::{AppEvent, EventHandler};
+use crate::log::{LogError, LogMode, LogSetup};
+use crate::project::{Project, ProjectFiles};
+use crate::registry::{self, OpenRegistry};
+
+/// Delay before a message about servers that are still starting.
+const SLOW_START: Duration = Duration::from_secs(2);
+
+/// An app cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("cannot export traces")]
+    Telemetry(#[source] ExporterError),
+    /// The model of the agent cannot be used.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The key of the owner cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+}
+
+impl AppError {
+    /// Returns a suggested fix.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Log(_) | Self::Telemetry(_) => None,
+            Self::Model(error) => error.hint.clone(),
+            Self::Keys(error) => Some(error.hint()),
+            Self::Gateway(error) => Some(error.hint().to_owned()),
+        }
+    }
+
+    /// Returns true if the configuration has to change.
+    pub fn is_invalid_config(&self) -> bool {
+        matches!(self, Self::Keys(_) | Self::Gateway(_))
+    }
+}
+
+/// The app cannot run: servers that it needs failed, or there is no catalog.
+#[derive(Debug, thiserror::Error)]
+pub struct StartFailure(pub Vec<StartError>);
+
+impl fmt::Display for StartFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if at == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl StartFailure {
+    /// Returns true if the configuration or the lock file has to change. Otherwise only servers failed.
+    pub fn is_invalid_config(&self) -> bool {
+        self.0.iter().any(|error| matches!(error, StartError::Catalog(_) | StartError::Lock(_)))
+    }
+}
+
+/// A caller or profile that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no {kind} `{name}`")]
+pub struct UnknownName {
+    kind: &'static str,
+    name: String,
+    /// Suggested fix.
+    pub hint: String,
+}
+
+/// Collects the choices of a front end. The methods that build need a tokio runtime.
+#[must_use = "a builder does nothing until it builds"]
+pub struct AppBuilder<'a> {
+    pub(crate) project: Project,
+    pub(crate) responder: Arc<dyn Responder>,
+    /// Client capabilities to declare to servers if the clients of calls answer them.
+    pub(crate) forwarded_features: Option<Value>,
+    pub(crate) events: EventHandler,
+    token_folder: Option<PathBuf>,
+    log: LogMode,
+    servers: Box<dyn Fn(&str) -> bool + 'a>,
+}
+
+impl<'a> AppBuilder<'a> {
+    /// Sets the responder that asks a person: for approvals, for answers to tools and servers, for logins. By default
+    /// no person can be asked. In a gateway it is one of the responders of the question queue.
+    pub fn responder(mut self, responder: Arc<dyn Responder>) -> Self {
+        self.responder = responder;
+        self
+    }
+
+    /// Sets the receiver of events. Without it, they are dropped.
+    pub fn on_event(mut self, handler: impl Fn(AppEvent<'_>) + Send + Sync + 'static) -> Self {
+        self.events = Arc::new(handler);
+        self
+    }
+
+    /// Sets the folder of OAuth tokens for servers. By default they are kept in memory.
+    pub fn token_folder(mut self, folder: Option<PathBuf>) -> Self {
+        self.token_folder = folder;
+        self
+    }
+
+    /// Sets the recording of calls. By default many concurrent calls are recorded.
+    pub fn log(mut self, mode: LogMode) -> Self {
+        self.log = mode;
+        self
+    }
+
+    /// Leaves out servers and APIs whose name the filter rejects.
+    pub fn servers(mut self, filter: impl Fn(&str) -> bool + 'a) -> Self {
+        self.servers = Box::new(filter);
+        self
+    }
+
+    /// Builds an app for calls of this process. Its servers begin to connect.
+    ///
+    /// # Errors
+    /// If the log cannot be written, or traces cannot be exported.
+    pub fn build(self) -> Result<App, AppError> {
+        let human_input = self.project.config.builtins.human_input;
+        let responders = vec![Arc::clone(&self.responder)];
+        let questions =
+            human_input.map(|human_input| QuestionQueue::new(human_input.timeout, false, responders));
+        self.assemble(questions)
+    }
+
+    /// Builds an app and its agent. The agent may always ask a person, stores results that its model cannot take, and
+    /// answers requests of servers itself. `record` is a file for a recording of the run.
+    ///
+    /// # Errors
+    /// If the model cannot be used, or like [`build`](Self::build).
+    pub fn build_agent(mut self, record: Option<PathBuf>) -> Result<(App, Agent), AppError> {
+        let parts = AgentParts::new(&self.project.config);
+        let skills = parts.read_skills(&self.events);
+        let model = parts.build_model()?;
+        agent::enable_questions_and_results(&mut self.project.config, model.max_result_bytes());
+        self.forwarded_features = Some(client_capabilities(parts.config()));
+        let app = self.build()?;
+        let agent = parts.into_agent(Executor::Runtime(Arc::clone(&app.runtime)), model, skills);
+        let agent = Agent { responder: app.agent_responder(), record, ..agent };
+        Ok((app, agent))
+    }
+
+    /// Opens the log, reads the history, starts the telemetry, and creates the runtime.
+    pub(crate) fn assemble(self, questions: Option<Arc<QuestionQueue>>) -> Result<App, AppError> {
+        let Self { project, responder, forwarded_features, events, token_folder, log, servers } = self;
+        let Project { config, files } = project;
+        let log_setup = LogSetup::new(&config)?;
+        let history = if log == LogMode::Off { ToolHistory::default() } else { log_setup.history() };
+        let execution_log = log_setup.open(log)?;
+        let spans = config.telemetry.clone().map(SpanExporter::start).transpose();
+        let spans = spans.map_err(AppError::Telemetry)?;
+        let downloading = downloading_servers(&config);
+        let runtime = Runtime::new(RuntimeSetup {
+            token_folder,
+            responder,
+            forwarded_features,
+            log: execution_log,
+            history,
+            spans,
+            ..runtime_setup(config, questions.as_ref(), servers)
+        });
+        let project_log = log_setup.project_log();
+        Ok(App { runtime: Arc::new(runtime), files, project_log, questions, downloading, events })
+    }
+}
+
+/// Turns the configuration into the parts of a runtime, with the servers that pass the filter.
+fn runtime_setup(
+    config: Config,
+    questions: Option<&Arc<QuestionQueue>>,
+    servers: impl Fn(&str) -> bool,
+) -> RuntimeSetup {
+    let results = config.results.map(|limits| {
+        let redactor = Redactor::new(config.secrets.clone(), config.audit.redact.clone());
+        ResultStore::in_project(&config.project, limits, redactor)
+    });
+    let builtins =
+        toolgate_runtime::builtins::enabled(config.builtins, &config.project, questions, results.as_ref());
+    RuntimeSetup {
+        builtins,
+        own: config.tools,
+        settings: config.tool_settings,
+        servers: config.servers.into_iter().filter(|server| servers(server.name.as_str())).collect(),
+        apis: config.apis.into_iter().filter(|api| servers(api.name.as_str())).collect(),
+        read_document: toolgate_config::parse_document,
+        limits: config.limits,
+        lock: Some(LockFile::in_project(&config.project)),
+        secrets: config.secrets,
+        callers: callers::known_callers(config.callers, &config.project),
+        policy: Policy::new(config.policy.map(|policy| policy.rules)),
+        egress: config.egress,
+        results,
+        profiles: config.profiles,
+        ..RuntimeSetup::default()
+    }
+}
+
+/// Returns the servers whose first start may download a package.
+fn downloading_servers(config: &Config) -> Vec<String> {
+    let may_download =
+        |server: &&ServerSpec| matches!(&server.transport, Transport::Stdio(stdio) if stdio.may_download());
+    config.servers.iter().filter(may_download).map(|server| server.name.to_string()).collect()
+}
+
+/// Returns a filter for the servers that may have a tool: `{server}__{tool}` needs only that server; a bare name needs
+/// servers that had the tool before, or were never seen.
+pub fn servers_with_tool<'a>(tool: &'a str, project: &Path) -> impl Fn(&str) -> bool + use<'a> {
+    // Errors of the lock file are reported when the servers start.
+    let pins = LockFile::in_project(project).read().unwrap_or_default();
+    move |server| match tool.split_once(SEPARATOR) {
+        Some((prefix, _)) => server.parse().is_ok_and(|name: ServerName| name.prefix() == prefix),
+        None => !pins.rules_out(server, tool),
+    }
+}
+
+/// A running app. [`run`](Self::run) stops everything it started.
+pub struct App {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) files: ProjectFiles,
+    pub(crate) project_log: ProjectLog,
+    pub(crate) questions: Option<Arc<QuestionQueue>>,
+    /// Servers whose first start may download a package.
+    downloading: Vec<String>,
+    pub(crate) events: EventHandler,
+}
+
+impl App {
+    /// Starts to build an app for a project. Nothing is opened or started yet.
+    pub fn builder<'a>(project: Project) -> AppBuilder<'a> {
+        AppBuilder {
+            project,
+            responder: Arc::new(NoResponder),
+            forwarded_features: None,
+            events: Arc::new(|_| {}),
+            token_folder: None,
+            log: LogMode::ManyCalls,
+            servers: Box::new(|_| true),
+        }
+    }
+
+    pub fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+
+    /// Returns the responder for questions of servers in a run: the queue, so that people can answer over HTTP, too.
+    pub(crate) fn agent_responder(&self) -> Arc<dyn Responder> {
+        match &self.questions {
+            Some(queue) => Arc::clone(queue) as Arc<dyn Responder>,
+            None => Arc::new(NoResponder),
+        }
+    }
+
+    /// Returns the caller with this id. `owner` exists even if it is not configured: a local user owns the files of
+    /// the project anyway.
+    ///
+    /// # Errors
+    /// If there is no such caller.
+    pub fn caller(&self, id: &str) -> Result<Caller, UnknownName> {
+        match self.runtime.caller(id) {
+            Some(caller) => Ok(caller.clone()),
+            None if id == Caller::OWNER => Ok(Caller::owner()),
+            None => {
+                let hint = "callers are defined in `callers` of toolgate.yaml".to_owned();
+                Err(UnknownName { kind: "caller", name: id.to_owned(), hint })
+            }
+        }
+    }
+
+    /// Returns the profile with this name, if the caller may use it.
+    ///
+    /// # Errors
+    /// If there is no such profile for the caller.
+    pub fn profile(&self, caller: &CallerId, name: &str) -> Result<Arc<Profile>, UnknownName> {
+        let profiles = self.runtime.profiles();
+        if let Ok(Some(profile)) = profiles.resolve(caller, Some(name)) {
+            return Ok(Arc::clone(profile));
+        }
+        let usable = |profile: &&Arc<Profile>| profiles.resolve(caller, Some(profile.name.as_str())).is_ok();
+        let names: Vec<_> =
+            profiles.all.iter().filter(usable).map(|profile| format!("`{}`", profile.name)).collect();
+        let hint = match names.as_slice() {
+            [] => "define profiles in `profiles` of toolgate.yaml; see docs/profiles.md".to_owned(),
+            names => format!("available: {}", names.join(", ")),
+        };
+        Err(UnknownName { kind: "profile", name: name.to_owned(), hint })
+    }
+
+    /// Connects to the servers and builds the catalog. Returns the errors of required servers, for the front end to
+    /// judge.
+    ///
+    /// # Errors
+    /// If there is no catalog, or the lock file cannot be read. The failure includes the errors of servers.
+    pub async fn discover(&self) -> Result<Vec<StartError>, StartFailure> {
+        let discovery = self.runtime.discover(|status| (self.events)(AppEvent::Server(status)));
+        tokio::pin!(discovery);
+        let outcome = match timeout(SLOW_START, &mut discovery).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                self.report_slow_starts();
+                discovery.await
+            }
+        };
+        let failure = StartFailure(outcome.err().unwrap_or_default());
+        if failure.is_invalid_config() { Err(failure) } else { Ok(failure.0) }
+    }
+
+    /// Explains slow starts of servers that may be downloading a package.
+    fn report_slow_starts(&self) {
+        for status in self.runtime.servers() {
+            if status.state == "connecting" && self.downloading.contains(&status.name) {
+                (self.events)(AppEvent::SlowStart(&status.name));
+            }
+        }
+    }
+
+    /// Calls a tool through the pipeline, as part of a new trace. Returns the whole result, however large it is.
+    pub async fn call(&self, caller: &Caller, tool: &str, arguments: &impl Serialize) -> CallOutcome {
+        let request = CallRequest {
+            name: tool.to_owned(),
+            arguments: RawJson::from_value(arguments).into(),
+            trace: TraceContext::generate(),
+            origin: CallOrigin::default(),
+            full_result: true,
+        };
+        self.runtime.call(caller, request).await
+    }
+
+    /// Opens the registry, for changes of tools and servers and for edits of the files.
+    ///
+    /// # Errors
+    /// If the files cannot be read or are invalid.
+    pub async fn open_registry(&self) -> Result<OpenRegistry, OpenError> {
+        OpenRegistry::open(self.files.clone(), registry::publish_to(&self.runtime, &self.events)).await
+    }
+
+    /// Opens the registry. On failure, reports that edits of the files are ignored.
+    pub(crate) async fn open_registry_or_report(&self) -> Option<OpenRegistry> {
+        let opened = self.open_registry().await;
+        opened.inspect_err(|error| (self.events)(AppEvent::ChangesIgnored(error))).ok()
+    }
+
+    /// Does work while the catalog follows changes of servers and files. The work does not wait until the files are
+    /// read again.
+    pub async fn keep_current<T>(&self, work: impl Future<Output = T>) -> T {
+        let follow_files = async {
+            if let Some(registry) = self.open_registry_or_report().await {
+                registry.publish().await;
+                registry.run().await;
+            }
+            std::future::pending::<std::convert::Infallible>().await
+        };
+        tokio::select! {
+            outcome = work => outcome,
+            never = self.runtime.watch_servers() => match never {},
+            never = follow_files => match never {},
+        }
+    }
+
+    /// Does work, then stops everything that the app started.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> T {
+        let outcome = work(&self).await;
+        self.runtime.stop().await;
+        outcome
+    }
+}

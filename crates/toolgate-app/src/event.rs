@@ -1,0 +1,92 @@
+//! Events that a person may want to know of while an app starts, runs and stops.
+//!
+//! The text of an event is its `Display`. Invariant: events are information; nothing waits for their receiver.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use toolgate_agent::model::ModelError;
+use toolgate_agent::skills::SkillError;
+use toolgate_runtime::runtime::ServerStatus;
+use toolgate_store::registry::{OpenError, RegistryProblems};
+use toolgate_store::store::Revision;
+use toolgate_types::Secret;
+
+/// Receives the events of an app.
+pub(crate) type EventHandler = Arc<dyn Fn(AppEvent<'_>) + Send + Sync>;
+
+/// An event of an app.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AppEvent<'a> {
+    /// A server connected, or failed to.
+    Server(&'a ServerStatus),
+    /// A server that may be downloading its package is not ready yet.
+    SlowStart(&'a str),
+    /// Changed files contain secrets that must be masked from now on.
+    NewSecrets(&'a [Secret]),
+    /// A folder is not a valid skill.
+    SkillIgnored(&'a SkillError),
+    /// The gateway has no agent, because its model cannot be used.
+    NoAgent(&'a ModelError),
+    /// The registry cannot be opened, so edits of the files have no effect.
+    ChangesIgnored(&'a OpenError),
+    /// The files were read again on request.
+    Reloaded(Revision),
+    /// The files were read again on request and are invalid.
+    ReloadRejected(&'a RegistryProblems),
+    /// The files cannot be read again, because the registry could not be opened.
+    NotReloadable,
+    /// Another gateway of the project receives the commands.
+    OtherGateway,
+    /// Commands cannot reach the gateway.
+    NoSocket(&'a io::Error),
+    /// The gateway rejects new calls and waits for this number of running ones.
+    Draining(usize),
+    /// The wait for running calls ended, with this number of calls left.
+    DrainTimedOut(usize),
+    /// The gateway stops without waiting.
+    ForcedStop,
+}
+
+impl fmt::Display for AppEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(ServerStatus { name, transport, state, protocol_version, tools, .. }) => {
+                write!(f, "{state} {name} · {transport}")?;
+                if let Some(version) = protocol_version {
+                    write!(f, " · {version}")?;
+                }
+                // An API has no protocol version; it has tools once its document is loaded.
+                if protocol_version.is_some() || *tools > 0 { write!(f, " · {tools} tools") } else { Ok(()) }
+            }
+            Self::SlowStart(name) => {
+                write!(f, "{name} is still starting; the first start of a package downloads it")
+            }
+            Self::NewSecrets(secrets) => write!(f, "{} secrets are masked", secrets.len()),
+            Self::SkillIgnored(error) => write!(f, "skill ignored: {error}"),
+            Self::NoAgent(error) => write!(f, "no agent at /v1/runs: {error}"),
+            Self::ChangesIgnored(error) => write!(f, "file changes are ignored: {error}"),
+            Self::Reloaded(revision) => write!(f, "reloaded: the registry is at revision {revision}"),
+            Self::ReloadRejected(problems) => {
+                let first = problems.0.first().map_or("", |problem| &problem.message);
+                write!(f, "not reloaded, the old configuration stays active: {first}")
+            }
+            Self::NotReloadable => f.write_str(
+                "not reloaded: file changes are ignored, because the registry could not be opened",
+            ),
+            Self::OtherGateway => {
+                f.write_str("note: another `toolgate serve` runs for this project; commands go to that one")
+            }
+            Self::NoSocket(error) => {
+                write!(f, "note: no command socket, so commands change the files directly: {error}")
+            }
+            Self::Draining(active) => {
+                write!(f, "stopping: no new calls are accepted, {active} running")
+            }
+            Self::DrainTimedOut(active) => write!(f, "stopped: {active} calls were still running"),
+            Self::ForcedStop => f.write_str("stopped at once"),
+        }
+    }
+}

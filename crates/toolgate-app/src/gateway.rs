@@ -1,0 +1,375 @@
+//! The gateway on top of an app: over HTTP for many callers, or over a pair of pipes for one.
+//!
+//! It listens before discovery is complete, so that health checks see that it is starting. Calls are accepted once the
+//! catalog is complete.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use toolgate_agent::{Agent, Executor};
+use toolgate_mcp::scan::ScanLimits;
+use toolgate_mcp::transport::lines;
+use toolgate_runtime::questions::{QuestionQueue, Responder};
+use toolgate_runtime::{ClientFeatures, Runtime};
+use toolgate_server::runs::RunService;
+use toolgate_server::{CallerDirectory, Gateway, GatewayError, GatewayParts};
+use toolgate_store::registry::Registry;
+use toolgate_types::profile::ProfileName;
+use toolgate_types::server::OutputEncoding;
+use toolgate_types::{Caller, Secret, ServeConfig};
+
+use crate::agent::{AgentParts, AgentService};
+use crate::app::{App, AppBuilder, AppError, StartFailure};
+use crate::callers::GatewayCallers;
+use crate::event::AppEvent;
+use crate::registry::OpenRegistry;
+use crate::socket::CommandSocket;
+
+/// Longest wait for running calls at shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for servers to stop when the gateway is forced to.
+const FORCED_STOP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Nesting depth of a message on a pipe.
+const MAX_DEPTH: usize = 64;
+
+/// A gateway ended because of an error.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Start(#[from] StartFailure),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Normal end of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServeEnd {
+    /// Running calls ended, or the wait for them did.
+    Drained,
+    /// Stopped without waiting for running calls.
+    Forced,
+}
+
+/// Control of an HTTP gateway by the program around it.
+pub struct ServeControl<O, R, S> {
+    /// Called with the URL once calls are accepted. An error stops the gateway.
+    pub on_open: O,
+    /// Waits for the next request to reload the files and to reconnect failed servers.
+    pub reload: R,
+    /// Waits for the next request to stop: the first one drains, the second one stops at once.
+    pub stop: S,
+}
+
+/// A gateway with its app, before it is open.
+struct GatewayAssembly {
+    app: App,
+    gateway: Arc<Gateway>,
+    registry: Option<OpenRegistry>,
+}
+
+impl GatewayAssembly {
+    /// Opens the registry and creates the gateway. Stops the app if that fails.
+    async fn new(
+        app: App,
+        serve_config: ServeConfig,
+        callers: CallerDirectory,
+        agent: Option<Arc<dyn RunService>>,
+    ) -> Result<Self, GatewayError> {
+        let registry = app.open_registry_or_report().await;
+        let parts = GatewayParts {
+            registry: registry.as_ref().map(|registry| registry.registry().clone()),
+            questions: app.questions.clone(),
+            runs: agent,
+            ..GatewayParts::new(Arc::clone(&app.runtime), serve_config, callers, app.project_log.clone())
+        };
+        let gateway = match Gateway::new(parts) {
+            Ok(gateway) => gateway,
+            Err(error) => {
+                app.runtime.stop().await;
+                return Err(error);
+            }
+        };
+        Ok(Self { app, gateway, registry })
+    }
+}
+
+/// Discovers, puts the files to use, opens the gateway, and follows changes until it is dropped. `once_open` runs
+/// beside that.
+async fn open_and_follow(
+    app: &App,
+    gateway: &Gateway,
+    registry: Option<OpenRegistry>,
+    on_open: impl FnOnce() -> io::Result<()>,
+    once_open: impl Future<Output = Infallible>,
+) -> Result<Infallible, ServeError> {
+    let errors = app.discover().await?;
+    if !errors.is_empty() {
+        return Err(StartFailure(errors).into());
+    }
+    if let Some(registry) = &registry {
+        registry.publish().await;
+    }
+    gateway.open();
+    on_open()?;
+    let follow_files = async {
+        if let Some(registry) = registry {
+            registry.run().await;
+        }
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        never = app.runtime.watch_servers() => match never {},
+        never = follow_files => match never {},
+        never = once_open => match never {},
+    }
+}
+
+impl AppBuilder<'_> {
+    /// Builds the HTTP gateway. Its clients answer requests of servers; people answer all other questions through the
+    /// gateway. The key of the owner comes from `TOOLGATE_API_KEY` of the environment, or is created.
+    ///
+    /// # Errors
+    /// If a key or a TLS file cannot be used, or like [`build`](Self::build).
+    pub async fn build_gateway(mut self) -> Result<GatewayApp, AppError> {
+        let GatewayCallers { directory, new_owner_key } =
+            GatewayCallers::load(&mut self.project.config, &self.project.files)?;
+        let config = &self.project.config;
+        let serve_config = config.serve.clone();
+        let agent_parts = AgentParts::new(config);
+        // The agent may pass questions of servers to people even without the built-in tool.
+        let question_timeout = config.builtins.human_input.map(|human_input| human_input.timeout);
+        let question_timeout = question_timeout.or(agent_parts.question_timeout());
+        // People answer over HTTP. The given responder shows the URLs of logins.
+        let responders = vec![Arc::clone(&self.responder)];
+        let questions = question_timeout.map(|timeout| QuestionQueue::new(timeout, true, responders));
+        if let Some(questions) = &questions {
+            self.responder = Arc::clone(questions) as Arc<dyn Responder>;
+        }
+        self.forwarded_features = Some(ClientFeatures::all_capabilities());
+        let app = self.assemble(questions)?;
+        let agent = agent_service(agent_parts, &app);
+        let uses_tls = serve_config.tls.is_some();
+        let parts = GatewayAssembly::new(app, serve_config, directory, agent).await?;
+        Ok(GatewayApp { parts, new_owner_key, uses_tls })
+    }
+
+    /// Builds the gateway for one caller at the other end of a pair of pipes. The caller answers requests of servers.
+    ///
+    /// # Errors
+    /// Like [`build`](Self::build).
+    pub async fn build_pipe(mut self) -> Result<PipeApp, AppError> {
+        // The process that holds the pipes is the caller: no TLS and no tokens are needed.
+        let serve = self.project.config.serve.clone();
+        let serve_config = ServeConfig { tls: None, jwt: Vec::new(), ..serve };
+        self.forwarded_features = Some(ClientFeatures::all_capabilities());
+        let app = self.build()?;
+        let max_message = usize::try_from(serve_config.max_body.bytes()).unwrap_or(usize::MAX);
+        let parts = GatewayAssembly::new(app, serve_config, CallerDirectory::default(), None).await?;
+        Ok(PipeApp { parts, max_message })
+    }
+}
+
+/// Builds the agent of a gateway, for all callers. If its model cannot be used, reports that and returns `None`.
+fn agent_service(parts: AgentParts, app: &App) -> Option<Arc<dyn RunService>> {
+    let skills = parts.read_skills(&app.events);
+    let model = parts.build_model().inspect_err(|error| (app.events)(AppEvent::NoAgent(error))).ok()?;
+    let agent = parts.into_agent(Executor::Runtime(Arc::clone(&app.runtime)), model, skills);
+    let agent = Agent { responder: app.agent_responder(), ..agent };
+    Some(Arc::new(AgentService(Arc::new(agent))))
+}
+
+/// An HTTP gateway, before it serves.
+pub struct GatewayApp {
+    parts: GatewayAssembly,
+    new_owner_key: Option<Secret>,
+    uses_tls: bool,
+}
+
+impl GatewayApp {
+    /// Returns the key of the owner if it was created just now. It cannot be shown again.
+    pub fn new_owner_key(&self) -> Option<&Secret> {
+        self.new_owner_key.as_ref()
+    }
+
+    /// Serves MCP and REST on a listener, and commands of the project on its socket, until a request to stop. Then
+    /// stops everything that was started.
+    ///
+    /// # Errors
+    /// If a required server fails, or there is no catalog.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        control: ServeControl<impl FnOnce(&str) -> io::Result<()>, impl AsyncFnMut(), impl AsyncFnMut()>,
+    ) -> Result<ServeEnd, ServeError> {
+        let GatewayAssembly { app, gateway, registry } = self.parts;
+        let url = listener.local_addr().map(|address| {
+            let scheme = if self.uses_tls { "https" } else { "http" };
+            format!("{scheme}://{address}")
+        });
+        let ended = match url {
+            Ok(url) => {
+                let ServeControl { on_open, reload, stop } = control;
+                let control = ServeControl { on_open: || on_open(&url), reload, stop };
+                serve_until_stopped(&app, &gateway, registry, listener, control).await
+            }
+            Err(error) => Err(error.into()),
+        };
+        match ended {
+            Ok(ServeEnd::Forced) => drop(timeout(FORCED_STOP_TIMEOUT, app.runtime.stop()).await),
+            _ => app.runtime.stop().await,
+        }
+        ended
+    }
+}
+
+async fn serve_until_stopped(
+    app: &App,
+    gateway: &Arc<Gateway>,
+    registry: Option<OpenRegistry>,
+    listener: TcpListener,
+    control: ServeControl<impl FnOnce() -> io::Result<()>, impl AsyncFnMut(), impl AsyncFnMut()>,
+) -> Result<ServeEnd, ServeError> {
+    let ServeControl { on_open, reload, mut stop } = control;
+    let handle = registry.as_ref().map(|registry| registry.registry().clone());
+    let once_open = async {
+        tokio::select! {
+            never = prepare_schemas(&app.runtime, gateway) => never,
+            never = reload_on_request(app, handle, reload) => never,
+        }
+    };
+    let work = open_and_follow(app, gateway, registry, on_open, once_open);
+    let stopping = async {
+        stop().await;
+        (app.events)(AppEvent::Draining(gateway.active_calls()));
+        tokio::select! {
+            ended = gateway.drain(DRAIN_TIMEOUT) => {
+                if !ended {
+                    (app.events)(AppEvent::DrainTimedOut(gateway.active_calls()));
+                }
+                ServeEnd::Drained
+            }
+            () = stop() => {
+                (app.events)(AppEvent::ForcedStop);
+                ServeEnd::Forced
+            }
+        }
+    };
+    let mut socket = open_socket(app);
+    let commands = socket.as_mut().and_then(CommandSocket::take_listener);
+    let serving = async {
+        let serve_commands = async {
+            if let Some(listener) = commands {
+                gateway.serve_socket(listener).await;
+            }
+        };
+        tokio::join!(gateway.serve(listener), serve_commands);
+        // Drained: `stopping` returns the end.
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        failed = work => failed.map(|never| match never {}),
+        ended = stopping => Ok(ended),
+        never = serving => match never {},
+    }
+}
+
+/// Opens the socket for commands. Without it, commands change the files, and the gateway sees the edits.
+fn open_socket(app: &App) -> Option<CommandSocket> {
+    match CommandSocket::listen(&app.files.state_folder()) {
+        Ok(Some(socket)) => Some(socket),
+        Ok(None) => {
+            (app.events)(AppEvent::OtherGateway);
+            None
+        }
+        Err(error) => {
+            (app.events)(AppEvent::NoSocket(&error));
+            None
+        }
+    }
+}
+
+/// Reloads the files on request, and reconnects failed servers at once.
+async fn reload_on_request(
+    app: &App,
+    registry: Option<Registry>,
+    mut next_request: impl AsyncFnMut(),
+) -> Infallible {
+    loop {
+        next_request().await;
+        let Some(registry) = &registry else {
+            (app.events)(AppEvent::NotReloadable);
+            continue;
+        };
+        let state = registry.reload().await;
+        (app.events)(match &state.rejection {
+            None => AppEvent::Reloaded(state.rev),
+            Some(problems) => AppEvent::ReloadRejected(problems),
+        });
+        for server in app.runtime.servers().iter().filter(|server| server.retry_in_ms.is_some()) {
+            app.runtime.reconnect(&server.name).await;
+        }
+    }
+}
+
+/// Compiles schemas ahead of the first call, after each change of the catalog.
+async fn prepare_schemas(runtime: &Arc<Runtime>, gateway: &Arc<Gateway>) -> Infallible {
+    let mut changes = runtime.changes();
+    loop {
+        let (runtime, gateway) = (Arc::clone(runtime), Arc::clone(gateway));
+        let compile = move || {
+            runtime.compile_schemas();
+            gateway.prepare();
+        };
+        if let Err(error) = tokio::task::spawn_blocking(compile).await {
+            tracing::error!("cannot compile schemas: {error}");
+        }
+        if changes.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// A gateway on a pair of pipes, before it serves.
+pub struct PipeApp {
+    parts: GatewayAssembly,
+    max_message: usize,
+}
+
+impl PipeApp {
+    pub fn app(&self) -> &App {
+        &self.parts.app
+    }
+
+    /// Serves MCP to one caller, one message per line, until the input ends or `stop` resolves. Then stops everything
+    /// that was started. Requests that arrive before discovery is complete wait for it.
+    ///
+    /// # Errors
+    /// If a required server fails, or there is no catalog.
+    pub async fn serve(
+        self,
+        (caller, profile): (Caller, Option<ProfileName>),
+        input: impl AsyncRead + Send + Unpin + 'static,
+        output: impl AsyncWrite + Send + Unpin + 'static,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let GatewayAssembly { app, gateway, registry } = self.parts;
+        let limits = ScanLimits { size: self.max_message, depth: MAX_DEPTH };
+        let link = lines::open(input, output, OutputEncoding::Utf8, limits);
+        let work = open_and_follow(&app, &gateway, registry, || Ok(()), std::future::pending());
+        let ended = tokio::select! {
+            failed = work => failed.map(|never| match never {}),
+            () = gateway.serve_link(caller, profile, link) => Ok(()),
+            () = stop => {
+                gateway.drain(DRAIN_TIMEOUT).await;
+                Ok(())
+            }
+        };
+        app.runtime.stop().await;
+        ended
+    }
+}
