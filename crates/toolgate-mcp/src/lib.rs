@@ -1,7 +1,7 @@
 //! MCP on the wire: JSON-RPC over raw JSON, transports, protocol revisions.
 //!
 //! Two halves share messages and links: [`client`] talks to servers, [`server`] to clients. Both decode and encode; the
-//! server half calls nobody: its user answers each decoded request with a future or a stream.
+//! server half calls no code of its users: they answer each decoded request with a future or a stream.
 //!
 //! Messages are forwarded as the bytes they arrived in: unknown fields, number formatting, key order and
 //! notification order survive. Path of an incoming message: a transport reads bytes, [`scan`] enforces the

@@ -19,7 +19,7 @@ pub struct ToolError {
     pub code: Cow<'static, str>,
     /// Message for the caller. Must contain nothing that the caller must not know.
     pub message: String,
-    /// How to fix it, if known.
+    /// The fix, if known.
     pub hint: Option<String>,
     /// True if a retry of the same call may succeed.
     pub retryable: bool,

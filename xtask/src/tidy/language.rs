@@ -20,8 +20,19 @@ const MAX_SUBJECT: usize = 72;
 const SUBJECTS_SINCE: &str = "2026-11-18T00:00:00Z";
 
 /// Openings of a doc comment that hide its subject. A doc comment begins with a verb or a noun phrase.
-const WH_OPENINGS: [&str; 11] =
-    ["What", "Who", "Whether", "How", "Where", "Why", "Whoever", "Whom", "Which", "When", "Whatever"];
+const WH_OPENINGS: [&str; 11] = [
+    "What",
+    "Who",
+    "Whether",
+    "How",
+    "Where",
+    "Why",
+    concat!("Who", "ever"),
+    "Whom",
+    "Which",
+    "When",
+    "Whatever",
+];
 
 /// Relative pronouns that stand in for a noun.
 const WH_WORDS: [&str; 6] = ["what", "who", "whom", concat!("who", "ever"), "whatever", "which"];

@@ -138,7 +138,7 @@ impl ToolSources {
             (managed.server.resource_updates(), managed.server.list_changes());
         let server = &managed.server.spec().name;
         loop {
-            // On lag, subscribers are told that updates were missed. Both channels close with the server.
+            // On lag, subscribers learn that they missed updates. Both channels close with the server.
             tokio::select! {
                 update = updates.recv() => match update {
                     Ok(params) => drop(self.updates.send((server.clone(), Some(params)))),

@@ -12,7 +12,7 @@ use crate::response::{CORRELATION_ID, TRACEPARENT};
 use crate::route::Requirement;
 
 /// Caller of public routes that shows no valid credential. It has no permissions.
-static NOBODY: LazyLock<Arc<Caller>> = LazyLock::new(|| {
+static NO_CALLER: LazyLock<Arc<Caller>> = LazyLock::new(|| {
     let id = Caller::ANONYMOUS.parse().expect("a valid id");
     Arc::new(Caller { id, permissions: Default::default() })
 });
@@ -39,13 +39,13 @@ impl Authenticated {
         source: &ConnectionSource,
         trace: &TraceContext,
     ) -> Result<Self, HttpError> {
-        let nobody = || (Arc::clone(&NOBODY), CredentialLifetime::Permanent);
+        let no_caller = || (Arc::clone(&NO_CALLER), CredentialLifetime::Permanent);
         let (caller, lifetime) = match (need, source) {
-            (Requirement::Public, _) => nobody(),
+            (Requirement::Public, _) => no_caller(),
             (_, ConnectionSource::LocalSocket) => (authenticator.owner(), CredentialLifetime::Permanent),
             (need, ConnectionSource::Network(ends, certificate)) => {
                 let found = authenticator.authenticate(parts, *ends, certificate.as_deref()).await;
-                if need.is_public() { found.unwrap_or_else(|_| nobody()) } else { found? }
+                if need.is_public() { found.unwrap_or_else(|_| no_caller()) } else { found? }
             }
         };
         Ok(Self {
