@@ -4,6 +4,7 @@ mod code_execution;
 mod new_script;
 mod new_sdk_tool;
 mod openapi;
+mod sandbox_escapes;
 mod scripts;
 mod sdk;
 mod web_search;
