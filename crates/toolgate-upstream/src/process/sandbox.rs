@@ -15,7 +15,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::shim::{CANNOT_START, exit_code, log_line};
@@ -184,6 +184,8 @@ fn run(args: &ConfineArgs) -> ExitCode {
     let mut command = Command::new(&args.program);
     command.args(&args.args);
     let error = if is_first_process() {
+        // Without the shim, no process would stop the program. The kernel kills all of them with this one.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         match command.spawn() {
             Ok(child) => return wait_for(child.id()),
             Err(error) => error,

@@ -52,7 +52,8 @@ pub(crate) fn enter(spec: &SandboxSpec) -> io::Result<Option<ScratchMount>> {
     if unshare().and_then(|()| mount_scratch(spec)).is_err() {
         return Ok(None);
     }
-    pass_capabilities()?;
+    pass_capabilities()
+        .map_err(|error| io::Error::other(format!("the capabilities cannot be set: {error}")))?;
     let mount =
         ScratchMount { real, mounted: spec.scratch.clone(), max_bytes: 2 * spec.max_bytes + SPARE_BYTES };
     copy_tree(&mount.real_path(), &mount.mounted, u64::MAX).map_err(|omitted| {

@@ -24,10 +24,10 @@ const SECRET: &str = "hunter2";
 const NOBODY: u32 = 65_534;
 /// The key of System V objects.
 const KEY: u32 = 0x7067_7361;
-/// Runs a program without `unshare`, as in a container.
-const WITHOUT_NAMESPACES: &str = r"
+/// Runs a program without a system call, as in a container. The first arguments are its numbers on x86-64 and ARM.
+const WITHOUT_CALL: &str = r"
 import ctypes, os, struct, sys
-number = 272 if os.uname().machine == 'x86_64' else 97
+number = int(sys.argv[1 if os.uname().machine == 'x86_64' else 2])
 rules = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
 rules = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
 class Filter(ctypes.Structure):
@@ -35,8 +35,11 @@ class Filter(ctypes.Structure):
 libc = ctypes.CDLL(None)
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, ctypes.byref(Filter(4, ctypes.cast(rules, ctypes.c_void_p))), 0, 0) == 0
-os.execv(sys.argv[1], sys.argv[1:])
+os.execv(sys.argv[3], sys.argv[3:])
 ";
+const UNSHARE: [&str; 2] = ["272", "97"];
+const PIVOT_ROOT: [&str; 2] = ["155", "41"];
+const CAPSET: [&str; 2] = ["126", "91"];
 
 /// The way to run Toolgate.
 #[derive(Debug, Clone, Copy)]
@@ -134,28 +137,35 @@ impl World {
         self.folder.path().canonicalize().expect("it exists").join(name)
     }
 
-    /// Runs Toolgate.
-    fn toolgate(&self, args: &[&str]) -> Output {
+    /// The command that runs Toolgate.
+    fn toolgate(&self, args: &[&str]) -> Command {
+        self.toolgate_without(if self.mode.namespaces { None } else { Some(UNSHARE) }, args)
+    }
+
+    /// The command that runs Toolgate without a system call.
+    fn toolgate_without(&self, call: Option<[&str; 2]>, args: &[&str]) -> Command {
         let executable = env!("CARGO_BIN_EXE_toolgate");
         let mut line = Vec::new();
-        if !self.mode.namespaces {
-            line.extend(["python3", "-c", WITHOUT_NAMESPACES]);
+        if let Some([x86, arm]) = call {
+            line.extend(["python3", "-c", WITHOUT_CALL, x86, arm]);
         }
         line.push(executable);
         line.extend(args);
         let mut command = if self.mode.unprivileged {
-            as_nobody(if self.mode.namespaces { executable } else { "/usr/bin/python3" })
+            as_nobody(if call.is_none() { executable } else { "/usr/bin/python3" })
         } else {
             command(line[0])
         };
         command.args(&line[1..]).current_dir(self.path("")).env("TOOLGATE_LOG", "off");
         command.env("API_SECRET", "hunter2-in-the-environment").env("HOME", self.path(""));
-        command.stdin(Stdio::null()).output().expect("it runs")
+        command.stdin(Stdio::null());
+        command
     }
 
     fn run(&self, code: &str) -> Json {
         let arguments = json!({ "language": "python", "code": code }).to_string();
-        let output = self.toolgate(&["tools", "call", "code_execution", "--json", "--args", &arguments]);
+        let line = ["tools", "call", "code_execution", "--json", "--args", &arguments];
+        let output: Output = self.toolgate(&line).output().expect("it runs");
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{:?}: {output:?}", self.mode))
     }
 
@@ -437,6 +447,55 @@ while True: pass";
         let Some(world) = World::new(mode, json!({ "timeout": "1s" })) else { continue };
         assert_eq!(world.run(cpu)["error"]["code"], "timeout", "{mode:?}");
         world.check_nothing_left();
+    }
+}
+
+/// A layer that cannot be set up stops the call, and the error names it.
+#[test]
+fn a_missing_layer_stops_the_call() {
+    for (call, layer) in [(PIVOT_ROOT, "the root folder"), (CAPSET, "the capabilities")] {
+        let Some(world) = World::new(MODES[0], json!({})) else { continue };
+        let arguments = json!({ "language": "shell", "code": "echo ran" }).to_string();
+        let line = ["tools", "call", "code_execution", "--json", "--args", &arguments];
+        let output = world.toolgate_without(Some(call), &line).output().expect("it runs");
+        let result: Json = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        assert_eq!(result["error"]["code"], "service_unavailable", "{result}");
+        assert!(result["error"]["message"].as_str().is_some_and(|text| text.contains(layer)), "{result}");
+        assert!(
+            result["error"]["hint"].as_str().is_some_and(|hint| hint.contains("sandbox: false")),
+            "{result}"
+        );
+        world.check_nothing_left();
+    }
+}
+
+/// A process that has left its session ends, even if Toolgate and the shim are killed together.
+#[test]
+fn nothing_survives_a_killed_shim() {
+    for mode in MODES.into_iter().filter(|mode| mode.namespaces) {
+        let Some(world) = World::new(mode, json!({})) else { continue };
+        let code = "import os, time\nos.fork()\nos.setsid() if os.getpid() > 2 else None\ntime.sleep(3000)";
+        let arguments = json!({ "language": "python", "code": code }).to_string();
+        let line = ["tools", "call", "code_execution", "--args", &arguments];
+        let mut toolgate = world.toolgate(&line).stdout(Stdio::null()).spawn().expect("it runs");
+        let start = now();
+        // The shim, the first process, and two of the program.
+        while world.processes().len() < 4 {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", world.processes());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let shims = world.processes().into_iter().filter(|process| {
+            let line = fs_err::read(process.join("cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == b"--grace")
+        });
+        let pids = shims.filter_map(|process| process.file_name()?.to_str().map(str::to_owned));
+        let killed = command("kill").arg("-9").arg(toolgate.id().to_string()).args(pids).status();
+        assert!(killed.expect("there is `kill`").success());
+        toolgate.wait().expect("a child");
+        while !world.processes().is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", world.processes());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
