@@ -1,10 +1,10 @@
 //! The sandbox: restricts a program and everything it starts.
 //!
 //! The shim enters new namespaces first, if the kernel allows it (`namespaces`). Then it runs
-//! `toolgate shim confine [--namespaces] [--read PATH]… [--scratch PATH] -- PROGRAM ARGUMENT…`, which restricts itself
-//! and starts the program: with a root of its own that holds the allowed paths only, without capabilities, under
+//! `toolgate shim confine [--namespaces] [--read PATH]… [--scratch PATH] -- PROGRAM ARGUMENT…`. That process restricts
+//! itself and starts the program: with a root of its own that holds the allowed paths only, without capabilities, under
 //! Landlock, and under a seccomp filter that lists the allowed system calls (`filter`). Invariant: the program does not
-//! run unless all restrictions are in force, and where namespaces are not available the filter denies more.
+//! run unless all restrictions are in force. If namespaces are not available, the filter denies more.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -63,7 +63,7 @@ const NEWEST_ABI: ABI = ABI::V6;
 pub struct SandboxSpec {
     /// Readable files and folders.
     pub read: Vec<PathBuf>,
-    /// The only writable folder, which is also the working folder.
+    /// The only writable folder. It is also the working folder.
     pub scratch: PathBuf,
     /// Bytes in the scratch folder.
     pub max_bytes: u64,
@@ -162,7 +162,7 @@ pub(super) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     run(&args)
 }
 
-/// Applies every layer, in an order in which no layer needs a right that an earlier one took away.
+/// Applies every layer. The order matters: no layer may need a right that an earlier one took away.
 fn restrict(args: &ConfineArgs) -> Result<(), String> {
     if args.namespaces {
         namespaces::enter_root(args.readable(), &args.scratch)?;

@@ -92,7 +92,7 @@ pub(crate) struct ShimArgs {
     pub(crate) limits: ProcessLimits,
     /// Runs the program in a sandbox.
     pub(crate) sandbox: Option<SandboxSpec>,
-    /// The descriptor of the program, which is executed instead of its path. The program inherits it, because the
+    /// The descriptor of the program, executed instead of its path. The program inherits it, because the
     /// interpreter of a script opens the script through it.
     pub(crate) file: Option<RawFd>,
     pub(crate) program: OsString,
@@ -271,7 +271,7 @@ fn start(args: &ShimArgs, namespaces: bool) -> io::Result<Pid> {
     Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("it has no process id"))
 }
 
-/// The path of an open file in this process and its children, no matter what its name refers to now.
+/// The path of an open file in this process and its children. It stays valid if the file is renamed or replaced.
 pub(super) fn descriptor_path(file: RawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{file}"))
 }

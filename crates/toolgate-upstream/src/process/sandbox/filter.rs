@@ -194,7 +194,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getsockopt,
 ];
 
-/// The older forms of these calls, which newer architectures do not have.
+/// The older forms of these calls. Newer architectures do not have them.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_LEGACY: &[libc::c_long] = &[
     libc::SYS_open,
@@ -340,7 +340,7 @@ pub(super) fn install(isolation: Isolation) -> Result<(), String> {
     apply(hidden, SeccompAction::Allow, hide)?;
     if isolation != Isolation::Namespaces {
         // Success without effect: `shutil.copy`, `tar` and `touch` change the mode or times of their own files, and a
-        // filter cannot tell which file is meant.
+        // filter cannot see the file behind the arguments.
         let ignored = METADATA.iter().chain(METADATA_LEGACY).map(|call| (*call, Vec::new())).collect();
         apply(ignored, SeccompAction::Allow, SeccompAction::Errno(0))?;
     }

@@ -3,7 +3,7 @@
 //! The shim [enters](enter) them, and mounts a file system with a size limit on the scratch folder. The first process
 //! inside then [replaces its root](enter_root) by one that holds the allowed paths only, read-only. There is no `/proc`.
 //! When the program has ended, the shim [stores](ScratchMount::store_files) its files in the real scratch folder.
-//! Invariant: nothing outside of the scratch folder can be changed, no matter which user owns it.
+//! Invariant: nothing outside of the scratch folder can be changed, not even by the owner of a file.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsString};
