@@ -19,7 +19,7 @@ use toolgate_types::builtins::CodeExecutionConfig;
 use toolgate_types::{ConfigString, ErrorCode};
 
 use crate::builtin::BuiltinError;
-use crate::process::{Child, ChildExit, ChildSpec, ProcessLimits, SELF_EXE, sandbox};
+use crate::process::{Child, ChildExit, ChildSpec, ProcessLimits, sandbox};
 use crate::script::shutdown::ShutdownTasks;
 
 mod files;
@@ -36,6 +36,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time to read the rest of stdout after the process tree has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 const MAX_OPEN_FILES: u64 = 256;
+/// The suggested fix if the sandbox cannot be created.
+const SANDBOX_HINT: &str = "use Linux 5.13 or later with Landlock enabled, or set `code_execution.sandbox: false` to \
+                            run code with the permissions of Toolgate itself";
 /// Lines of stderr in the result.
 const STDERR_LINES: usize = 200;
 /// The address space limit is this multiple of `max_memory`: programs reserve more than they use.
@@ -133,9 +136,7 @@ impl CodeRunner {
     pub async fn run(&self, job: &CodeJob) -> Result<CodeOutcome, BuiltinError> {
         if self.config.sandbox && !sandbox::is_supported() {
             let message = "the sandbox needs Landlock, which this kernel does not support";
-            let hint = "use Linux 5.13 or later with Landlock enabled, or set \
-                        `code_execution.sandbox: false` to run code with the permissions of Toolgate itself";
-            return Err(BuiltinError::new(ErrorCode::ServiceUnavailable, message).with_hint(hint));
+            return Err(BuiltinError::new(ErrorCode::ServiceUnavailable, message).with_hint(SANDBOX_HINT));
         }
         let (program, mut args, needs) = self.interpreter(job.language).await?;
         let scratch = ScratchDir::new(&self.root, &self.shutdowns).map_err(|error| scratch_error(&error))?;
@@ -156,7 +157,8 @@ impl CodeRunner {
             return Err(BuiltinError::new(
                 ErrorCode::ServiceUnavailable,
                 format!("{}{}", sandbox::SANDBOX_FAILED, why.1),
-            ));
+            )
+            .with_hint(SANDBOX_HINT));
         }
         if let Some(exceeded) = exceeded {
             return Err(self.limit_error(exceeded, &stdout, &stderr));
@@ -219,15 +221,14 @@ impl CodeRunner {
 
     fn child(&self, folder: &Path, program: PathBuf, args: Vec<OsString>, needs: Vec<PathBuf>) -> ChildSpec {
         let text = |text: &OsString| ConfigString::plain(text.to_string_lossy());
-        let (program, args) = if self.config.sandbox {
-            let read = needs.into_iter().chain(self.config.read.iter().cloned()).collect();
-            let paths = sandbox::SandboxPaths { read, write: vec![folder.to_owned()] };
-            (PathBuf::from(SELF_EXE), paths.to_command_line(program.into(), args))
-        } else {
-            (program, args)
-        };
         let mut spec = ChildSpec::new(ConfigString::plain(program.to_string_lossy()), folder);
         spec.args = args.iter().map(text).collect();
+        spec.sandbox = self.config.sandbox.then(|| sandbox::SandboxSpec {
+            read: needs.into_iter().chain(self.config.read.iter().cloned()).collect(),
+            scratch: folder.to_owned(),
+            max_bytes: self.config.max_disk.bytes(),
+            max_entries: usage::MAX_ENTRIES as u64,
+        });
         let here = folder.to_string_lossy();
         let own = [("HOME", &*here), ("TMPDIR", &here), ("PYTHONIOENCODING", "utf-8"), ("LC_ALL", "C.UTF-8")];
         spec.env = own

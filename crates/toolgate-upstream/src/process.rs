@@ -1,14 +1,14 @@
 //! A child process and everything it starts, under a shim that stops them together.
 //!
-//! The child gets its own environment, no shell, and no file descriptors except stdin, stdout and stderr. Invariant: a
-//! [`Child`] that was stopped leaves no process behind; one that is dropped without being stopped ends shortly after,
-//! by itself.
+//! The child gets its own environment, no shell, and no file descriptors except stdin, stdout and stderr, and its own
+//! executable if that was opened before. Invariant: a [`Child`] that was stopped leaves no process behind; one that is
+//! dropped without being stopped ends shortly after, by itself.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -54,6 +54,10 @@ pub struct ChildSpec {
     /// The time it may continue after its stdin was closed. A program that reads all of its input before it starts work
     /// needs as long as its work may take.
     pub grace: Duration,
+    /// Restricts the program and everything it starts.
+    pub sandbox: Option<sandbox::SandboxSpec>,
+    /// The open file to execute instead of `program`, so that it cannot be replaced after it was checked.
+    pub file: Option<Arc<OwnedFd>>,
     /// The executable whose `shim` command runs [`shim::main`]; this one if `None`.
     pub shim: Option<PathBuf>,
 }
@@ -67,6 +71,8 @@ impl ChildSpec {
             cwd: cwd.into(),
             limits: ProcessLimits::default(),
             grace: shim::STDIN_GRACE,
+            sandbox: None,
+            file: None,
             shim: None,
         }
     }
@@ -302,11 +308,20 @@ impl Child {
             return Err(SpawnError::NoFolder { program: shown(), cwd: spec.cwd.clone() });
         }
         let environment = spec.environment();
-        let program = resolve(&spec.program, environment.get(OsStr::new("PATH")), &spec.cwd)?;
+        let program = match &spec.file {
+            Some(file) => executable(file, &spec.program)?,
+            None => resolve(&spec.program, environment.get(OsStr::new("PATH")), &spec.cwd)?,
+        };
+        // A duplicate without close-on-exec. Other children that start at this moment inherit it too, and their shims
+        // close it.
+        let file =
+            spec.file.as_deref().map(inheritable).transpose().map_err(|errno| refused(errno.into()))?;
         let args = shim::ShimArgs {
             parent: Some(rustix::process::getpid()),
             grace: spec.grace,
             limits: spec.limits,
+            sandbox: spec.sandbox.clone(),
+            file: file.as_ref().map(AsRawFd::as_raw_fd),
             program: program.into(),
             args: spec.args.iter().map(|arg| arg.expose().into()).collect(),
         };
@@ -408,6 +423,12 @@ impl Child {
         tree::usage(shim)
     }
 
+    /// The bytes of files on a device that have no name and are held open by processes below the shim. Blocks.
+    pub(crate) fn unlinked_bytes(shim: u32, device: u64) -> io::Result<u64> {
+        let shim = Pid::from_raw(shim.cast_signed()).ok_or(io::ErrorKind::NotFound)?;
+        tree::unlinked_bytes(shim, device)
+    }
+
     fn signal(&self, signal: Signal) {
         // Fails only if the shim is gone, and every signal here aims at that.
         let _ = pidfd_send_signal(&self.shim_fd, signal);
@@ -457,6 +478,21 @@ async fn supervise(
     drop(process);
     // There may be no receiver.
     let _ = exit_sender.send(Some(status.map_or(ChildExit::Unknown, ChildExit::from_shim_status)));
+}
+
+/// Duplicates a descriptor, so that children inherit it.
+fn inheritable(file: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    rustix::io::dup(file)
+}
+
+/// Checks that an open file can be executed.
+fn executable(file: &OwnedFd, program: &ConfigString) -> Result<PathBuf, SpawnError> {
+    let path = PathBuf::from(program.expose());
+    let opened = shim::descriptor_path(file.as_raw_fd());
+    match rustix::fs::access(&opened, rustix::fs::Access::EXEC_OK) {
+        Ok(()) => Ok(path),
+        Err(_) => Err(SpawnError::NotExecutable(path)),
+    }
 }
 
 /// Finds the executable of a program, as the child would.

@@ -11,6 +11,7 @@ use toolgate_types::ErrorCode;
 
 use super::{CodeJob, Language};
 use crate::builtin::BuiltinError;
+use crate::process::sandbox::OMITTED_FILE;
 
 /// Files in the result.
 const MAX_FILES: usize = 32;
@@ -53,7 +54,7 @@ pub(super) fn prepare(folder: &Path, job: &CodeJob) -> Result<&'static str, Buil
 
 /// Collects the files that the code wrote, and the number of omitted ones. Skips input files whose length is unchanged.
 pub(super) fn collect(folder: &Path, inputs: &[(String, u64)], max_bytes: u64) -> (Vec<OutputFile>, usize) {
-    let (mut files, mut omitted, mut visited, mut remaining) = (Vec::new(), 0, 0, max_bytes);
+    let (mut files, mut omitted, mut visited, mut remaining) = (Vec::new(), not_stored(folder), 0, max_bytes);
     let mut folders = vec![folder.to_owned()];
     while let Some(here) = folders.pop() {
         let mut entries: Vec<_> = fs_err::read_dir(&here).into_iter().flatten().flatten().collect();
@@ -88,6 +89,12 @@ pub(super) fn collect(folder: &Path, inputs: &[(String, u64)], max_bytes: u64) -
         }
     }
     (files, omitted)
+}
+
+/// The number of files that the sandbox could not store in the scratch folder.
+fn not_stored(folder: &Path) -> usize {
+    let note = read(&folder.join(OMITTED_FILE), 20).and_then(|note| String::from_utf8(note).ok());
+    note.and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 fn read(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {

@@ -20,7 +20,6 @@ pub(super) async fn until_limit_exceeded(
     config: &CodeExecutionConfig,
 ) -> LimitExceeded {
     let (shim, output) = (child.id(), config.max_output.bytes());
-    // The only child of the shim is the program; while it starts there is briefly one more.
     let processes = usize::try_from(config.max_processes.get()).unwrap_or(usize::MAX);
     let (memory, disk) = (config.max_memory.bytes(), config.max_disk.bytes());
     loop {
@@ -30,9 +29,14 @@ pub(super) async fn until_limit_exceeded(
         }
         let folder = folder.to_owned();
         let look = tokio::task::spawn_blocking(move || {
-            (Child::usage(shim).unwrap_or_default(), folder_size(&folder, disk))
+            let (count, memory_used) = Child::usage(shim).unwrap_or_default();
+            match mounted_size(shim, &folder) {
+                // The first process in the namespaces of the sandbox is ours.
+                Some(size) => (count.saturating_sub(1), memory_used, size),
+                None => (count, memory_used, folder_size(shim, &folder, disk)),
+            }
         });
-        let Ok(((count, memory_used), (entries, bytes))) = look.await else { continue };
+        let Ok((count, memory_used, (entries, bytes))) = look.await else { continue };
         if count > processes {
             return LimitExceeded::Processes;
         }
@@ -45,9 +49,21 @@ pub(super) async fn until_limit_exceeded(
     }
 }
 
-/// Entries and bytes in a folder. Stops counting once a limit is exceeded.
-fn folder_size(folder: &Path, max_bytes: u64) -> (usize, u64) {
-    let (mut entries, mut bytes) = (0, 0);
+/// Entries and bytes in the file system that the shim has mounted on the folder, if it has. Files without a name count.
+fn mounted_size(shim: u32, folder: &Path) -> Option<(usize, u64)> {
+    let seen = Path::new("/proc").join(shim.to_string()).join("root").join(folder.strip_prefix("/").ok()?);
+    if fs_err::metadata(&seen).ok()?.dev() == fs_err::metadata(folder).ok()?.dev() {
+        return None;
+    }
+    let size = rustix::fs::statvfs(&seen).ok()?;
+    let entries = usize::try_from(size.f_files - size.f_ffree).unwrap_or(usize::MAX);
+    Some((entries, (size.f_blocks - size.f_bfree) * size.f_frsize))
+}
+
+/// Entries and bytes in a folder, and bytes in files without a name. Stops counting once a limit is exceeded.
+fn folder_size(shim: u32, folder: &Path, max_bytes: u64) -> (usize, u64) {
+    let Ok(device) = fs_err::metadata(folder).map(|folder| folder.dev()) else { return (0, 0) };
+    let (mut entries, mut bytes) = (0, Child::unlinked_bytes(shim, device).unwrap_or_default());
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,34 +1,36 @@
 //! The sandbox: restricts a program and everything it starts.
 //!
-//! `toolgate shim confine [--read PATH]… [--write PATH]… -- PROGRAM ARGUMENT…`
-//!
-//! Landlock restricts the visible files. seccomp blocks sockets, and system calls that inspect other processes or
-//! reconfigure the system. This process restricts itself and then executes the program in place, so nothing runs in
-//! between. Invariant: the program does not run unless all restrictions are in force.
+//! The shim enters new namespaces first, if the kernel allows it (`namespaces`). Then it runs
+//! `toolgate shim confine [--namespaces] [--read PATH]… [--scratch PATH] -- PROGRAM ARGUMENT…`. That process restricts
+//! itself and starts the program: with a root of its own that holds the allowed paths only, without capabilities, under
+//! Landlock, and under a seccomp filter that lists the allowed system calls (`filter`). Invariant: the program does not
+//! run unless all restrictions are in force. If namespaces are not available, the filter denies more.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
-use nix::libc;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-};
+use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::shim::{CANNOT_START, log_line};
+use super::shim::{CANNOT_START, exit_code, log_line};
+
+mod filter;
+pub(super) mod namespaces;
+
+pub(crate) use namespaces::OMITTED_FILE;
 
 /// The subcommand of `shim`.
 pub(crate) const SUBCOMMAND: &str = "confine";
 /// The prefix of the stderr line that reports a sandbox failure.
 pub(crate) const SANDBOX_FAILED: &str = "cannot create the sandbox: ";
 /// Readable paths that every program needs. From `/etc` only files without secrets.
-const SYSTEM_PATHS: [&str; 20] = [
+const SYSTEM_PATHS: [&str; 21] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -46,6 +48,7 @@ const SYSTEM_PATHS: [&str; 20] = [
     "/etc/localtime",
     "/etc/nsswitch.conf",
     "/etc/passwd",
+    "/etc/ssl/openssl.cnf",
     "/dev/random",
     "/dev/urandom",
     "/dev/zero",
@@ -55,192 +58,212 @@ const WRITABLE_DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
 /// The newest Landlock ABI to use, if the kernel supports it.
 const NEWEST_ABI: ABI = ABI::V6;
 
-/// Paths to allow, in addition to the system paths.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SandboxPaths {
-    pub(crate) read: Vec<PathBuf>,
-    pub(crate) write: Vec<PathBuf>,
+/// The sandbox of a child: the paths to allow in addition to the system paths, and the size of its scratch folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxSpec {
+    /// Readable files and folders.
+    pub read: Vec<PathBuf>,
+    /// The only writable folder. It is also the working folder.
+    pub scratch: PathBuf,
+    /// Bytes in the scratch folder.
+    pub max_bytes: u64,
+    /// Files and folders in the scratch folder.
+    pub max_entries: u64,
 }
 
-impl SandboxPaths {
+/// The protection of other processes and of files outside, from the strongest to the weakest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Isolation {
+    /// Other processes and files are not visible.
+    Namespaces,
+    /// Landlock or a process namespace blocks signals to other processes. The filter blocks changes of mode, owner, times and attributes.
+    ScopedSignals,
+    /// The filter blocks these changes, and signals to every process except the program itself.
+    FilterOnly,
+}
+
+impl SandboxSpec {
     /// The arguments of `toolgate` that run a program in this sandbox.
-    pub(crate) fn to_command_line(&self, program: OsString, args: Vec<OsString>) -> Vec<OsString> {
+    pub(super) fn to_command_line(
+        &self,
+        namespaces: bool,
+        program: &OsString,
+        args: &[OsString],
+    ) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec!["shim".into(), SUBCOMMAND.into()];
-        for (flag, paths) in [("--read", &self.read), ("--write", &self.write)] {
-            line.extend(paths.iter().flat_map(|path| [flag.into(), path.into()]));
-        }
-        line.extend(["--".into(), program]);
-        line.extend(args);
+        line.extend(namespaces.then(|| "--namespaces".into()));
+        line.extend(self.read.iter().flat_map(|path| ["--read".into(), path.into()]));
+        line.extend(["--scratch".into(), self.scratch.clone().into(), "--".into(), program.clone()]);
+        line.extend(args.iter().cloned());
         line
     }
 }
 
 /// Returns true if the kernel supports Landlock.
 pub fn is_supported() -> bool {
-    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    ruleset.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
+    supports(AccessFs::from_all(ABI::V1))
 }
 
-#[expect(clippy::disallowed_methods, reason = "this process becomes the program")]
+fn supports(access: BitFlags<AccessFs>) -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    ruleset.handle_access(access).and_then(Ruleset::create).is_ok()
+}
+
+/// The command line of `confine`.
+#[derive(Debug, Default)]
+struct ConfineArgs {
+    /// The shim has entered new namespaces, and this is the first process in them.
+    namespaces: bool,
+    read: Vec<PathBuf>,
+    scratch: PathBuf,
+    program: OsString,
+    args: Vec<OsString>,
+}
+
+impl ConfineArgs {
+    fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
+        let mut parsed = Self::default();
+        loop {
+            let flag = args.next().ok_or("no program is given")?;
+            let mut path = || args.next().map(PathBuf::from).ok_or("a path is missing");
+            match flag.to_str() {
+                Some("--namespaces") => parsed.namespaces = true,
+                Some("--read") => parsed.read.push(path()?),
+                Some("--scratch") => parsed.scratch = path()?,
+                Some("--") => {
+                    parsed.program = args.next().ok_or("no program is given")?;
+                    parsed.args = args.collect();
+                    return Ok(parsed);
+                }
+                _ => return Err(format!("unknown flag `{}`", flag.display())),
+            }
+        }
+    }
+
+    /// All readable paths.
+    fn readable(&self) -> impl Iterator<Item = &Path> {
+        let devices = WRITABLE_DEVICES.iter().map(Path::new);
+        SYSTEM_PATHS.iter().map(Path::new).chain(devices).chain(self.read.iter().map(PathBuf::as_path))
+    }
+}
+
 pub(super) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let (paths, program, args) = match parse(args) {
+    let args = match ConfineArgs::parse(args) {
         Ok(parsed) => parsed,
         Err(why) => {
             log_line(&format!("confine: {why}"));
             return ExitCode::from(2);
         }
     };
-    if let Err(why) = restrict_files(&paths).and_then(|()| restrict_system_calls()) {
+    if let Err(why) = restrict(&args) {
         log_line(&format!("{SANDBOX_FAILED}{why}"));
         return ExitCode::from(CANNOT_START);
     }
-    let error = Command::new(&program).args(args).exec();
-    log_line(&format!("cannot start `{}`: {error}", program.display()));
+    run(&args)
+}
+
+/// Applies every layer. The order matters: no layer may need a right that an earlier one took away.
+fn restrict(args: &ConfineArgs) -> Result<(), String> {
+    if args.namespaces {
+        namespaces::enter_root(args.readable(), &args.scratch)?;
+    }
+    drop_capabilities().map_err(|error| format!("the capabilities cannot be dropped: {error}"))?;
+    restrict_files(args)?;
+    let isolation = match args.namespaces {
+        true => Isolation::Namespaces,
+        false if is_first_process() || signals_are_scoped() => Isolation::ScopedSignals,
+        false => Isolation::FilterOnly,
+    };
+    filter::install(isolation).map_err(|why| format!("the system calls cannot be filtered: {why}"))
+}
+
+/// Runs the program. The first process of a process namespace starts it as a child: the kernel ignores most signals to
+/// the first process, and kills the others when it ends.
+#[expect(clippy::disallowed_methods, reason = "this is the process that becomes or starts the program")]
+fn run(args: &ConfineArgs) -> ExitCode {
+    let mut command = Command::new(&args.program);
+    command.args(&args.args);
+    let error = if is_first_process() {
+        // Without the shim, no process would stop the program. The kernel kills all of them with this one.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+        match command.spawn() {
+            Ok(child) => return wait_for(child.id()),
+            Err(error) => error,
+        }
+    } else {
+        command.exec()
+    };
+    log_line(&format!("cannot start `{}`: {error}", args.program.display()));
     ExitCode::from(CANNOT_START)
 }
 
-fn parse(
-    mut args: impl Iterator<Item = OsString>,
-) -> Result<(SandboxPaths, OsString, Vec<OsString>), String> {
-    let mut paths = SandboxPaths::default();
+/// Returns true in the first process of a process namespace. The shim creates one even where mounts are not allowed.
+fn is_first_process() -> bool {
+    std::process::id() == 1
+}
+
+/// Reaps processes until the program has ended.
+fn wait_for(program: u32) -> ExitCode {
+    let program = Pid::from_raw(program.cast_signed());
     loop {
-        let flag = args.next().ok_or("no program is given")?;
-        let mut path = || args.next().map(PathBuf::from).ok_or("a path is missing");
-        match flag.to_str() {
-            Some("--read") => paths.read.push(path()?),
-            Some("--write") => paths.write.push(path()?),
-            Some("--") => {
-                let program = args.next().ok_or("no program is given")?;
-                return Ok((paths, program, args.collect()));
-            }
-            _ => return Err(format!("unknown flag `{}`", flag.display())),
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if Some(pid) == program => return ExitCode::from(exit_code(status)),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return ExitCode::FAILURE,
         }
     }
 }
 
+/// Removes all capabilities, and the ways to get them back.
+fn drop_capabilities() -> rustix::io::Result<()> {
+    use rustix::thread;
+    let empty = CapabilitySet::empty();
+    let none = CapabilitySets { effective: empty, permitted: empty, inheritable: empty };
+    thread::set_no_new_privs(true)?;
+    // Without this capability there is nothing to remove: `no_new_privs` keeps a program from gaining any.
+    if thread::capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in CapabilitySet::all().iter() {
+            // A number that the kernel does not know yet.
+            if thread::capability_is_in_bounding_set(capability).unwrap_or(false) {
+                thread::remove_capability_from_bounding_set(capability)?;
+            }
+        }
+    }
+    thread::clear_ambient_capability_set()?;
+    thread::set_capabilities(None, none)?;
+    let left = thread::capabilities(None)?;
+    let dropped = left.effective.is_empty() && left.permitted.is_empty() && left.inheritable.is_empty();
+    if dropped && thread::no_new_privs()? { Ok(()) } else { Err(rustix::io::Errno::PERM) }
+}
+
 /// Restricts this process to these files, without TCP, and without signals to processes outside.
-fn restrict_files(paths: &SandboxPaths) -> Result<(), String> {
-    let message = |error: &dyn std::error::Error| error.to_string();
-    let reads = SYSTEM_PATHS.iter().map(PathBuf::from).chain(paths.read.iter().cloned());
-    let writes = WRITABLE_DEVICES.iter().map(PathBuf::from).chain(paths.write.iter().cloned());
+fn restrict_files(args: &ConfineArgs) -> Result<(), String> {
+    let message = |error: &dyn std::error::Error| format!("Landlock failed: {error}");
     if !is_supported() {
         return Err("this kernel does not support Landlock".to_owned());
     }
+    // No devices, and no control of devices.
+    let write =
+        AccessFs::from_all(NEWEST_ABI) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
+    let device = AccessFs::from_file(NEWEST_ABI) & write & !BitFlags::from(AccessFs::Execute);
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST_ABI))
         .and_then(|rules| rules.handle_access(AccessNet::from_all(NEWEST_ABI)))
         .and_then(|rules| rules.scope(Scope::from_all(NEWEST_ABI)))
         .and_then(Ruleset::create)
-        .and_then(|rules| rules.add_rules(path_beneath_rules(reads, AccessFs::from_read(NEWEST_ABI))))
-        .and_then(|rules| rules.add_rules(path_beneath_rules(writes, AccessFs::from_all(NEWEST_ABI))))
+        .and_then(|rules| {
+            rules.add_rules(path_beneath_rules(args.readable(), AccessFs::from_read(NEWEST_ABI)))
+        })
+        .and_then(|rules| rules.add_rules(path_beneath_rules(WRITABLE_DEVICES, device)))
+        .and_then(|rules| rules.add_rules(path_beneath_rules([&args.scratch], write)))
         .and_then(|rules| rules.restrict_self())
         .map_err(|error| message(&error))?;
     if status.ruleset == RulesetStatus::NotEnforced { Err("Landlock is disabled".to_owned()) } else { Ok(()) }
 }
 
-/// Blocks system calls in this process.
-fn restrict_system_calls() -> Result<(), String> {
-    let denied = [
-        // No network, and no connection to local services.
-        libc::SYS_socket,
-        libc::SYS_connect,
-        libc::SYS_bind,
-        libc::SYS_listen,
-        // Would bypass this filter.
-        libc::SYS_io_uring_setup,
-        libc::SYS_io_uring_enter,
-        libc::SYS_io_uring_register,
-        // Memory, files and keys of other processes.
-        libc::SYS_ptrace,
-        libc::SYS_process_vm_readv,
-        libc::SYS_process_vm_writev,
-        libc::SYS_pidfd_getfd,
-        libc::SYS_kcmp,
-        libc::SYS_open_by_handle_at,
-        libc::SYS_name_to_handle_at,
-        libc::SYS_keyctl,
-        libc::SYS_add_key,
-        libc::SYS_request_key,
-        // Memory that no limit counts.
-        libc::SYS_memfd_create,
-        libc::SYS_memfd_secret,
-        libc::SYS_shmget,
-        // Reconfiguration of the system.
-        libc::SYS_mount,
-        libc::SYS_umount2,
-        libc::SYS_pivot_root,
-        libc::SYS_chroot,
-        libc::SYS_unshare,
-        libc::SYS_setns,
-        libc::SYS_fsopen,
-        libc::SYS_fsmount,
-        libc::SYS_fsconfig,
-        libc::SYS_fspick,
-        libc::SYS_move_mount,
-        libc::SYS_open_tree,
-        libc::SYS_mount_setattr,
-        libc::SYS_bpf,
-        libc::SYS_perf_event_open,
-        libc::SYS_userfaultfd,
-        libc::SYS_init_module,
-        libc::SYS_finit_module,
-        libc::SYS_delete_module,
-        libc::SYS_kexec_load,
-        libc::SYS_reboot,
-        libc::SYS_swapon,
-        libc::SYS_swapoff,
-        libc::SYS_sethostname,
-        libc::SYS_setdomainname,
-        libc::SYS_settimeofday,
-        libc::SYS_clock_settime,
-        libc::SYS_acct,
-        libc::SYS_quotactl,
-        libc::SYS_syslog,
-    ];
-    let namespaces = [
-        libc::CLONE_NEWUSER,
-        libc::CLONE_NEWNS,
-        libc::CLONE_NEWPID,
-        libc::CLONE_NEWNET,
-        libc::CLONE_NEWIPC,
-        libc::CLONE_NEWUTS,
-        libc::CLONE_NEWCGROUP,
-    ];
-    let namespace = |flag: libc::c_int| {
-        let flag = u64::from(flag.unsigned_abs());
-        let holds = SeccompCmpOp::MaskedEq(flag);
-        SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Qword, holds, flag)?])
-    };
-    let namespaces: Result<Vec<_>, _> = namespaces.into_iter().map(namespace).collect();
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        denied.into_iter().map(|call| (call, Vec::new())).collect();
-    rules.insert(libc::SYS_clone, namespaces.map_err(|error| error.to_string())?);
-    // A filter cannot read the flags of `clone3`. With ENOSYS, programs fall back to `clone`.
-    let hidden = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    apply_filter(hidden, libc::ENOSYS)?;
-    apply_filter(rules, libc::EPERM)
-}
-
-fn apply_filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: libc::c_int) -> Result<(), String> {
-    let message = |error: &dyn std::error::Error| error.to_string();
-    let rules = with_x32_numbers(rules);
-    let arch =
-        std::env::consts::ARCH.try_into().map_err(|error: seccompiler::BackendError| message(&error))?;
-    let refuse = SeccompAction::Errno(errno.unsigned_abs());
-    let filter =
-        SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).map_err(|error| message(&error))?;
-    let program: BpfProgram =
-        filter.try_into().map_err(|error: seccompiler::BackendError| message(&error))?;
-    seccompiler::apply_filter(&program).map_err(|error| message(&error))
-}
-
-/// Adds the x32 number of every call: on x86-64, some kernels accept calls under a second number.
-fn with_x32_numbers(mut rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
-    const X32: i64 = 0x4000_0000;
-    if cfg!(target_arch = "x86_64") {
-        let second: Vec<_> = rules.iter().map(|(call, rule)| (call | X32, rule.clone())).collect();
-        rules.extend(second);
-    }
-    rules
+/// Returns true if Landlock restricts signals, from Linux 6.12 on.
+fn signals_are_scoped() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    ruleset.scope(Scope::Signal).and_then(Ruleset::create).is_ok()
 }

@@ -1,6 +1,7 @@
 //! The shim: a small process between Toolgate and a program. It stops the program's whole process tree.
 //!
-//! `toolgate shim [--parent PID] [--grace MS] [--limit NAME=NUMBER]… [--] PROGRAM ARGUMENT…`
+//! `toolgate shim [--parent PID] [--grace MS] [--limit NAME=NUMBER]… [--file DESCRIPTOR] [--scratch PATH --disk BYTES
+//! --entries NUMBER [--read PATH]…] [--] PROGRAM ARGUMENT…`
 //!
 //! Killing a process group misses programs that created their own session or forked twice, and Toolgate cannot clean up
 //! if it is killed by SIGKILL. Therefore the shim is the subreaper of the tree, which inherits all orphans. It also
@@ -10,8 +11,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
+use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +26,9 @@ use rustix::io::Errno;
 use rustix::process::{self, Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
-use super::{ProcessLimits, sandbox, tree};
+use super::sandbox::namespaces::{self, ScratchMount};
+use super::sandbox::{SANDBOX_FAILED, SandboxSpec};
+use super::{ProcessLimits, SELF_EXE, sandbox, tree};
 
 #[cfg(test)]
 mod tests;
@@ -85,6 +90,11 @@ pub(crate) struct ShimArgs {
     pub(crate) parent: Option<Pid>,
     pub(crate) grace: Duration,
     pub(crate) limits: ProcessLimits,
+    /// Runs the program in a sandbox.
+    pub(crate) sandbox: Option<SandboxSpec>,
+    /// The descriptor of the program, executed instead of its path. The program inherits it, because the
+    /// interpreter of a script opens the script through it.
+    pub(crate) file: Option<RawFd>,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
 }
@@ -103,6 +113,8 @@ impl ShimArgs {
     fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, UsageError> {
         let mut args = args.into_iter();
         let (mut parent, mut grace, mut limits) = (process::getppid(), STDIN_GRACE, ProcessLimits::default());
+        let (mut read, mut scratch, mut file) = (Vec::new(), None, None);
+        let (mut max_bytes, mut max_entries) = (0, 0);
         let program = loop {
             let flag = args.next().ok_or_else(|| UsageError("no program is given".into()))?;
             if flag == "--" {
@@ -112,6 +124,17 @@ impl ShimArgs {
                 break flag;
             }
             let value = args.next();
+            match (flag.to_str(), &value) {
+                (Some("--read"), Some(path)) => {
+                    read.push(PathBuf::from(path));
+                    continue;
+                }
+                (Some("--scratch"), Some(path)) => {
+                    scratch = Some(PathBuf::from(path));
+                    continue;
+                }
+                _ => {}
+            }
             let value = value.as_deref().and_then(OsStr::to_str).unwrap_or_default();
             let wrong = || UsageError(format!("`{value}` is not a valid value for `{}`", flag.display()));
             match flag.to_str() {
@@ -119,6 +142,9 @@ impl ShimArgs {
                     parent = Some(value.parse().ok().and_then(Pid::from_raw).ok_or_else(wrong)?);
                 }
                 Some("--grace") => grace = Duration::from_millis(value.parse().map_err(|_| wrong())?),
+                Some("--file") => file = Some(value.parse().map_err(|_| wrong())?),
+                Some("--disk") => max_bytes = value.parse().map_err(|_| wrong())?,
+                Some("--entries") => max_entries = value.parse().map_err(|_| wrong())?,
                 Some("--limit") => {
                     let (name, number) = value.split_once('=').ok_or_else(wrong)?;
                     let number = number.parse().map_err(|_| wrong())?;
@@ -127,7 +153,8 @@ impl ShimArgs {
                 _ => return Err(UsageError(format!("unknown flag `{}`", flag.display()))),
             }
         };
-        Ok(Self { parent, grace, limits, program, args: args.collect() })
+        let sandbox = scratch.map(|scratch| SandboxSpec { read, scratch, max_bytes, max_entries });
+        Ok(Self { parent, grace, limits, sandbox, file, program, args: args.collect() })
     }
 
     /// The arguments that parse to this value.
@@ -139,6 +166,15 @@ impl ShimArgs {
         for (name, number) in self.limits.named() {
             line.extend(["--limit".into(), format!("{name}={number}").into()]);
         }
+        if let Some(file) = self.file {
+            line.extend(["--file".into(), file.to_string().into()]);
+        }
+        if let Some(SandboxSpec { read, scratch, max_bytes, max_entries }) = &self.sandbox {
+            line.extend(read.iter().flat_map(|path| ["--read".into(), path.into()]));
+            line.extend(["--scratch".into(), scratch.into()]);
+            line.extend(["--disk".into(), max_bytes.to_string().into()]);
+            line.extend(["--entries".into(), max_entries.to_string().into()]);
+        }
         line.extend(["--".into(), self.program.clone()]);
         line.extend(self.args.iter().cloned());
         line
@@ -147,22 +183,34 @@ impl ShimArgs {
 
 fn run(args: &ShimArgs) -> Result<ExitCode, StartError> {
     let failed = |source| StartError { program: args.program.clone(), source };
-    close_inherited();
+    close_inherited(args.file);
     isolate(&args.limits).map_err(|errno| failed(errno.into()))?;
+    let scratch = match args.sandbox.as_ref().map(namespaces::enter) {
+        None => None,
+        Some(Ok(scratch)) => scratch,
+        Some(Err(error)) => {
+            log_line(&format!("{SANDBOX_FAILED}{error}"));
+            return Ok(ExitCode::from(CANNOT_START));
+        }
+    };
     let signals = SignalPipe::register().map_err(failed)?;
-    let child = start(args).map_err(failed)?;
+    let child = start(args, scratch.is_some()).map_err(failed)?;
     release_output();
-    Ok(TreeSupervisor { args, child, signals, status: None }.supervise_until_end())
+    let code = TreeSupervisor { args, child, signals, status: None }.supervise_until_end();
+    if let Some(scratch) = &scratch {
+        ScratchMount::store_files(scratch);
+    }
+    Ok(code)
 }
 
 /// Closes descriptors inherited from Toolgate's own parent. Toolgate opens its descriptors with close-on-exec, but one
 /// that was leaked into Toolgate would be passed on.
-fn close_inherited() {
+fn close_inherited(except: Option<RawFd>) {
     let Ok(listing) = fs_err::read_dir("/proc/self/fd") else { return };
     let open: Vec<i32> =
         listing.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     // Contains the descriptor of the listing itself. It is already closed: closing it again is harmless.
-    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2 && Some(*descriptor) != except) {
         let _ = nix::unistd::close(descriptor);
     }
 }
@@ -191,9 +239,26 @@ fn limit(resource: Resource, requested: Option<u64>) -> rustix::io::Result<()> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where children are started")]
-fn start(args: &ShimArgs) -> io::Result<Pid> {
+fn start(args: &ShimArgs, namespaces: bool) -> io::Result<Pid> {
+    let mut command = match (&args.sandbox, args.file) {
+        (Some(sandbox), _) => {
+            let mut command = Command::new(SELF_EXE);
+            command.arg0("toolgate").args(sandbox.to_command_line(namespaces, &args.program, &args.args));
+            command
+        }
+        (None, Some(file)) => {
+            let mut command = Command::new(descriptor_path(file));
+            command.arg0(&args.program).args(&args.args);
+            command
+        }
+        (None, None) => {
+            let mut command = Command::new(&args.program);
+            command.args(&args.args);
+            command
+        }
+    };
     // A separate process group, so that `kill 0` in a script does not hit the shim.
-    let child = Command::new(&args.program).args(&args.args).process_group(0).spawn().map_err(|error| {
+    let child = command.process_group(0).spawn().map_err(|error| {
         let exists = error.kind() == io::ErrorKind::NotFound && fs_err::metadata(&args.program).is_ok();
         if exists {
             io::Error::other("the interpreter in its first line does not exist")
@@ -204,6 +269,11 @@ fn start(args: &ShimArgs) -> io::Result<Pid> {
         }
     })?;
     Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("it has no process id"))
+}
+
+/// The path of an open file in this process and its children. It stays valid if the file is renamed or replaced.
+pub(super) fn descriptor_path(file: RawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{file}"))
 }
 
 /// Closes stdout and stderr, so that readers see end of file as soon as the program's tree closes them.
@@ -375,7 +445,7 @@ impl TreeSupervisor<'_> {
     }
 }
 
-fn exit_code(status: WaitStatus) -> u8 {
+pub(super) fn exit_code(status: WaitStatus) -> u8 {
     let code =
         status.exit_status().or_else(|| status.terminating_signal().map(|signal| SIGNAL_EXIT_BASE + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

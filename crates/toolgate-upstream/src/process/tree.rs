@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -34,14 +36,63 @@ pub(crate) fn descendants(root: Pid) -> io::Result<Vec<ProcessStat>> {
 
 /// The number of descendants of `root`, and their resident memory in bytes. Shared memory is counted once per process.
 pub(crate) fn usage(root: Pid) -> io::Result<(usize, u64)> {
-    let all = descendants(root)?;
-    let alive = all.iter().filter(|process| !process.zombie);
-    let pages = |process: &ProcessStat| -> Option<u64> {
-        let path = format!("/proc/{}/statm", process.pid.as_raw_nonzero());
-        fs_err::read_to_string(path).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    let alive: Vec<_> = descendants(root)?.into_iter().filter_map(live_folder).collect();
+    let pages = |folder: &PathBuf| -> Option<u64> {
+        fs_err::read_to_string(folder.join("statm")).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
     };
-    let held: u64 = alive.clone().filter_map(pages).sum();
-    Ok((alive.count(), held * rustix::param::page_size() as u64))
+    let held: u64 = alive.iter().filter_map(pages).sum();
+    Ok((alive.len(), held * rustix::param::page_size() as u64))
+}
+
+/// The bytes of files on `device` that have no name and that descendants of `root` have open or mapped.
+pub(crate) fn unlinked_bytes(root: Pid, device: u64) -> io::Result<u64> {
+    let mut files: HashMap<u64, u64> = HashMap::new();
+    for folder in descendants(root)?.into_iter().filter_map(live_folder) {
+        let open = match fs_err::read_dir(folder.join("fd")) {
+            Ok(open) => open,
+            // A process that hides its files could hide any number of bytes.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(u64::MAX),
+            Err(_) => continue,
+        };
+        for meta in open.flatten().filter_map(|entry| fs_err::metadata(entry.path()).ok()) {
+            if meta.is_file() && meta.nlink() == 0 && meta.dev() == device {
+                files.insert(meta.ino(), meta.blocks() * 512);
+            }
+        }
+        for (inode, bytes) in deleted_mappings(&fs_err::read(folder.join("maps")).unwrap_or_default(), device)
+        {
+            files.entry(inode).or_insert(bytes);
+        }
+    }
+    Ok(files.values().fold(0, |sum, bytes| sum.saturating_add(*bytes)))
+}
+
+/// The folder in `/proc` that describes a process. If its first thread has exited, that of another thread; `None` if all
+/// have.
+fn live_folder(process: ProcessStat) -> Option<PathBuf> {
+    let folder = PathBuf::from(format!("/proc/{}", process.pid.as_raw_nonzero()));
+    if !process.zombie {
+        return Some(folder);
+    }
+    let own = process.pid.as_raw_nonzero().to_string();
+    let threads = fs_err::read_dir(folder.join("task")).ok()?;
+    threads.flatten().find(|thread| thread.file_name() != own.as_str()).map(|thread| thread.path())
+}
+
+/// The inodes and sizes of deleted files on a device, from lines `START-END MODE OFFSET DEVICE INODE PATH (deleted)`.
+fn deleted_mappings(maps: &[u8], device: u64) -> impl Iterator<Item = (u64, u64)> {
+    let device = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device)).into_bytes();
+    let lines = maps.split(|byte| *byte == b'\n').filter(|line| line.ends_with(b" (deleted)"));
+    lines.filter_map(move |line| {
+        let fields: Vec<_> = line.splitn(6, |byte| *byte == b' ').collect();
+        let (range, inode) = (str::from_utf8(fields.first()?).ok()?, str::from_utf8(fields.get(4)?).ok()?);
+        if *fields.get(3)? != device {
+            return None;
+        }
+        let (start, end) = range.split_once('-')?;
+        let bytes = u64::from_str_radix(end, 16).ok()?.checked_sub(u64::from_str_radix(start, 16).ok()?)?;
+        Some((inode.parse().ok()?, bytes))
+    })
 }
 
 /// Sends a signal to each process.
@@ -166,6 +217,13 @@ mod tests {
     #[test]
     fn a_process_name_cannot_spoof_fields() {
         check(&["8 (x) S 1 1 1 (\n) Z) S 7 7 7 0", "no stat", "9 (y", ""], 7, &[8]);
+    }
+
+    #[test]
+    fn finds_mapped_files_without_a_name() {
+        let maps = b"7f00-8f00 r--p 00000000 fe:00 42                     /tmp/a b (deleted)\n\
+            1000-2000 rw-s 00000000 00:01 9 /dev/zero (deleted)\nbroken (deleted)\n";
+        assert_eq!(deleted_mappings(maps, rustix::fs::makedev(254, 0)).collect::<Vec<_>>(), [(42, 0x1000)]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! registry, not reached through a link that leads outside, and not world-writable.
 
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -72,6 +73,11 @@ impl ScriptFile {
         };
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         Ok(Self { file, stamp, folder })
+    }
+
+    /// The descriptor of the file, to execute it.
+    pub(super) fn into_fd(self) -> OwnedFd {
+        OwnedFd::from(self.file.into_parts().0)
     }
 
     pub(super) fn source(self) -> Result<Vec<u8>, ScriptError> {

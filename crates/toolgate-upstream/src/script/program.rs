@@ -1,6 +1,7 @@
 //! Runs an executable for one call, with the arguments on its stdin.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,6 +29,8 @@ pub(super) async fn run(
     let opened = ScriptFile::new(call, false)?;
     let path = call.script.script_path.to_string_lossy();
     let mut spec = call.child(ConfigString::plain(path), &opened.folder);
+    // Executed by descriptor: its name may refer to another file by now.
+    spec.file = Some(Arc::new(opened.into_fd()));
     // Stdin is closed as soon as the arguments are written.
     spec.grace = UNLIMITED_GRACE;
     for (name, value) in variables(call, context) {

@@ -4,6 +4,8 @@ mod code_execution;
 mod new_script;
 mod new_sdk_tool;
 mod openapi;
+mod sandbox_escapes;
+mod script_swaps;
 mod scripts;
 mod sdk;
 mod web_search;

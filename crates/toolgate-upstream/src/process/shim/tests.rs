@@ -57,6 +57,13 @@ fn the_command_line_round_trips() {
             data_bytes: Some(1 << 29),
             file_bytes: Some(1 << 28),
         },
+        sandbox: Some(SandboxSpec {
+            read: vec!["/a b".into(), "--".into()],
+            scratch: "/s".into(),
+            max_bytes: 5,
+            max_entries: 6,
+        }),
+        file: Some(9),
         program: "x".into(),
         args: vec!["--".into(), "--limit".into(), "".into()],
     };

@@ -11,8 +11,8 @@ use serde_json::{Value as Json, json};
 use crate::support::gateway::{Gateway, OWNER, request, wait_until};
 use crate::support::program::{Program, RunOutput};
 
-/// Writes its process id to a file and sleeps.
-const SLEEP: &str = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(3000)\n";
+/// Sleeps until it is stopped.
+const SLEEP: &str = "import time\ntime.sleep(3000)\n";
 
 /// Creates a project with `code_execution` and these settings.
 fn project(rules: Json, more: Json) -> Program {
@@ -259,20 +259,31 @@ if os.fork() == 0:
 while not os.path.exists('ready'): time.sleep(0.01)
 print(open('ready').read())";
     let result = python(&program, daemon);
-    let pid = result["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned();
-    wait_until("the end of the daemon", || !is_alive(&pid));
+    assert_eq!(result["status"], "success", "{result}");
+    wait_until("the end of the daemon", || processes_of(&program).is_empty());
 }
 
-/// Waits until the code has written its process id.
+/// Waits until the code runs, and returns the id of its process.
 fn pid_of(program: &Program) -> String {
     let mut pid = String::new();
     wait_until("code that runs", || {
-        for folder in fs_err::read_dir(program.path(".toolgate/scratch")).into_iter().flatten().flatten() {
-            pid = fs_err::read_to_string(folder.path().join("pid")).unwrap_or_default();
-        }
+        let is_code = |pid: &String| {
+            let line = fs_err::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.ends_with(b".main.py\0") && !line.windows(4).any(|part| part == b"shim")
+        };
+        pid = processes_of(program).into_iter().find(is_code).unwrap_or_default();
         !pid.is_empty()
     });
     pid
+}
+
+/// The processes that run in a scratch folder of the project. Inside of the sandbox they have other ids.
+fn processes_of(program: &Program) -> Vec<String> {
+    let scratch = program.path(".toolgate/scratch");
+    let all = fs_err::read_dir("/proc").expect("there is `/proc`").flatten();
+    all.filter(|entry| fs_err::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(&scratch)))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
 #[test]
