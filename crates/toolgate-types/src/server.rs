@@ -14,6 +14,9 @@ use crate::{ConfigString, HumanDuration, Secret, ServerName, ToolLimits};
 /// Package runners; they may download a package on first use.
 const DOWNLOADERS: [&str; 5] = ["npx", "uvx", "pipx", "bunx", "pnpx"];
 
+/// Shorter settings are not masked elsewhere: they are words such as `debug`.
+const MIN_SECRET_LENGTH: usize = 6;
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ServerSpec {
     /// Name in the configuration.
@@ -83,6 +86,24 @@ impl Transport {
             Self::Websocket(_) => "websocket",
             Self::Http(_) => "http",
         }
+    }
+
+    /// Returns the strings of the settings that are not shown, and their words, so that they can be masked in the
+    /// output of the server.
+    pub fn secrets(&self) -> Vec<Secret> {
+        let hidden: Vec<&ConfigString> = match self {
+            Self::Stdio(stdio) => stdio.args.iter().chain(stdio.env.values().flatten()).collect(),
+            Self::Sse(remote) | Self::Websocket(remote) | Self::Http(remote) => {
+                std::iter::once(&remote.url).chain(remote.headers.values()).collect()
+            }
+        };
+        let mut secrets = Vec::new();
+        for text in hidden.into_iter().filter(|text| text.expose() != text.redacted()) {
+            let words = text.expose().split([' ', '=', '@', '/', ':', '?', '&']);
+            let words = words.filter(|word| !text.redacted().contains(word)).chain([text.expose()]);
+            secrets.extend(words.filter(|word| word.len() >= MIN_SECRET_LENGTH).map(Secret::new));
+        }
+        secrets
     }
 
     /// Redacted URL or command line, for messages.
@@ -227,4 +248,29 @@ pub struct ToolFilter {
     /// Never these, even if allowed.
     #[serde(rename = "tool_denylist", skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_settings_are_secrets() {
+        let env =
+            [("MODE", ConfigString::plain("production")), ("KEY", ConfigString::hidden("plain-secret"))];
+        let stdio = StdioTransport {
+            command: ConfigString::plain("serve"),
+            args: vec![
+                ConfigString::new("--token=abcdefg", "--token=${TOKEN}"),
+                ConfigString::plain("--verbose"),
+            ],
+            env: env.map(|(name, value)| (name.to_owned(), Some(value))).into(),
+            cwd: PathBuf::new(),
+            encoding: OutputEncoding::Utf8,
+            fallback: None,
+        };
+        let secrets = Transport::Stdio(stdio).secrets();
+        let secrets: Vec<_> = secrets.iter().map(Secret::expose).collect();
+        assert_eq!(secrets, ["abcdefg", "--token=abcdefg", "plain-secret", "plain-secret"]);
+    }
 }

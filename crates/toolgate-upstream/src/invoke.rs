@@ -17,7 +17,7 @@ use toolgate_policy::Input;
 use crate::builtin::BuiltinError;
 use crate::openapi::ApiError;
 use crate::script::ScriptError;
-use crate::server::{Server, ServerUnavailable};
+use crate::server::{Server, ServerUnavailable, mask_secrets};
 
 /// A tool, as its server knows it.
 #[derive(Debug, Clone)]
@@ -79,7 +79,8 @@ pub async fn invoke(
     let within = along.extend_timeout(within);
     match connection.session.request_with_input("tools/call", params, within).await {
         Err(RequestError::Link(why @ LinkError::Closed)) => {
-            Err(InvokeError::Ended(connection.describe_disconnect(&why).await))
+            let why = connection.describe_disconnect(&why).await;
+            Err(InvokeError::Ended(mask_secrets(server.spec(), &why)))
         }
         answer => Ok(answer?),
     }

@@ -423,7 +423,7 @@ impl Connector {
                     return Some(connection);
                 }
                 Err(error) => {
-                    let reason: Arc<str> = mask(&error_chain(&error), &[]).into();
+                    let reason: Arc<str> = mask_secrets(&self.spec, &error_chain(&error)).into();
                     tracing::debug!(server = %self.spec.name, attempt, %reason, "connecting failed");
                     match backoff.next().filter(|_| attempt < attempts && !error.is_permanent()) {
                         // Jitter: 50 to 150 % of the pause.
@@ -524,7 +524,7 @@ impl Connector {
     /// Waits until the session ends. Returns the reason.
     async fn wait_for_disconnect(&self, connection: &Arc<Connection>) -> Arc<str> {
         let why = connection.session.closed().await;
-        connection.describe_disconnect(&why).await.into()
+        mask_secrets(&self.spec, &connection.describe_disconnect(&why).await).into()
     }
 }
 
@@ -542,6 +542,11 @@ async fn close(connection: Arc<Connection>) {
     if let Some(connection) = Arc::into_inner(connection) {
         connection.close().await;
     }
+}
+
+/// Masks secrets in a message about a server: callers see it, and a server may print its own settings.
+pub(crate) fn mask_secrets(spec: &ServerSpec, text: &str) -> String {
+    mask(text, &spec.transport.secrets())
 }
 
 /// An error with its sources, on one line.
