@@ -18,11 +18,30 @@ const FAILED: u8 = 1;
 /// Exit code of an invalid configuration (`EX_CONFIG` of sysexits.h).
 const INVALID_CONFIG: u8 = 78;
 
+/// Hides the memory of this process, including its environment with the owner's key, from other processes of the same
+/// user: `/proc/PID/environ` and `/proc/PID/mem` then belong to root, debuggers cannot attach, and a crash
+/// writes no core dump. Child processes are not affected, since `exec` starts them with new memory.
+///
+/// Lowering either setting cannot fail, and without them the program still works.
+fn hide_memory() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{
+            DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+        };
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        // Only the soft limit: a child process may still raise it.
+        let maximum = getrlimit(Resource::Core).maximum;
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum });
+    }
+}
+
 fn main() -> ExitCode {
     // Checked before clap: every server starts through the shim and waits for it.
     if let Some(code) = toolgate_app::run_shim() {
         return code;
     }
+    hide_memory();
     // On wrong usage, clap exits with code 2 and a hint.
     let cli = Cli::from_args();
     let output = Output::new(cli.json, cli.color);

@@ -315,6 +315,52 @@ fn a_script_gets_only_what_is_configured() {
     assert_eq!(error(&leaked).1, "`tools/leak.sh` exited with code 4: no: ***");
 }
 
+/// Reads the environment of every process above the script. As root the kernel would allow it anyway, so the program
+/// then runs as another user.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_environment_of_the_gateway_is_hidden() {
+    use std::os::unix::fs::chown;
+    use std::os::unix::process::CommandExt;
+
+    const NOBODY: u32 = 65534;
+    let source = r#"
+def run(args):
+    found, denied, pid = [], 0, 'self'
+    while pid != '0':
+        fields = open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()
+        pid = fields[1]
+        try:
+            found += [pid] if 'owner-key-of-this-test' in open(f'/proc/{pid}/environ').read() else []
+        except (PermissionError, FileNotFoundError):
+            denied += 1
+    return {'found': found, 'denied': denied > 0}
+"#;
+    let program = project(&[("tool.py", source, json!({}))])
+        .with("TOOLGATE_API_KEY", "owner-key-of-this-test-0123456789");
+    let mut command = program.command(&["tools", "call", "tool", "--args", "{}"]);
+    if rustix::process::geteuid().is_root() {
+        let scratch = program.project.parent().expect("it is in a folder").to_owned();
+        let mut folders = vec![scratch];
+        while let Some(path) = folders.pop() {
+            chown(&path, Some(NOBODY), Some(NOBODY)).expect("root may");
+            let entries = fs_err::read_dir(&path).into_iter().flatten().flatten();
+            folders.extend(entries.map(|entry| entry.path()));
+        }
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: another user cannot start the executable: {error}");
+            return;
+        }
+    };
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stdout.trim(), r#"{"found":[],"denied":true}"#, "{stderr}");
+}
+
 #[test]
 fn memory_is_limited() {
     let source = "held = []\ndef run(args):\n  held.append(bytearray(args['mib'] << 20))\n  return len(held)";
