@@ -10,12 +10,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use toolgate_json::{RawJson, quote};
+use toolgate_redact::KnownSecrets;
 use toolgate_types::call::Stage;
 use toolgate_types::{CallError, ErrorCode, ExecutionState, Secret};
 
 use crate::chain;
 use crate::fields::SecretFields;
-use crate::redact::{CallRedaction, Redactor};
+use crate::redact::{CallRedaction, Redactor, named_secrets};
 
 /// Maximum number of causes of an error that are recorded.
 const MAX_CAUSES: usize = 16;
@@ -182,7 +183,7 @@ impl<'a> CallEnd<'a> {
 pub(crate) struct CallPrefix {
     text: String,
     /// Values of the secret arguments, to be masked in both records.
-    secrets: Vec<Secret>,
+    secrets: KnownSecrets,
 }
 
 /// Renders records as JSON, without sequence number, time and hash.
@@ -209,8 +210,12 @@ impl RecordRenderer {
     }
 
     pub(crate) fn prefix(&self, begin: &CallBegin<'_>) -> CallPrefix {
-        let secrets =
-            begin.secret.map(|secret| secret.secret_values(begin.arguments.as_str())).unwrap_or_default();
+        let arguments = begin.arguments.as_str();
+        let mut secrets = named_secrets(arguments);
+        if let Some(secret) = begin.secret {
+            secrets.extend(secret.secret_values(arguments));
+        }
+        let secrets = KnownSecrets::new(&secrets);
         let mut text = String::with_capacity(128);
         self.redactor.write(&secrets, &mut text, |line, out| {
             member(r#","call":"#, begin.call, line, out);
@@ -251,11 +256,11 @@ impl RecordRenderer {
     }
 
     pub(crate) fn end(&self, prefix: &CallPrefix, end: &CallEnd<'_>) -> String {
-        let mut secrets = Cow::Borrowed(&prefix.secrets[..]);
+        let mut secrets = Cow::Borrowed(&prefix.secrets);
         if let (Some(secret), Some(output)) = (end.secret, end.output)
             && !secret.is_empty()
         {
-            secrets.to_mut().extend(secret.secret_values(output.as_str()));
+            secrets = prefix.secrets.with(&secret.secret_values(output.as_str())).map_or(secrets, Cow::Owned);
         }
         let body = end.output.map(|json| RecordBody { name: "output", json, secret: end.secret });
         self.line(r#""kind":"end""#, prefix, &secrets, body, |line, out| {
@@ -293,7 +298,7 @@ impl RecordRenderer {
 
     pub(crate) fn event(&self, event: &LogEvent<'_>) -> String {
         let mut out = String::with_capacity(256);
-        self.redactor.write(&[], &mut out, |line, out| match *event {
+        self.redactor.write(&KnownSecrets::default(), &mut out, |line, out| match *event {
             LogEvent::Start { version, policy, config } => {
                 out.push_str(r#""kind":"start""#);
                 member(r#","version":"#, version, line, out);
@@ -321,7 +326,7 @@ impl RecordRenderer {
         &self,
         kind: &str,
         prefix: &CallPrefix,
-        secrets: &[Secret],
+        secrets: &KnownSecrets,
         body: Option<RecordBody<'_>>,
         fields: impl Fn(CallRedaction<'_>, &mut String),
     ) -> String {
@@ -462,7 +467,7 @@ mod tests {
         );
         let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, "saw hunter22")
             .with_outcome(ExecutionState::Unknown)
-            .with_source(std::io::Error::other("password: abc"));
+            .with_source(std::io::Error::other("password: abc1"));
         let stages = [
             StageTime { stage: Stage::Resolve, micros: 3, note: None },
             StageTime { stage: Stage::Cache, micros: 4, note: Some("miss") },
@@ -481,6 +486,39 @@ mod tests {
             renderer.end(&prefix, &end),
             r#""kind":"end","call":"c1","caller":"ann","tool":"github.search","session":"s1","status":"error","error":{"code":"timeout","stage":"invoke","outcome":"unknown","message":"saw ***","cause":"password: ***"},"attempts":2,"cached":false,"micros":7000,"stages":[["resolve",3],["cache",4,"miss"]]"#
         );
+    }
+
+    /// A tool may echo a secret argument in its result and its error, as it is or encoded.
+    #[test]
+    fn secret_arguments_are_masked_in_the_whole_record() {
+        let arguments = RawJson::from_trusted(
+            r#"{"password":"correct horse","note":"correct horse, Y29ycmVjdCBob3JzZQ=="}"#.to_owned(),
+        );
+        let output = RawJson::from_trusted(r#"{"text":"got correct%20horse","n":1}"#.to_owned());
+        let renderer = RecordRenderer::new(Redactor::new(Vec::new(), Vec::new()), 1000);
+        let prefix = renderer.prefix(&begin(&arguments, &[]));
+        let error = CallFailure {
+            code: ErrorCode::Timeout,
+            stage: Stage::Invoke,
+            outcome: ExecutionState::Unknown,
+            message: "no user with 636f727265637420686f727365",
+            cause: Some("correct horse".to_owned()),
+        };
+        let end = CallEnd {
+            status: CallStatus::Error,
+            error: Some(error),
+            attempts: 1,
+            cached: false,
+            took: Duration::ZERO,
+            stages: &[],
+            output: Some(&output),
+            secret: None,
+        };
+        let lines = renderer.begin(&prefix, &begin(&arguments, &[])) + &renderer.end(&prefix, &end);
+        for shown in ["correct", "horse", "Y29y", "636f"] {
+            assert!(!lines.contains(shown), "{lines}");
+        }
+        assert!(lines.contains(r#""text":"got ***""#), "{lines}");
     }
 
     /// Puts a secret of every kind into every field, so a field that is not redacted fails the test.
@@ -556,9 +594,9 @@ mod tests {
     fn long_body_is_truncated_after_redaction() {
         let arguments = RawJson::from_trusted(r#"["ää","hunter22","b"]"#.to_owned());
         let renderer = renderer(4);
-        let prefix = CallPrefix { text: String::new(), secrets: Vec::new() };
+        let prefix = CallPrefix { text: String::new(), secrets: KnownSecrets::default() };
         let body = RecordBody { name: "arguments", json: &arguments, secret: None };
-        let out = renderer.line("", &prefix, &[], Some(body), |_, _| {});
+        let out = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {});
         let rest = chain::hex(&Sha256::digest("ä\",\"***\",\"b\"]"));
         let rest = std::str::from_utf8(&rest).unwrap();
         assert_eq!(out, format!(r#","arguments_cut":{{"head":"[\"ä","length":18,"sha256":"{rest}"}}"#));

@@ -6,28 +6,27 @@
 //! linear in the length; the result is JSON on one line, and the fast and the thorough path give the same result.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::sync::Arc;
 
-use aho_corasick::packed::{self, Searcher};
 use memchr::memchr;
 use parking_lot::RwLock;
 use toolgate_json::{StringEnds, quote};
-use toolgate_redact::{SecretSources, contains, looks_secret, mask_all, may_contain_secret};
+use toolgate_redact::{
+    KnownSecrets, SecretSources, contains, is_distinctive, looks_secret, mask_all, may_contain_secret,
+};
 use toolgate_types::Secret;
 use toolgate_types::SecretPattern;
 use toolgate_types::secret::MASK;
 
 use crate::fields::{NodeSet, SecretFields};
 
-/// Shorter secrets are not searched for: masking every `a` would hide the whole record.
-const MIN_SECRET_LENGTH: usize = 4;
+/// Shorter numbers under the name of a secret are not searched for elsewhere: they may be counts or times.
+const MIN_NUMBER_LENGTH: usize = 6;
 
 /// Masks secrets in strings and JSON.
 #[derive(Debug)]
 pub struct Redactor {
     /// Only grows: a secret stays secret.
-    known: RwLock<Arc<KnownSecrets>>,
+    known: RwLock<KnownSecrets>,
     patterns: Vec<SecretPattern>,
 }
 
@@ -42,123 +41,59 @@ impl Redactor {
     /// Masks these secrets too from now on.
     pub fn add_secrets(&self, secrets: &[Secret]) {
         let mut known = self.known.write();
-        let is_new = |secret: &&Secret| {
-            let text = secret.expose();
-            text.len() >= MIN_SECRET_LENGTH && !known.secrets.iter().any(|known| known.expose() == text)
-        };
-        let new: Vec<Secret> = secrets.iter().filter(is_new).cloned().collect();
-        if !new.is_empty() {
-            let encodings: Vec<_> = new.iter().flat_map(encodings).collect();
-            *known = Arc::new(KnownSecrets::new(
-                known.secrets.iter().cloned().chain(new).chain(encodings).collect(),
-            ));
+        if let Some(more) = known.with(secrets) {
+            *known = more;
         }
     }
 
     /// Masks all secrets in a JSON value.
     pub fn json(&self, json: &str) -> String {
         let mut out = String::with_capacity(json.len());
-        self.write(&[], &mut out, |line, out| line.json(json, &SecretFields::default(), out));
+        self.write(&KnownSecrets::default(), &mut out, |line, out| {
+            line.json(json, &SecretFields::default(), out)
+        });
         out
     }
 
     /// Masks all secrets in a string.
     pub(crate) fn mask(&self, text: &str) -> String {
-        let known = self.known();
-        self.call_redaction(&known, &[], false).mask(text).into_owned()
+        let known = self.known.read();
+        self.call_redaction(&known, &KnownSecrets::default(), false).mask(text).into_owned()
     }
 
     /// Appends a record, or a part of one, with the known secrets and the secrets of one call masked. First renders on
     /// the fast path as if there were no known secrets, and again on the thorough path only if one of them occurs.
     pub(crate) fn write<T>(
         &self,
-        more: &[Secret],
+        more: &KnownSecrets,
         out: &mut String,
         line: impl Fn(CallRedaction<'_>, &mut String) -> T,
     ) -> T {
-        let known = self.known();
-        if more.is_empty() {
-            let start = out.len();
-            let written = line(self.call_redaction(&known, more, true), out);
-            if !known.may_be_in(&out[start..]) {
-                return written;
-            }
-            out.truncate(start);
+        let known = self.known.read();
+        let start = out.len();
+        let written = line(self.call_redaction(&known, more, true), out);
+        if !known.may_be_in(&out[start..]) && !more.may_be_in(&out[start..]) {
+            return written;
         }
+        out.truncate(start);
         line(self.call_redaction(&known, more, false), out)
-    }
-
-    fn known(&self) -> Arc<KnownSecrets> {
-        Arc::clone(&self.known.read())
     }
 
     fn call_redaction<'a>(
         &'a self,
         known: &'a KnownSecrets,
-        more: &'a [Secret],
+        more: &'a KnownSecrets,
         fast: bool,
     ) -> CallRedaction<'a> {
         CallRedaction { known, more, patterns: &self.patterns, fast }
     }
 }
 
-/// Known secrets with all their encodings.
-#[derive(Default)]
-pub(crate) struct KnownSecrets {
-    secrets: Vec<Secret>,
-    /// Searches for all of them; `None` if this CPU has no vectorised search.
-    search: Option<Vec<Searcher>>,
-}
-
-/// Number of strings per searcher.
-const SECRETS_PER_SEARCHER: usize = 48;
-
-impl KnownSecrets {
-    fn new(secrets: Vec<Secret>) -> Self {
-        let searcher = |some: &[Secret]| {
-            packed::Config::new().builder().extend(some.iter().map(|secret| secret.expose())).build()
-        };
-        let search = secrets.chunks(SECRETS_PER_SEARCHER).map(searcher).collect();
-        Self { secrets, search }
-    }
-
-    /// Returns true if the text may contain one of the secrets.
-    fn may_be_in(&self, text: &str) -> bool {
-        match &self.search {
-            Some(search) => search.iter().any(|searcher| searcher.find(text).is_some()),
-            None => !self.secrets.is_empty(),
-        }
-    }
-}
-
-impl fmt::Debug for KnownSecrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KnownSecrets").field("secrets", &self.secrets).finish_non_exhaustive()
-    }
-}
-
-/// Returns the encodings of a secret in a URL and in JSON inside a string.
-fn encodings(secret: &Secret) -> impl Iterator<Item = Secret> + use<> {
-    let plain = secret.expose();
-    let mut url_encoded = String::with_capacity(plain.len());
-    for byte in plain.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            url_encoded.push(char::from(byte));
-        } else {
-            url_encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    let quoted = serde_json::to_string(plain).unwrap_or_default();
-    let quoted = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
-    let others = [url_encoded.as_str(), quoted].map(|text| (text != plain).then(|| Secret::new(text)));
-    others.into_iter().flatten()
-}
-
 /// The redaction rules for one call.
 #[derive(Clone, Copy)]
 pub(crate) struct CallRedaction<'a> {
     known: &'a KnownSecrets,
-    more: &'a [Secret],
+    more: &'a KnownSecrets,
     patterns: &'a [SecretPattern],
     /// Fast path: known secrets are searched for in the rendered text at the end. A string may therefore be copied
     /// unchanged, or as [`quote`] escapes it; one with unusual escapes is decoded and masked.
@@ -177,7 +112,7 @@ impl CallRedaction<'_> {
 
     fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let Self { known, more, patterns, .. } = *self;
-        mask_all(text, SecretSources { known: &known.secrets, more, patterns })
+        mask_all(text, SecretSources { known: Some(known), more: Some(more), patterns })
     }
 
     fn matches_pattern(&self, text: &str) -> bool {
@@ -195,12 +130,15 @@ impl CallRedaction<'_> {
     }
 
     /// Appends a JSON string with its well-known shapes masked, line by line. Returns false and appends nothing if
-    /// more than shapes must be searched for. No shape spans lines, and most lines contain none.
+    /// more than shapes must be searched for. Most lines contain none.
     fn write_masked_lines(&self, literal: &str, escaping: StringEscaping, out: &mut String) -> bool {
         if !self.fast
             || escaping == StringEscaping::Odd
             || !self.patterns.is_empty()
             || self.known.may_be_in(literal)
+            || self.more.may_be_in(literal)
+            // The only shape that spans lines.
+            || literal.contains("-----BEGIN ")
         {
             return false;
         }
@@ -225,8 +163,7 @@ impl CallRedaction<'_> {
 
     /// Returns true if a number must be masked.
     fn is_secret_number(&self, number: &str) -> bool {
-        let holds = |secret: &Secret| contains(number, secret.expose());
-        self.matches_pattern(number) || !self.fast && self.known.secrets.iter().chain(self.more).any(holds)
+        self.matches_pattern(number) || !self.fast && (self.known.is_in(number) || self.more.is_in(number))
     }
 
     /// Appends a JSON value, with its strings redacted and whitespace removed. Text that is not JSON is appended as a
@@ -238,6 +175,23 @@ impl CallRedaction<'_> {
             self.write_string(json, out);
         }
     }
+}
+
+/// Returns the values under names of secrets, to be masked elsewhere too: a tool may echo its arguments.
+pub(crate) fn named_secrets(json: &str) -> Vec<Secret> {
+    // A name may be spelled with `\u`, or be the value of a member: `{"name": "Authorization", "value": …}`.
+    let may_be_named = may_contain_secret(json) || contains(json, "\\u") || contains(json, "\"value\"");
+    let mut found = Vec::new();
+    if may_be_named {
+        let (known, fields, mut out) = (KnownSecrets::default(), SecretFields::default(), String::new());
+        let redactor = CallRedaction { known: &known, more: &known, patterns: &[], fast: true };
+        let mut walk = JsonWalk::new(redactor, json, &fields, &mut out);
+        walk.hidden_values = Some(&mut found);
+        if walk.run().is_none() {
+            found.clear();
+        }
+    }
+    found
 }
 
 /// Splits the raw form of a JSON string into lines, each with its line break.
@@ -307,6 +261,8 @@ struct JsonWalk<'a> {
     at: usize,
     out: &'a mut String,
     levels: Vec<JsonLevel>,
+    /// Collects the values that are hidden because of their names.
+    hidden_values: Option<&'a mut Vec<Secret>>,
 }
 
 impl<'a> JsonWalk<'a> {
@@ -324,6 +280,7 @@ impl<'a> JsonWalk<'a> {
             at: 0,
             out,
             levels: Vec::with_capacity(TYPICAL_DEPTH),
+            hidden_values: None,
         }
     }
 
@@ -454,6 +411,10 @@ impl<'a> JsonWalk<'a> {
             }
             self.after_value(flag && !text.contains(['=', ' ']) && looks_secret(&text));
             if hidden && !text.is_empty() {
+                if let Some(values) = &mut self.hidden_values {
+                    let text = unescape(literal);
+                    values.extend(is_distinctive(&text).then(|| Secret::new(text)));
+                }
                 self.out.push('"');
                 self.out.push_str(MASK);
                 self.out.push('"');
@@ -493,7 +454,11 @@ impl<'a> JsonWalk<'a> {
         if !word && !integer {
             serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
         }
-        if !word && (self.is_hidden() || self.redactor.is_secret_number(text)) {
+        let hidden = !word && self.is_hidden();
+        if hidden && let Some(values) = &mut self.hidden_values {
+            values.extend((text.len() >= MIN_NUMBER_LENGTH).then(|| Secret::new(text)));
+        }
+        if hidden || !word && self.redactor.is_secret_number(text) {
             self.out.push('"');
             self.out.push_str(MASK);
             self.out.push('"');

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolgate_redact::{literal_parts, looks_secret, mask};
+use toolgate_redact::{literal_parts, looks_secret, mask_config};
 use toolgate_types::{ConfigString, Secret};
 
 use crate::node::{Node, ScalarKind, Value};
@@ -361,7 +361,7 @@ impl<'a> Context<'a> {
     pub(crate) fn resolve_text(&mut self, node: &Node) -> Option<ConfigString> {
         let written = node.as_text().unwrap_or_default().to_owned();
         let resolved = self.resolve(node)?;
-        let shown = if resolved.is_external { mask(&written, &[]) } else { mask(&resolved.value, &[]) };
+        let shown = mask_config(if resolved.is_external { &written } else { &resolved.value }, &[]);
         Some(ConfigString::new(resolved.value, shown))
     }
 

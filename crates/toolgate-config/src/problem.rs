@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
-use toolgate_redact::{is_unprintable, mask, mask_known, printable, secret_ranges_of_line};
+use toolgate_redact::{is_unprintable, mask_config, mask_known, printable, secret_ranges_of_line};
 use toolgate_types::Secret;
 use toolgate_types::secret::MASK;
 
@@ -143,7 +143,7 @@ impl Report {
 
     /// Masks secrets in a string: those of this configuration, and anything that looks like one.
     pub fn mask(&self, text: &str) -> String {
-        mask(text, &self.secrets)
+        mask_config(text, &self.secrets)
     }
 
     /// Masks the secrets of this configuration only, for strings Toolgate generated itself.
@@ -288,14 +288,14 @@ fn render_excerpt(line: &str, start: usize, end: usize, hidden: &[Range<usize>])
 
 #[cfg(test)]
 mod tests {
-    use toolgate_redact::secret_ranges;
+    use toolgate_redact::config_secret_ranges;
 
     use super::*;
 
     fn check(line: &str, at: &str, expected: &str) {
         let start = line.find(at).unwrap();
         let RenderedLine { text, before, width } =
-            render_excerpt(line, start, start + at.len(), &secret_ranges(line, &[]));
+            render_excerpt(line, start, start + at.len(), &config_secret_ranges(line, &[]));
         assert_eq!(format!("{text}\n{}{}", " ".repeat(before), "^".repeat(width)), expected);
     }
 
@@ -329,7 +329,7 @@ mod tests {
         let line = format!("{{token: {}, bad: 1}}", "x".repeat(300));
         let start = line.find("bad").unwrap();
         let RenderedLine { text, before, width } =
-            render_excerpt(&line, start, start + 3, &secret_ranges(&line, &[]));
+            render_excerpt(&line, start, start + 3, &config_secret_ranges(&line, &[]));
         assert_eq!(text, "…***, bad: 1}");
         assert_eq!((before, width), (6, 3));
     }

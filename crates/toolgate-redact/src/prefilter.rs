@@ -2,12 +2,18 @@
 //!
 //! Nearly every text contains none, and is then neither copied nor analysed further. The text may also be the content
 //! of a JSON string, as long as it contains no `\u…` or `\/`: a letter may then belong to the escape before it, and a
-//! quote has a backslash. Invariant: no false negatives. If [`super::secret_ranges`] finds a secret (known ones aside)
-//! in the text or in the string it encodes, this filter returns true. Linear in the text, without allocation.
+//! quote has a backslash. Invariant: no false negatives. If there is a secret by its shape or its name in the text or in
+//! the string it encodes, this filter returns true. Linear in the text, without allocation.
 
 use std::ops::Range;
 
-use super::{IS_KEY_BYTE, KEY_PREFIXES, MIN_KEY_LENGTH, looks_secret};
+use wide::u8x16;
+
+use crate::keys::{
+    DISCORD_ID, DISCORD_SIGNATURE, DISCORD_TIME, IS_KEY_BYTE, KEY_PREFIXES, MIN_KEY_LENGTH, WEBHOOKS,
+    is_private_key_block, telegram_key_at,
+};
+use crate::names::looks_secret;
 
 /// Returns true if the text, or the string it encodes in JSON without `\u` and `\/`, may contain a secret by its shape.
 pub fn may_contain_secret(text: &str) -> bool {
@@ -16,32 +22,42 @@ pub fn may_contain_secret(text: &str) -> bool {
     let mut probe = ShapeProbe { text, flag_end: 0 };
     let mut from = 0;
     while let Some(window) = bytes[from..].first_chunk::<WINDOW>() {
-        if has_sign(window) && probe.any_shape_in(from..from + BLOCK) {
+        let signs = signs_in(window);
+        if signs != 0 && probe.any_shape_at(from, signs) {
             return true;
         }
         from += BLOCK;
     }
     // The rest, whose window overlaps the last block, and then the bytes that no window covers.
     let end = bytes.len() - LOOKAHEAD;
-    has_sign(last) && probe.any_shape_in(from..end) || probe.any_shape_in(end..bytes.len())
+    probe.any_shape_at(from, signs_in(last) >> (from + BLOCK - end)) || probe.any_shape_in(end..bytes.len())
 }
 
 /// Like [`may_contain_secret`], for a text shorter than one window.
 fn may_contain_secret_short(text: &str) -> bool {
+    if text.len() < MIN_VALUE_LENGTH {
+        return false;
+    }
     let signs = text.bytes().fold(0, |signs, byte| signs | SIGNS[usize::from(byte)]);
-    let possible = if text.len() < MIN_KEY_LENGTH { VALUE_SIGN } else { u8::MAX };
+    let possible = if text.len() < MIN_KEY_LENGTH.min(MIN_SCHEME_LENGTH) { VALUE_SIGN } else { u8::MAX };
     signs & possible != 0 && ShapeProbe { text, flag_end: 0 }.any_shape_in(0..text.len())
 }
 
+/// Minimum length of a name with its value: `pin:1`.
+const MIN_VALUE_LENGTH: usize = 5;
+/// Minimum length of a scheme with its credential: `basic ` and eight characters.
+const MIN_SCHEME_LENGTH: usize = 14;
+
 /// Sign of a value: the `:` or `=` before it, or the dashes of a flag. Every text with a secret contains a sign.
 const VALUE_SIGN: u8 = 1;
-/// Sign of a key or credential: `-` and `_`, `I` and `J` for prefixes without those, the first letter of a scheme.
+/// Sign of a key or credential: `-`, `_` and `.`, `I`, `J` and `K` for prefixes without those, the first letter of a
+/// scheme.
 const KEY_SIGN: u8 = 2;
 
 /// Signs by byte.
 const SIGNS: [u8; 256] = {
     let mut signs = [0; 256];
-    let (all, mut index) = (b":=-_IJbB", 0);
+    let (all, mut index) = (b":=-_.IJKbB", 0);
     while index < all.len() {
         signs[all[index] as usize] = if index < 3 { VALUE_SIGN | KEY_SIGN } else { KEY_SIGN };
         index += 1;
@@ -54,21 +70,22 @@ const BLOCK: usize = 16;
 const WINDOW: usize = BLOCK + LOOKAHEAD;
 const LOOKAHEAD: usize = 2;
 
-/// Returns true if one of [`SIGNS`] is in a block; a `b` only if the letters after it may be those of a scheme. Free of
-/// branches, so that the compiler vectorizes it; for the same reason some letters alias others.
-fn has_sign(window: &[u8; WINDOW]) -> bool {
-    let mut found = 0_u8;
-    for at in 0..BLOCK {
-        let [one, two, three] = [window[at], window[at + 1], window[at + 2]];
-        let is = |byte: u8, expected: u8| u8::from(byte == expected);
-        // `bea` and `bas` in any case. `bac` and a few more match too: a false positive only costs time.
-        let scheme = is(one | 0x20, b'b') & is(two | 0x24, b'e') & is(three | 0x32, b's');
-        let capital = u8::from(one.wrapping_sub(b'I') < 2);
-        // `-` and `=` differ in this bit only.
-        let sign = is(one | 0x10, b'=') | is(one, b':') | is(one, b'_');
-        found |= scheme | capital | sign;
-    }
-    found != 0
+/// Returns the places of [`SIGNS`] in a block, one bit each; a `b` only if the letters after it may be those of a
+/// scheme, and a dot only within a word.
+#[inline]
+fn signs_in(window: &[u8; WINDOW]) -> u32 {
+    let load = |at: usize| u8x16::new(window[at..at + BLOCK].try_into().expect("a window is longer"));
+    let (one, two, three) = (load(0), load(1), load(2));
+    let is = |bytes: u8x16, expected: u8| bytes.simd_eq(u8x16::splat(expected));
+    let with = |bytes: u8x16, bits: u8| bytes | u8x16::splat(bits);
+    // `bea` and `bas` in any case. `bac` and a few more match too: a false positive only costs time.
+    let scheme = is(with(one, 0x20), b'b') & is(with(two, 0x24), b'e') & is(with(three, 0x32), b's');
+    let after_h = one - u8x16::splat(b'I');
+    let capital = after_h.min(u8x16::splat(b'K' - b'I')).simd_eq(after_h);
+    let dot = is(one, b'.') & two.max(u8x16::splat(b'-')).simd_eq(two);
+    // `-` and `=` differ in this bit only.
+    let sign = is(with(one, 0x10), b'=') | is(one, b':') | is(one, b'_');
+    (scheme | capital | dot | sign).to_bitmask()
 }
 
 /// Returns true if the text before a `:` or `=` ends in the name of a secret.
@@ -102,6 +119,19 @@ struct ShapeProbe<'a> {
 }
 
 impl ShapeProbe<'_> {
+    /// Returns true if there is a shape around any of the signs in the block at `from`.
+    #[inline]
+    fn any_shape_at(&mut self, from: usize, mut signs: u32) -> bool {
+        while signs != 0 {
+            let at = from + signs.trailing_zeros() as usize;
+            if self.is_shape_at(at, self.text.as_bytes()[at]) {
+                return true;
+            }
+            signs &= signs - 1;
+        }
+        false
+    }
+
     /// Returns true if there is a shape around any sign in a range of the text.
     fn any_shape_in(&mut self, places: Range<usize>) -> bool {
         let is_sign = |byte: &u8| SIGNS[usize::from(*byte)] != 0;
@@ -121,10 +151,20 @@ impl ShapeProbe<'_> {
     fn is_shape_at(&mut self, at: usize, sign: u8) -> bool {
         let bytes = self.text.as_bytes();
         match sign {
-            b':' | b'=' => ends_in_secret_name(&self.text[..at]) || is_user_info(&bytes[at..]),
+            b':' | b'=' => {
+                ends_in_secret_name(&self.text[..at])
+                    || sign == b':' && (is_user_info(&bytes[at..]) || telegram_key_at(bytes, at).is_some())
+            }
             b'-' if bytes.get(at + 1) == Some(&b'-') && self.is_secret_flag(at) => true,
-            b'-' | b'_' => bytes[..at].last_chunk().is_some_and(ends_prefix) && is_key_at(bytes, at),
-            b'I' | b'J' => is_key_at(bytes, at),
+            b'-' | b'_' => {
+                let key = ends_prefix(&bytes[..at]) && is_key_at(bytes, at);
+                key || sign == b'-' && bytes.get(at + 1) == Some(&b'-') && is_private_key_block(&bytes[at..])
+            }
+            b'.' => {
+                let key = ends_prefix(&bytes[..at]) && is_key_at(bytes, at);
+                key || is_discord_token_at(bytes, at) || is_webhook_at(bytes, at)
+            }
+            b'I'..=b'K' => is_after_capital(&bytes[..at], sign) && is_key_at(bytes, at),
             _ => matches!(bytes.get(at + 1), Some(b'a' | b'A' | b'e' | b'E')) && is_credential(&bytes[at..]),
         }
     }
@@ -146,10 +186,69 @@ fn is_name_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Returns true for the last letters before the first `-` or `_` of a key prefix.
-fn ends_prefix(letters: &[u8; 2]) -> bool {
-    matches!(letters, b"sk" | b"rk" | b"hp" | b"ho" | b"hu" | b"hs" | b"hr" | b"ub" | b"hf" | b"pm")
-        || matches!(letters, b"at" | b"xb" | b"xp" | b"xa" | b"pp" | b"pi")
+/// Last two characters before the first sign of each key prefix: a row for the first, a bit for the second.
+static PREFIX_ENDS: [u128; 128] = {
+    let mut ends = [0; 128];
+    let mut index = 0;
+    while index < KEY_PREFIXES.len() {
+        let (prefix, at) = (KEY_PREFIXES[index].0.as_bytes(), PREFIX_SIGNS[index]);
+        if at >= 2 {
+            ends[prefix[at - 2] as usize] |= 1 << prefix[at - 1];
+        }
+        index += 1;
+    }
+    ends
+};
+
+/// Returns true if the bytes before a sign may be the start of a key prefix.
+#[inline]
+fn ends_prefix(before: &[u8]) -> bool {
+    let is_end = |[one, two]: &[u8; 2]| {
+        let row = PREFIX_ENDS.get(usize::from(*one)).copied().unwrap_or_default();
+        two.is_ascii() && row >> two & 1 == 1
+    };
+    before.last_chunk().is_some_and(is_end)
+}
+
+/// Characters before the first sign of each key prefix whose sign is a capital, one bit each.
+static CAPITAL_PREFIXES: [u128; 3] = {
+    let mut before = [0; 3];
+    let mut index = 0;
+    while index < KEY_PREFIXES.len() {
+        let (prefix, at) = (KEY_PREFIXES[index].0.as_bytes(), PREFIX_SIGNS[index]);
+        if prefix[at].is_ascii_uppercase() {
+            before[(prefix[at] - b'I') as usize] |= 1 << prefix[at - 1];
+        }
+        index += 1;
+    }
+    before
+};
+
+/// Returns true if the byte before a capital may be the start of a key prefix.
+#[inline]
+fn is_after_capital(before: &[u8], sign: u8) -> bool {
+    let is_end = |byte: &u8| byte.is_ascii() && CAPITAL_PREFIXES[usize::from(sign - b'I')] >> byte & 1 == 1;
+    before.last().is_some_and(is_end)
+}
+
+/// Returns true if a dot is the first one in the token of a Discord bot.
+fn is_discord_token_at(bytes: &[u8], at: usize) -> bool {
+    let is_run =
+        |run: Option<&[u8]>| run.is_some_and(|run| run.iter().all(|byte| IS_KEY_BYTE[usize::from(*byte)]));
+    let second = at + 1 + DISCORD_TIME;
+    bytes.get(second) == Some(&b'.')
+        && is_run(bytes.get(second + 1..second + 1 + DISCORD_SIGNATURE))
+        && is_run(at.checked_sub(DISCORD_ID.start).map(|start| &bytes[start..second]))
+}
+
+/// Returns true if a dot is the first one in the host of a webhook.
+fn is_webhook_at(bytes: &[u8], at: usize) -> bool {
+    let may_be_host = bytes[at..].starts_with(b".slack") || bytes[at..].starts_with(b".com/api/");
+    may_be_host
+        && WEBHOOKS.iter().any(|webhook| {
+            let dot = webhook.find('.').unwrap_or_default();
+            at.checked_sub(dot).is_some_and(|start| bytes[start..].starts_with(webhook.as_bytes()))
+        })
 }
 
 /// Returns true if the bytes start with `Bearer ` or `Basic `, followed by more than a short word.
@@ -162,41 +261,69 @@ fn is_credential(bytes: &[u8]) -> bool {
     })
 }
 
-/// Offset of the first `-`, `_`, `I` or `J` in each key prefix.
+/// Offset of the sign in each key prefix: the first `-`, `_` or `.`, or else the first `I`, `J` or `K`.
 const PREFIX_SIGNS: [usize; KEY_PREFIXES.len()] = {
     let mut signs = [0; KEY_PREFIXES.len()];
     let mut index = 0;
     while index < signs.len() {
         let prefix = KEY_PREFIXES[index].0.as_bytes();
-        while !matches!(prefix[signs[index]], b'-' | b'_' | b'I' | b'J') {
+        while signs[index] < prefix.len() && !matches!(prefix[signs[index]], b'-' | b'_' | b'.') {
             signs[index] += 1;
+        }
+        if signs[index] == prefix.len() {
+            signs[index] = 0;
+            while !matches!(prefix[signs[index]], b'I' | b'J' | b'K') {
+                signs[index] += 1;
+            }
         }
         index += 1;
     }
     signs
 };
 
+/// Minimum number of key characters after the first sign of a prefix.
+const MIN_AFTER_SIGN: usize = {
+    let mut shortest = usize::MAX;
+    let mut index = 0;
+    while index < KEY_PREFIXES.len() {
+        let (prefix, body) = KEY_PREFIXES[index];
+        let after = prefix.len() + body.min_length() - PREFIX_SIGNS[index] - 1;
+        shortest = if after < shortest { after } else { shortest };
+        index += 1;
+    }
+    shortest
+};
+
 /// Returns true if the sign at `at` is the first one in the prefix of a key.
+#[inline]
 fn is_key_at(bytes: &[u8], at: usize) -> bool {
     let is_part = |byte: &u8| IS_KEY_BYTE[usize::from(*byte)];
-    KEY_PREFIXES.iter().zip(PREFIX_SIGNS).any(|((prefix, rest), sign)| {
+    // Most words end before a key would.
+    bytes.get(at + 1..at + 1 + MIN_AFTER_SIGN).is_some_and(|after| after.iter().all(is_part))
+        && has_prefix_at(bytes, at)
+}
+
+fn has_prefix_at(bytes: &[u8], at: usize) -> bool {
+    let is_part = |byte: &u8| IS_KEY_BYTE[usize::from(*byte)];
+    KEY_PREFIXES.iter().zip(PREFIX_SIGNS).any(|((prefix, body), sign)| {
         let Some(start) = at.checked_sub(sign) else { return false };
         let key = &bytes[start..];
         // A key starts where the byte before it cannot be part of a key, or is the letter of an escape.
-        let begins = start == 0 || !is_part(&bytes[start - 1]) || start >= 2 && bytes[start - 2] == b'\\';
+        let begins = || start == 0 || !is_part(&bytes[start - 1]) || start >= 2 && bytes[start - 2] == b'\\';
         key.starts_with(prefix.as_bytes())
-            && begins
-            && key.get(..prefix.len() + rest).is_some_and(|key| key.iter().all(is_part))
+            && begins()
+            && key.get(..prefix.len() + body.min_length()).is_some_and(|key| key.iter().all(is_part))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::find_ranges;
     use super::*;
+    use crate::evidence::Evidence;
+    use crate::scan_shapes;
 
     /// Building blocks of test texts: parts of secrets, and what surrounds them.
-    const PARTS: [&str; 64] = [
+    const PARTS: [&str; 86] = [
         "bearer",
         "Bearer ",
         "BASIC ",
@@ -261,6 +388,28 @@ mod tests {
         "t",
         "a word of some",
         "lines\nand lines",
+        "-----BEGIN ",
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "-----END ",
+        "1234567890:AA",
+        "8fK2mQ9xL4vT7wZ1",
+        "bcdefghijklmnopqrstuvwxyz0123456",
+        "0123456789abcdef0123456789abcdef",
+        "MTA2NzI5MzI1NzU4NDQ4NDM1Mg.GxYzAb.",
+        "SG.",
+        "SG.0123456789abcdefghijkl.",
+        "ya29.",
+        "hvs.",
+        "SK",
+        "tg_",
+        "dop_v1_",
+        "hooks.slack.com/services/",
+        "Basic YW5uOmh1bnRlcjI=",
+        "eyJhbGciOiJIUzI1NiJ9.",
+        "AGE-SECRET-KEY-1",
+        ".",
+        "hunter2",
+        "password: ",
     ];
 
     /// Deterministic pseudo-random number below `bound`.
@@ -282,7 +431,10 @@ mod tests {
             let parts = next_below(&mut state, 12);
             let text: String = (0..parts).map(|_| PARTS[next_below(&mut state, PARTS.len())]).collect();
             let escaped = escape_as_json(&text);
-            let secret = !find_ranges(&text, &[], looks_secret).is_empty();
+            let mut ranges = Vec::new();
+            scan_shapes(&text, Evidence::Name, &looks_secret, &mut ranges);
+            scan_shapes(&text, Evidence::Value, &looks_secret, &mut ranges);
+            let secret = !ranges.is_empty();
             found += usize::from(secret);
             assert!(!secret || may_contain_secret(&text), "{text:?}");
             assert!(!secret || escaped.contains("\\u") || may_contain_secret(&escaped), "{escaped:?}");
@@ -296,9 +448,18 @@ mod tests {
     /// A shape may straddle the blocks of a long text at any offset.
     #[test]
     fn finds_shape_at_every_offset() {
-        for shape in
-            [" Bearer abcdefgh", " bASIC abcdefgh", " AKIAABCDEFGHIJKLMNOP", " eyJabcdefghijklmnopqrst"]
-        {
+        for shape in [
+            " Bearer abcdefgh",
+            " bASIC abcdefgh",
+            " AKIAABCDEFGHIJKLMNOP",
+            " eyJabcdefghijklmnopqrst",
+            " SK0123456789abcdef0123456789abcdef",
+            " SG.0123456789abcdefghijkl.0123456789abcdefghijklmnopqrstuvwxyz",
+            " hooks.slack.com/services/T0/B0/abc",
+            " MTA2NzI5MzI1NzU4NDQ4NDM1Mg.GxYzAb.0123456789abcdefghijklmnopqrs",
+            " 123456789:AA0123456789abcdefghijklmnopqrstuvw ",
+            " -----BEGIN EC PRIVATE KEY----- ",
+        ] {
             for before in 0..100 {
                 for after in [0, 1, 40, 70] {
                     let text = format!("{}{shape}{}", "x".repeat(before), " x".repeat(after));

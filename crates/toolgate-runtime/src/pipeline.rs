@@ -30,7 +30,6 @@ use crate::runtime::Runtime;
 use crate::stage::attempts::{AttemptError, CallDeadline, with_retries};
 use crate::stage::cache::{CacheKey, CachedReply};
 use crate::stage::content::{ToolReply, quote};
-use crate::stage::egress;
 use crate::stage::hints::SchemaFit;
 use crate::stage::slots::NoSlot;
 
@@ -248,7 +247,7 @@ impl Runtime {
         state.record_stage(Stage::ValidateInput, None);
         let rules = self.secrets.egress.load_full();
         if !rules.is_off() && (tool.server.is_some() || !tool.trusted) {
-            egress::admit(&rules, request.parsed_arguments()?).map_err(|blocked| {
+            rules.admit(request.parsed_arguments()?).map_err(|blocked| {
                 CallError::new(ErrorCode::Unauthorized, Stage::Egress, blocked.to_string())
             })?;
             state.record_stage(Stage::Egress, None);

@@ -120,7 +120,7 @@ impl Runtime {
             catalog: LiveCatalog::default(),
             pins: PinStore::new(setup.lock),
             access: AccessControl::new(setup.callers, setup.policy, setup.profiles, setup.responder),
-            secrets: SecretRules::new(setup.secrets, setup.egress),
+            secrets: SecretRules::new(setup.secrets, &setup.egress),
             tool_states: ToolStates::new(setup.limits.max_concurrent, setup.history),
             limits: setup.limits,
             cache: ResultCache::default(),

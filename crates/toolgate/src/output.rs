@@ -11,7 +11,7 @@ use anyhow::Error;
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_redact::sanitize::escape_json;
-use toolgate_redact::{SecretSources, mask_all, mask_known, printable};
+use toolgate_redact::{KnownSecrets, SecretSources, mask_all, printable};
 use toolgate_types::Secret;
 use toolgate_types::SecretPattern;
 use tracing_subscriber::fmt::MakeWriter;
@@ -93,23 +93,23 @@ pub(crate) struct Output {
 
 /// Secrets to mask in every message.
 struct SecretMask {
-    secrets: RwLock<Vec<Secret>>,
+    secrets: RwLock<KnownSecrets>,
     patterns: Vec<SecretPattern>,
 }
 
 impl SecretMask {
-    fn secrets(&self) -> RwLockReadGuard<'_, Vec<Secret>> {
+    fn secrets(&self) -> RwLockReadGuard<'_, KnownSecrets> {
         self.secrets.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Masks known secrets, for our own text.
     fn mask(&self, text: &str) -> String {
-        mask_known(text, &self.secrets())
+        self.secrets().mask(text)
     }
 
     /// Masks known secrets and everything that matches a pattern, for text from outside.
     fn mask_all(&self, text: &str) -> String {
-        mask_all(text, SecretSources { known: &self.secrets(), more: &[], patterns: &self.patterns })
+        mask_all(text, SecretSources { known: Some(&self.secrets()), more: None, patterns: &self.patterns })
             .into_owned()
     }
 }
@@ -163,19 +163,18 @@ impl Output {
 
     /// Masks these secrets and patterns in every later message.
     pub(crate) fn mask_secrets(&self, secrets: &[Secret], patterns: &[SecretPattern]) {
-        let _ = self
-            .hidden
-            .set(SecretMask { secrets: RwLock::new(secrets.to_vec()), patterns: patterns.to_vec() });
+        let _ = self.hidden.set(SecretMask {
+            secrets: RwLock::new(KnownSecrets::new(secrets)),
+            patterns: patterns.to_vec(),
+        });
     }
 
     /// Masks these secrets too.
     pub(crate) fn mask_more_secrets(&self, secrets: &[Secret]) {
         let Some(hidden) = self.hidden.get() else { return };
         let mut known = hidden.secrets.write().unwrap_or_else(PoisonError::into_inner);
-        for secret in secrets {
-            if !known.iter().any(|known| known.expose() == secret.expose()) {
-                known.push(secret.clone());
-            }
+        if let Some(more) = known.with(secrets) {
+            *known = more;
         }
     }
 

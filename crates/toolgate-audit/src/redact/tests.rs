@@ -8,11 +8,11 @@ use super::*;
 fn redacted(json: &str) -> String {
     let known = vec![Secret::new("hun\"ter\n22"), Secret::new("98765432")];
     let patterns = || vec!["ACME-[0-9]+".parse().unwrap()];
-    let more = [Secret::new("swordfish")];
+    let more = KnownSecrets::new(&[Secret::new("swordfish")]);
     let mut out = String::new();
     let redactor = Redactor::new(known.clone(), patterns());
     redactor.write(&more, &mut out, |line, out| line.json(json, &SecretFields::default(), out));
-    let all = known.into_iter().chain(more).collect();
+    let all = known.into_iter().chain([Secret::new("swordfish")]).collect();
     assert_eq!(Redactor::new(all, patterns()).json(json), out);
     out
 }
@@ -35,7 +35,7 @@ fn values_under_secret_names_are_masked() {
     );
     check(r#"["--token", "abc", "--verbose", "x", 7]"#, r#"["--token","***","--verbose","x",7]"#);
     check(r#"["\u002d-token", "abc"]"#, r#"["\u002d-token","***"]"#);
-    check(r#"["--token=abc", "x"]"#, r#"["--token=***","x"]"#);
+    check(r#"["--token=abc123", "x"]"#, r#"["--token=***","x"]"#);
     check(
         r#"[{"name": "Authorization", "value": "abc"}, {"name": "Accept", "value": "abc"}]"#,
         r#"[{"name":"Authorization","value":"***"},{"name":"Accept","value":"abc"}]"#,
@@ -48,7 +48,7 @@ fn known_secrets_and_shapes_are_masked_anywhere() {
     check(r#"{"a": "saw hun\"ter\n22"}"#, r#"{"a":"saw ***"}"#);
     check(r#"{"a": "saw \u0068un\u0022ter\n22"}"#, r#"{"a":"saw ***"}"#);
     check(r#"{"a": 98765432, "98765432": 1}"#, r#"{"a":"***","***":1}"#);
-    check(r#""Bearer abcdefghij""#, r#""Bearer ***""#);
+    check(r#""Bearer abcdefghij12""#, r#""Bearer ***""#);
     check(r#"{"url": "https://ann:pw@x.test/"}"#, r#"{"url":"https://ann:***@x.test/"}"#);
     check(r#"["AKIAABCDEFGHIJKLMNOP"]"#, r#"["***"]"#);
 }
@@ -66,6 +66,44 @@ fn known_secrets_are_masked_in_urls_and_nested_json() {
 }
 
 #[test]
+fn known_secrets_are_masked_in_every_encoding() {
+    // `swordfish` in base64, at each alignment; in hexadecimal; percent-encoded; as a number.
+    check(
+        r#"["c3dvcmRmaXNo", "eHN3b3JkZmlzaHg=", "eHhzd29yZGZpc2h4eA=="]"#,
+        r#"["***","eH***Hg=","eHh***h4eA=="]"#,
+    );
+    check(r#"["73776f726466697368", "73776F726466697368"]"#, r#"["***","***"]"#);
+    check(r#"["s%77ordfi%73h", "%73%77%6f%72%64%66%69%73%68!"]"#, r#"["***","***!"]"#);
+    check(r#"{"a": 3938373635343332}"#, r#"{"a":"***"}"#);
+    check(r#"["hun%22ter%0a22", "sword%fish", "100% sword"]"#, r#"["***","sword%fish","100% sword"]"#);
+}
+
+#[test]
+fn private_keys_are_masked_over_lines() {
+    let line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC";
+    let key = format!(r"-----BEGIN PRIVATE KEY-----\n{line}\n{line}\n-----END PRIVATE KEY-----");
+    check(&format!(r#"{{"a":"b\n{key}\nc"}}"#), r#"{"a":"b\n***\nc"}"#);
+}
+
+#[test]
+fn finds_values_under_secret_names() {
+    let named = |json: &str| -> Vec<String> {
+        named_secrets(json).iter().map(|secret| secret.expose().to_owned()).collect()
+    };
+    assert_eq!(
+        named(r#"{"password":"sword fish","x":"y","api_key":["k1\n23",{"b":1234567}],"token":true}"#),
+        ["sword fish", "k1\n23", "1234567"]
+    );
+    assert_eq!(
+        named(r#"[{"name":"Authorization","value":"abc123"},"--token","def456"]"#),
+        ["abc123", "def456"]
+    );
+    assert_eq!(named(r#"{"pass\u0077ord":"hunter2"}"#), ["hunter2"]);
+    assert_eq!(named(r#"{"token":"none","password":"abc","secret":"","token_ttl":3600}"#), [""; 0]);
+    assert_eq!(named(r#"{"query":"a few words","password":"#), [""; 0]);
+}
+
+#[test]
 fn schema_secrets_are_masked() {
     let schema = serde_json::json!({ "properties": {
         "a": { "x-secret": true },
@@ -75,13 +113,15 @@ fn schema_secrets_are_masked() {
     let fields = SecretFields::from_schema(&schema);
     let json = r#"{"a":{"b":["x",1,true,null,""]},"list":[{"pin":12,"mode":12},{"p\u0069n":"z"}],"b":"x","line\nbreak":"x"}"#;
     let mut out = String::new();
-    Redactor::new(Vec::new(), Vec::new()).write(&[], &mut out, |line, out| line.json(json, &fields, out));
+    Redactor::new(Vec::new(), Vec::new())
+        .write(&KnownSecrets::default(), &mut out, |line, out| line.json(json, &fields, out));
     let expected = r#"{"a":{"b":["***","***",true,null,""]},"list":[{"pin":"***","mode":12},{"p\u0069n":"***"}],"b":"x","line\nbreak":"***"}"#;
     assert_eq!(out, expected);
     let whole = SecretFields::from_schema(&serde_json::json!({ "writeOnly": true }));
     for (json, expected) in [(r#""x""#, r#""***""#), ("[1]", r#"["***"]"#)] {
         let mut out = String::new();
-        Redactor::new(Vec::new(), Vec::new()).write(&[], &mut out, |line, out| line.json(json, &whole, out));
+        Redactor::new(Vec::new(), Vec::new())
+            .write(&KnownSecrets::default(), &mut out, |line, out| line.json(json, &whole, out));
         assert_eq!(out, expected);
     }
 }
@@ -105,7 +145,7 @@ fn invalid_json_is_written_as_a_string() {
         ("", r#""""#),
         ("\"a", r#""\"a""#),
         ("nul", r#""nul""#),
-        ("password: abc", r#""password: ***""#),
+        ("password: abc1", r#""password: ***""#),
     ] {
         check(text, expected);
     }
@@ -162,7 +202,7 @@ proptest! {
     #[test]
     fn short_strings_are_masked_like_long_ones(text in "(Basic |bearer |AKIA|sk|key|token|[a-z0-9 :=_-]){0,20}") {
         let mut out = String::new();
-        Redactor::new(Vec::new(), Vec::new()).write(&[], &mut out, |line, out| line.write_string(&text, out));
+        Redactor::new(Vec::new(), Vec::new()).write(&KnownSecrets::default(), &mut out, |line, out| line.write_string(&text, out));
         prop_assert_eq!(out, serde_json::to_string(&mask_all(&text, SecretSources::default())).unwrap());
     }
 
@@ -194,12 +234,12 @@ proptest! {
 /// A string with an invalid escape is taken literally as a whole.
 #[test]
 fn invalid_escape_is_taken_literally() {
-    let out = Redactor::new(Vec::new(), Vec::new()).json(r#"["a\x\npassword: abc", "a\npassword: abc"]"#);
+    let out = Redactor::new(Vec::new(), Vec::new()).json(r#"["a\x\npassword: abc1", "a\npassword: abc1"]"#);
     assert_eq!(out, r#"["a\\x\\npassword: ***","a\npassword: ***"]"#);
 }
 
 /// Parts of strings: secrets, names that make a value secret, and characters with several encodings.
-const PARTS: [&str; 40] = [
+const PARTS: [&str; 46] = [
     "hun\"ter\\22",
     "98765432",
     "line\nbreak",
@@ -240,6 +280,12 @@ const PARTS: [&str; 40] = [
     "%22",
     "null",
     "",
+    "OTg3NjU0MzI=",
+    "3938373635343332",
+    "%39876543%32",
+    "-----BEGIN PRIVATE KEY-----",
+    "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC",
+    "-----END PRIVATE KEY-----",
 ];
 const PLANTED: [&str; 5] = ["hun\"ter\\22", "98765432", "line\nbreak", "grüße-an-alle", "a/b/c/d"];
 
@@ -309,7 +355,7 @@ fn fast_path_agrees_with_thorough_path() {
         write_value(2, &mut random, &mut json);
         let quick = redactor.json(&json);
         let mut careful = String::new();
-        redactor.call_redaction(&redactor.known(), &[], false).json(
+        redactor.call_redaction(&redactor.known.read(), &KnownSecrets::default(), false).json(
             &json,
             &SecretFields::default(),
             &mut careful,
@@ -317,7 +363,7 @@ fn fast_path_agrees_with_thorough_path() {
         assert_eq!(quick, careful, "{json}");
         masked += usize::from(quick.contains(MASK));
         same += usize::from(quick == json);
-        if redactor.known().secrets.is_empty() {
+        if redactor.known.read().is_empty() {
             continue;
         }
         // A parser drops duplicate members, so the line itself is checked too.

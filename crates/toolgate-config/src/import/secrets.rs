@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::Value as Json;
-use toolgate_redact::{looks_secret, secret_ranges};
+use toolgate_redact::{config_secret_ranges, looks_secret};
 use toolgate_types::Secret;
 
 /// Authentication schemes before the credential in a header.
@@ -80,7 +80,7 @@ impl SecretExtractor<'_> {
         if text.is_empty() || text.contains("${") {
             return;
         }
-        if looks_secret(name) || !secret_ranges(&text, &[]).is_empty() {
+        if looks_secret(name) || !config_secret_ranges(&text, &[]).is_empty() {
             let scheme = SCHEMES.into_iter().find(|scheme| text.starts_with(scheme)).unwrap_or_default();
             let reference = self.add_reference(preferred_name, &text[scheme.len()..]);
             *value = Json::String(format!("{scheme}{reference}"));
@@ -89,7 +89,7 @@ impl SecretExtractor<'_> {
 
     /// Replaces secrets inside a string, such as `https://ann:PASSWORD@host` and `--token=TOKEN`.
     fn extract_parts(&mut self, server: &str, text: &mut String) {
-        for range in secret_ranges(text, &[]).into_iter().rev() {
+        for range in config_secret_ranges(text, &[]).into_iter().rev() {
             let reference =
                 self.add_reference(&format!("{server}_{}", secret_name(text, &range)), &text[range.clone()]);
             text.replace_range(range, &reference);

@@ -252,13 +252,13 @@ async fn cache_hits_count_against_the_rate_limit() {
 async fn egress_rules_skip_trusted_local_tools() {
     let case = Case {
         egress: EgressConfig {
-            canaries: vec![toolgate_types::Secret::new("hi")],
+            canaries: vec![toolgate_types::Secret::new("CNRY")],
             secrets: true,
             known: vec![],
         },
         ..Case::default()
     };
-    insta::assert_snapshot!(case.trace("ann: echo hi").await, @r#"ok [{"type":"text","text":"{\"text\":\"hi\"}"}] | resolve authorize:permissions validate_input slots invoke convert hints"#);
+    insta::assert_snapshot!(case.trace("ann: echo CNRY").await, @r#"ok [{"type":"text","text":"{\"text\":\"CNRY\"}"}] | resolve authorize:permissions validate_input slots invoke convert hints"#);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,16 +7,17 @@ use toolgate_types::Secret;
 use toolgate_types::egress::EgressConfig;
 
 use super::Runtime;
+use crate::stage::egress::EgressFilter;
 
 /// Known secrets. New ones are added while calls run.
 pub(crate) struct SecretRules {
     known: ArcSwap<Vec<Secret>>,
-    pub(crate) egress: ArcSwap<EgressConfig>,
+    pub(crate) egress: ArcSwap<EgressFilter>,
 }
 
 impl SecretRules {
-    pub(super) fn new(known: Vec<Secret>, egress: EgressConfig) -> Self {
-        Self { known: ArcSwap::from_pointee(known), egress: ArcSwap::from_pointee(egress) }
+    pub(super) fn new(known: Vec<Secret>, egress: &EgressConfig) -> Self {
+        Self { known: ArcSwap::from_pointee(known), egress: ArcSwap::from_pointee(EgressFilter::new(egress)) }
     }
 
     fn add(&self, secrets: &[Secret]) {
@@ -25,7 +26,7 @@ impl SecretRules {
             known.iter().chain(secrets.iter().filter(is_new)).cloned().collect()
         };
         self.known.rcu(|known| with(known));
-        self.egress.rcu(|rules| EgressConfig { known: with(&rules.known), ..EgressConfig::clone(rules) });
+        self.egress.rcu(|rules| rules.with(secrets).map_or_else(|| Arc::clone(rules), Arc::new));
     }
 }
 

@@ -1,11 +1,13 @@
 //! Egress: blocks arguments that contain secrets.
 //!
 //! Models can see secrets by accident and can be tricked into sending them. Arguments for a server are searched for
-//! canaries (strings planted by the operator) and for credentials. Invariants: linear time, and the error never repeats
-//! the secret.
+//! canaries (strings planted by the operator) and for credentials, also encoded. A refused call costs more than a masked
+//! word in a log, so a credential must be one beyond doubt. Invariants: linear time, and the error never repeats the
+//! secret.
 
 use serde_json::Value;
-use toolgate_redact::secret_ranges;
+use toolgate_redact::{KnownSecrets, contains_credential};
+use toolgate_types::Secret;
 use toolgate_types::egress::EgressConfig;
 
 /// An argument contains a secret.
@@ -16,12 +18,40 @@ pub(crate) struct EgressBlocked {
     pub(crate) what: &'static str,
 }
 
-/// Checks all strings in the arguments.
-pub(crate) fn admit(rules: &EgressConfig, arguments: &Value) -> Result<(), EgressBlocked> {
-    check_value(rules, "", arguments)
+/// The strings that no argument may contain, prepared for searching.
+#[derive(Debug, Clone)]
+pub(crate) struct EgressFilter {
+    canaries: KnownSecrets,
+    /// Known secrets, if arguments are checked for credentials.
+    secrets: Option<KnownSecrets>,
 }
 
-fn check_value(rules: &EgressConfig, path: &str, value: &Value) -> Result<(), EgressBlocked> {
+impl EgressFilter {
+    pub(crate) fn new(config: &EgressConfig) -> Self {
+        Self {
+            canaries: KnownSecrets::new(&config.canaries),
+            secrets: config.secrets.then(|| KnownSecrets::new(&config.known)),
+        }
+    }
+
+    /// Returns the filter with more secrets to block. `None` if it would block the same.
+    pub(crate) fn with(&self, secrets: &[Secret]) -> Option<Self> {
+        let known = self.secrets.as_ref()?.with(secrets)?;
+        Some(Self { canaries: self.canaries.clone(), secrets: Some(known) })
+    }
+
+    /// Returns true if nothing is checked.
+    pub(crate) fn is_off(&self) -> bool {
+        self.canaries.is_empty() && self.secrets.is_none()
+    }
+
+    /// Checks all strings in the arguments.
+    pub(crate) fn admit(&self, arguments: &Value) -> Result<(), EgressBlocked> {
+        check_value(self, "", arguments)
+    }
+}
+
+fn check_value(rules: &EgressFilter, path: &str, value: &Value) -> Result<(), EgressBlocked> {
     let step = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match value {
         Value::String(found) => check_text(rules, path, found),
@@ -37,12 +67,12 @@ fn check_value(rules: &EgressConfig, path: &str, value: &Value) -> Result<(), Eg
     }
 }
 
-fn check_text(rules: &EgressConfig, path: &str, text: &str) -> Result<(), EgressBlocked> {
+fn check_text(rules: &EgressFilter, path: &str, text: &str) -> Result<(), EgressBlocked> {
     let blocked = |what| Err(EgressBlocked { path: path.to_owned(), what });
-    if rules.canaries.iter().any(|canary| text.contains(canary.expose())) {
+    if rules.canaries.is_in(text) {
         return blocked("a canary");
     }
-    if rules.secrets && !secret_ranges(text, &rules.known).is_empty() {
+    if rules.secrets.as_ref().is_some_and(|known| contains_credential(text, known)) {
         return blocked("a likely credential");
     }
     Ok(())
@@ -50,14 +80,14 @@ fn check_text(rules: &EgressConfig, path: &str, text: &str) -> Result<(), Egress
 
 #[test]
 fn blocks_canaries_and_credentials() {
-    use toolgate_types::Secret;
     let rules = EgressConfig {
         canaries: vec![Secret::new("CNRY-7f3a9")],
         secrets: true,
         known: vec![Secret::new("hunter2-hunter2")],
     };
+    let filter = EgressFilter::new(&rules);
     let message_for =
-        |value: Value| admit(&rules, &value).err().map(|blocked| blocked.to_string()).unwrap_or_default();
+        |value: Value| filter.admit(&value).err().map(|blocked| blocked.to_string()).unwrap_or_default();
     use serde_json::json;
     assert_eq!(message_for(json!({ "text": "nothing to see", "n": [1, { "a": null }] })), "");
     assert_eq!(
@@ -68,4 +98,26 @@ fn blocks_canaries_and_credentials() {
     assert_eq!(key, "argument `body` contains a likely credential, which must not be sent");
     assert!(!key.contains("AKIA"));
     assert_ne!(message_for(json!({ "body": "my hunter2-hunter2" })), "");
+    // Encoded: base64, hexadecimal, percent-encoding.
+    for encoded in ["Q05SWS03ZjNhOQ==", "434e52592d3766336139", "CNRY%2D7f3a9"] {
+        assert_eq!(message_for(json!([encoded])), "argument `0` contains a canary, which must not be sent");
+    }
+    for encoded in ["aHVudGVyMi1odW50ZXIy", "68756e746572322d68756e74657232", "hunter2%2dhunter2"] {
+        assert_ne!(message_for(json!([encoded])), "", "{encoded}");
+    }
+    for prose in [
+        "a basic understanding of physics",
+        "cookie: chocolate chip",
+        "pwd: /some/folder",
+        "password: string",
+    ] {
+        assert_eq!(message_for(json!([prose])), "");
+    }
+    assert!(EgressFilter::new(&EgressConfig::default()).is_off());
+    assert!(
+        filter
+            .with(&[Secret::new("another-secret")])
+            .is_some_and(|more| more.admit(&json!("another-secret")).is_err())
+    );
+    assert!(filter.with(&[Secret::new("hunter2-hunter2")]).is_none());
 }
