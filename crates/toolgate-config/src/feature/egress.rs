@@ -15,7 +15,8 @@ keys! {
         /// did. At least 8 characters each; never shown.
         canaries: Vec<Spanned<ConfigString>>,
         /// Also refuses calls that contain secrets: values of variables, headers and other secrets of this
-        /// configuration, and strings that look like credentials.
+        /// configuration, and strings that look like credentials. Needs more evidence than the redaction of the
+        /// log does, because it refuses the call.
         secrets: bool = "false",
     }
 }
