@@ -1,7 +1,7 @@
 //! The agent loop: the model replies, its tool calls are executed, the results go back to the model, until it answers.
 //!
 //! [`Agent::begin`] and [`Agent::resume`] return a [`Run`]; [`Run::ask`] runs the loop. Calls are made in `calls`;
-//! limits are in [`Budgets`](toolgate_types::agent::Budgets). Invariant: a run always ends in exactly one
+//! limits are in [`RunBudgets`](toolgate_types::agent::RunBudgets). Invariant: a run always ends in exactly one
 //! [`RunOutcome`]; its budgets bound it; dropping the future stops the run and everything it started.
 
 use std::path::PathBuf;

@@ -1,14 +1,13 @@
 //! A program that embeds Toolgate: calls, records, gateways and agents without a terminal.
 //!
-//! The test executable is also its own shim. `cargo test -p toolgate-app --test embed -- PART-OF-A-NAME` runs some of
-//! the tests.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that the harness cannot run")]
+//! The test executable is also its own shim, so it has a `main` function and uses libtest-mimic.
+#![expect(clippy::unwrap_used, reason = "a test that the harness cannot run")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
+use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -40,23 +39,13 @@ fn main() -> ExitCode {
     if let Some(code) = toolgate_app::run_shim() {
         return code;
     }
-    let first = std::env::args().nth(1).unwrap_or_default();
-    // Test runners list the tests of an executable like this.
-    if first == "--list" {
-        TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
-        return ExitCode::SUCCESS;
-    }
-    let filter = if first.starts_with('-') { "" } else { &first };
-    let chosen: Vec<&Test> = TESTS.iter().filter(|(name, _)| name.contains(filter)).collect();
-    let failed = chosen.iter().filter(|test| !passes(test)).count();
-    println!("\ntest result: {} passed; {failed} failed", chosen.len() - failed);
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn passes((name, test): &Test) -> bool {
-    let passed = catch_unwind(AssertUnwindSafe(|| test(&Runtime::new().unwrap()))).is_ok();
-    println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
-    passed
+    let trials = TESTS.iter().map(|(name, test)| {
+        Trial::test(*name, || {
+            test(&Runtime::new()?);
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
 /// Copies `examples/quickstart` to a new folder.

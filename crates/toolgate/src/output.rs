@@ -3,11 +3,12 @@
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
 
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use anyhow::Error;
+use parking_lot::{RwLock, RwLockReadGuard};
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_redact::sanitize::escape_json;
@@ -99,7 +100,7 @@ struct SecretMask {
 
 impl SecretMask {
     fn secrets(&self) -> RwLockReadGuard<'_, KnownSecrets> {
-        self.secrets.read().unwrap_or_else(PoisonError::into_inner)
+        self.secrets.read()
     }
 
     /// Masks known secrets, for our own text.
@@ -172,7 +173,7 @@ impl Output {
     /// Masks these secrets too.
     pub(crate) fn mask_more_secrets(&self, secrets: &[Secret]) {
         let Some(hidden) = self.hidden.get() else { return };
-        let mut known = hidden.secrets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = hidden.secrets.write();
         if let Some(more) = known.with(secrets) {
             *known = more;
         }

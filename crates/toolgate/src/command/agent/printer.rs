@@ -4,8 +4,8 @@
 //! sequences are styles and the redrawing of the last line, and only on a terminal.
 
 use std::io::IsTerminal as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value as Json;
 use toolgate_agent::{EndReason, RunEvent, RunOutcome, RunUsage};
 use toolgate_redact::sanitize::sanitize;
@@ -178,7 +178,7 @@ impl<'a> Printer<'a> {
     }
 
     fn state(&self) -> MutexGuard<'_, PrinterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
