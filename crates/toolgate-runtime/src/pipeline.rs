@@ -126,6 +126,7 @@ struct CallState {
     tool: Option<Arc<CatalogTool>>,
     schema_fit: SchemaFit,
     attempts: u32,
+    /// Age and time to live of a cached result.
     cached: Option<(Duration, Duration)>,
     /// Time spent waiting for approval.
     approval_wait: Duration,
@@ -245,9 +246,10 @@ impl Runtime {
                 .with_hint(format!("`toolgate tools show {}` prints its arguments", tool.name))
         })?;
         state.record_stage(Stage::ValidateInput, None);
-        let rules = self.secrets.egress.load_full();
-        if !rules.is_off() && (tool.server.is_some() || !tool.trusted) {
-            rules.admit(request.parsed_arguments()?).map_err(|blocked| {
+        let egress = self.secrets.egress.load_full();
+        // Own, trusted tools stay on this machine.
+        if !egress.is_off() && (tool.server.is_some() || !tool.trusted) {
+            egress.admit(request.parsed_arguments()?).map_err(|blocked| {
                 CallError::new(ErrorCode::Unauthorized, Stage::Egress, blocked.to_string())
             })?;
             state.record_stage(Stage::Egress, None);

@@ -1,7 +1,8 @@
 //! The path of every HTTP request, from its head to its response.
 //!
 //! [`RequestHandler::route`] lists the stages in the order in which they run. Invariant: no part of a body is read
-//! before the caller is authenticated and permitted; every response carries the ids of its request, and every error has
+//! before the caller is authenticated and has the permission of the route (calls of tools are authorized later, by the
+//! pipeline); every response carries the ids of its request, and every error has
 //! the same shape.
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ impl RequestHandler {
         let (parts, body) = request.into_parts();
         let trace = trace_of(&parts.headers);
         let authenticator = &self.gateway.authenticator;
+        // A 401 names the metadata of the protected resource in `WWW-Authenticate`.
         let challenge_target = authenticator.challenge_target(&parts, &self.source);
         let result = self.route(parts, body, &trace).await;
         let mut response = result.unwrap_or_else(|error| error.render(&trace));
@@ -58,7 +60,7 @@ impl RequestHandler {
     ) -> Result<Response, HttpError> {
         let gateway = &self.gateway;
         // Before anything else: a flood of requests must cost as little as possible.
-        self.check_address(&parts)?;
+        self.check_address_and_host(&parts)?;
         check_encoding(&parts.headers)?;
         let (route, parameter) = ROUTES.find(&parts.method, &parts.uri)?;
         let auth =
@@ -81,7 +83,7 @@ impl RequestHandler {
 
     /// Checks the quota of the client address, and that the request is for this gateway and not from a page of another
     /// origin. Browsers cannot open Unix sockets, so this is for the network only.
-    fn check_address(&self, parts: &Parts) -> Result<(), HttpError> {
+    fn check_address_and_host(&self, parts: &Parts) -> Result<(), HttpError> {
         let ConnectionSource::Network(ends, _) = &self.source else { return Ok(()) };
         self.gateway.authenticator.check_address_quota(ends.peer)?;
         self.gateway.authenticator.check_host(parts, *ends)

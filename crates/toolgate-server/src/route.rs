@@ -1,7 +1,7 @@
 //! One route of the gateway: method, path, permission, body limit, handler, and its description for clients.
 //!
 //! Invariant: a handler runs only after the requirement of its route was checked and its body was read within the
-//! limit. [`crate::handler`] does both, so handlers do not check permissions.
+//! limit. [`crate::handler`] does both, so handlers check only permissions that depend on the body.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,9 @@
 //! The route table: every endpoint of the gateway, with its permission, its body limit and its handler.
 //!
 //! [`crate::handler`] finds the route of a request here; the OpenAPI document and the documentation page are built from
-//! it. Invariant: this is the only place that states which permission an endpoint demands.
+//! it. Invariant: this is the only place that states which permission an endpoint demands. Two demands depend on the body
+//! and stay with their handlers: `servers:exec` for commands ([`crate::rest::guard`]), and granting only permissions that
+//! the caller has.
 
 use std::sync::LazyLock;
 

@@ -23,7 +23,8 @@ use crate::message::{Message, RequestId, RpcError};
 use crate::revision::Revision;
 
 /// Questions within this interval of each other are batched into one result; the first one waits at most
-/// `MAX_BATCH_WAIT`. People and models need seconds anyway, and a busy server needs time between two questions.
+/// `MAX_BATCH_WAIT`. A busy server may take that long between two questions; people and models need seconds to answer,
+/// so the wait does not matter to them.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
 const MAX_BATCH_WAIT: Duration = Duration::from_millis(500);
 /// Open questions per client.
@@ -84,7 +85,7 @@ pub(super) enum AnswerStep {
     None,
     /// Setting a log level succeeds even if no server supports it.
     LogLevel,
-    /// Newest revision: states of servers are signed for the client.
+    /// Newest revision: the `requestState` of a server is sealed for the client.
     Seal(StateSeal),
 }
 
