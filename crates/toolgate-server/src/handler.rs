@@ -72,8 +72,7 @@ impl RequestHandler {
             BodyLimit::Configured => body::read_bytes(&parts.headers, body, gateway.max_body).await?,
         };
         match &route.handler {
-            // Boxed: every idle connection keeps room for the future of its next request.
-            Handler::Mcp => Box::pin(mcp::handle(gateway, &auth, &parts, parameter, body)).await,
+            Handler::Mcp => mcp::handle(gateway, &auth, &parts, parameter, body).await,
             Handler::Function(handle) => {
                 let (gateway, source) = (Arc::clone(gateway), self.source.clone());
                 let parameter = route.parameter().zip(parameter.map(str::to_owned));

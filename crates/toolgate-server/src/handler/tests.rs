@@ -222,11 +222,3 @@ async fn a_tool_is_called_over_rest_and_mcp() {
     assert_eq!((status, &called["result"]["content"][0]["text"]), (200, &json!("{\"text\":\"hello\"}")));
     assert_eq!(send("all", "tools/list", json!({})).await.0, 404, "a session of another caller");
 }
-
-/// Every open connection keeps room for this future, so its size is memory of each idle client.
-#[tokio::test]
-async fn the_future_of_a_request_is_small() {
-    let handler = handler().await;
-    let size = size_of_val(&handler.handle(Request::new(Full::new(Bytes::new()))));
-    assert!(size <= 2 << 10, "{size} bytes");
-}
